@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
-import pickle
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,15 +57,6 @@ def small(**settings: Any) -> ContextTrimming:
     return ContextTrimming(**{"high_water_tokens": 4_000, "low_water_tokens": 2_000, **settings})
 
 
-def test_a_copy_has_the_same_settings_and_remembers_nothing() -> None:
-    play = small()
-    plan(play, call(conversation(20)))
-
-    for copied in (copy.deepcopy(play), pickle.loads(pickle.dumps(play))):
-        assert copied == play
-        assert len(copied.memory) == 0 < len(play.memory)
-
-
 # What it does to a call
 
 
@@ -110,16 +99,6 @@ def test_the_next_call_begins_with_what_this_one_sent() -> None:
     for earlier, later, cuts in zip(sent, sent[1:], new[1:], strict=False):
         assert (later[: len(earlier)] == earlier) == (cuts == 0)
     assert sum(map(bool, new)) < len(new) / 3
-
-
-def test_the_same_call_again_cuts_nothing_new() -> None:
-    play = small()
-    asked = call(conversation(12))
-
-    (first, cut), (second, again) = plan(play, asked), plan(play, asked)
-
-    assert second.body == first.body
-    assert again == dataclasses.replace(cut, new_cuts=0)
 
 
 def test_instructions_and_tools_are_part_of_the_prompt() -> None:

@@ -11,7 +11,7 @@ from fastlane.errors import ConfigurationError
 from fastlane.plays.request_encoding.bodies import Writing
 from fastlane.plays.request_encoding.play import RequestEncoding
 from fastlane.plays.request_encoding.session import RequestEncodingSession
-from fastlane.providers import Fact, ProviderFacts, registered
+from fastlane.providers import Fact, ProviderFacts
 from fastlane.records.attempts import Form
 
 CHAT = "/chat/completions"
@@ -80,18 +80,6 @@ def test_a_facts_file_that_is_none_is_refused_when_the_play_is_made(tmp_path: Pa
     wrong.write_text(FILE.replace("json+gzip", "zstd"))
     with pytest.raises(ConfigurationError, match=r"wrong\.toml.*encodings"):
         RequestEncoding(facts=wrong)
-
-
-def test_facts_hold_with_those_that_they_extend() -> None:
-    base = facts(*ALL, media_types={"msgpack": fact("application/msgpack")}).model_copy(update={"slug": "base"})
-    with registered(base):
-        play = RequestEncoding(facts=facts("json", "json+gzip", extends="base"))
-
-        assert choose(play, call()).forms == ("json+gzip",)
-        assert choose(play, call()).writing.msgpack_type == "application/msgpack"
-        assert RequestEncoding(facts=play.facts) == play
-    with pytest.raises(ConfigurationError, match="nobody"):
-        RequestEncoding(facts=facts("json", extends="nobody"))
 
 
 # Which forms

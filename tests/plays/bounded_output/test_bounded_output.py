@@ -360,13 +360,3 @@ def test_a_limit_for_free_text_is_sent(arguments: dict[str, Any], provider: Emul
 
     assert answer.choices[0].finish_reason == "length"
     assert answer.usage.completion_tokens <= 60
-
-
-def test_json_of_any_kind_has_no_bound(arguments: dict[str, Any]) -> None:
-    asked: dict[str, Any] = {"model": MODEL, "messages": MESSAGES, "response_format": {"type": "json_object"}}
-    with client(arguments, BoundedOutput()) as bounded:
-        bounded.chat.completions.create(**asked)
-        output = output_of(bounded)
-
-    assert output.unbounded == ("$: any value",)
-    assert (output.ceiling_tokens, output.verdict) == (None, "valid")

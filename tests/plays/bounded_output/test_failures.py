@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import httpx
@@ -63,30 +62,6 @@ def test_a_call_that_is_cancelled_anywhere_leaves_nothing_behind(arguments: dict
 
 def open_streams(provider: Emulator) -> list[Any]:
     return [one for one in provider.log() if one.finished_ns is None and one.reset_ns is None]
-
-
-def test_many_threads_share_a_client(arguments: dict[str, Any], provider: Emulator) -> None:
-    manners = ["exact", "prose", "whitespace", "wrong_enum", "second", "fence"]
-    records: list[fastlane.CallRecord] = []
-    play = BoundedOutput(reasks=1, reasoning_tokens=1_000)
-    with fastlane.OpenAI(
-        **arguments, only_plays=(Connection(), play), raise_play_errors=True, on_call_end=[records.append]
-    ) as client:
-
-        def one(number: int) -> Any:
-            headers = {"x-emulator-manner": manners[number % len(manners)], "x-emulator-tag": str(number)}
-            return parse(client, extra_headers=headers).choices[0].message.parsed
-
-        with ThreadPoolExecutor(8) as pool:
-            found = list(pool.map(one, range(48)))
-
-    assert all(isinstance(ticket, Ticket) for ticket in found)
-    assert len(records) == 48
-    assert {record.output.verdict for record in records if record.output is not None} == {"valid"}
-    asked = [one.tag for one in provider.log()]
-    for number in range(48):
-        again = manners[number % len(manners)] == "wrong_enum"
-        assert asked.count(str(number)) == (2 if again else 1)
 
 
 @pytest.mark.parametrize("library", [httpx, httpx2])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import gc
 import traceback
 from collections.abc import Iterator
@@ -15,7 +14,6 @@ from fastlane import BoundedOutput
 from tests.call_peer import CallPeer
 from tests.plays.bounded_output import answers as told
 from tests.plays.bounded_output.answers import FORMAT, bounded, refusing, streamed, whole
-from tests.waiting import Form, inner_of
 
 SECRET = "the-prompt-that-nobody-may-keep"
 MESSAGES: list[Any] = [{"role": "user", "content": SECRET}]
@@ -77,20 +75,6 @@ def test_nothing_is_kept_of_a_call_that_is_over(one_peer: CallPeer, method: str,
             said = repr(reports.pop())
             for secret in (SECRET, "refund", "sk-test", told.VALID[:9]):
                 assert secret not in said, name
-
-
-def test_nothing_is_kept_of_an_asynchronous_one(one_peer: CallPeer) -> None:
-    async def run() -> None:
-        async with inner_of(bounded(one_peer, BoundedOutput(reasks=1), Form("async"))) as client:
-            for replies in ANSWERS.values():
-                one_peer.replies = list(replies)
-                with nothing_kept():
-                    try:
-                        await ask(client, "parse")
-                    except Exception:  # noqa: BLE001 - it is what it leaves that counts
-                        pass
-
-    asyncio.run(run())
 
 
 def test_an_error_of_an_answer_says_nothing_of_its_text(one_peer: CallPeer) -> None:

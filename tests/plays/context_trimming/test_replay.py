@@ -59,14 +59,6 @@ def test_a_conversation_that_takes_another_way_is_cut_by_itself() -> None:
     )
 
 
-def test_what_the_caller_keeps_stable_is_not_touched() -> None:
-    pasted = {"role": "user", "content": "pasted " * 200}
-    messages = [pasted, SAYS, pasted, SAYS, *talk("talk", 9)]
-
-    assert 2 not in trim("messages", messages, settings(new_memory())).indexes
-    assert 2 in trim("messages", messages, settings(new_memory()), stable=[2]).indexes
-
-
 def test_what_is_not_known_is_kept_with_the_pair_that_it_stands_in() -> None:
     call = {"type": "function_call", "call_id": "a", "name": "run", "arguments": "{}"}
     unknown = {"type": "item_reference", "id": "msg_1"}
@@ -95,15 +87,6 @@ def test_no_text_of_a_message_is_remembered() -> None:
 
     assert memory.items()
     assert "secret" not in repr(memory.items())
-
-
-def test_a_call_without_its_result_is_kept() -> None:
-    waiting = [calls("late"), *talk("talk", 20)]
-
-    sent = trim("messages", waiting, settings(new_memory())).messages
-
-    assert sent is not None
-    assert calls("late") in sent
 
 
 # What belongs together

@@ -127,20 +127,6 @@ def test_the_first_question_goes_only_where_the_older_steps_of_the_last_turns_do
     assert size(trimmed) <= 2_000
 
 
-def test_items_of_responses_are_cut_in_their_own_form() -> None:
-    call = {"type": "function_call", "call_id": "1", "name": "read_file", "arguments": '{"path": "a"}'}
-    thought = {"type": "reasoning", "id": "rs_1", "summary": []}
-    output = {"type": "function_call_output", "call_id": "1", "output": LONG}
-    items = [user("?"), thought, call, output, *END]
-
-    stubbed = trim_context(items, size(items) - 1, low=size(items) - 2, count=tokens)
-    gone = trim_context(items, size(items) - 1, low=1, count=tokens)
-
-    assert stubbed[3]["output"].startswith("[read_file: 40 lines")
-    assert stubbed[3]["call_id"] == "1"
-    assert gone == [items[0], *END[1:]]
-
-
 @pytest.mark.parametrize(
     "item",
     [

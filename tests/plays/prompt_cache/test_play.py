@@ -129,21 +129,6 @@ def test_completions_get_no_key() -> None:
     assert planned_by(PromptCache(), given).body is given.body
 
 
-def test_busy_family_gets_several_keys() -> None:
-    play, known = PromptCache(requests_per_key_per_minute=2), facts(key_field="prompt_cache_key")
-    keys: dict[int, list[str]] = {}
-    for number in range(200):
-        user = number % 20
-        messages = [{"role": "system", "content": POLICY}, {"role": "user", "content": f"I am user {user}."}]
-        body = {"model": "m", "messages": messages}
-        planned = planned_by(play, call(body, facts=known, issued_ns=number * 1_000_000_000))
-        keys.setdefault(user, []).append(planned.body["prompt_cache_key"])
-
-    late = [sessions[-3:] for sessions in keys.values()]
-    assert len({key for sessions in late for key in sessions}) > 5
-    assert all(len(set(sessions)) == 1 for sessions in late)
-
-
 @pytest.mark.parametrize("endpoint", [CHAT, "/responses"])
 def test_retention_and_breakpoints_are_sent_if_set(endpoint: str) -> None:
     name = "messages" if endpoint == CHAT else "input"

@@ -19,7 +19,6 @@ from fastlane.plays.rate_limits.headers import (
 from fastlane.protocol.header_times import MAX_RETRY_S, retry_after_s, wall_of
 from fastlane.providers import facts_named, names
 from fastlane.providers.facts import RateLimit, ResetFormat
-from tests.plays.rate_limits.simulated import duration
 
 NOW_S = 1_795_341_600.0
 TOKENS = limits_of(None)["tokens"]
@@ -63,16 +62,6 @@ def test_a_reset_is_read_in_the_form_that_it_has(written: str, form: ResetFormat
     assert reset_s(written, form, lambda: 1_795_341_600.0) == pytest.approx(seconds)
 
 
-@given(st.floats(0.001, 100_000))
-def test_a_duration_is_read_back(seconds: float) -> None:
-    assert reset_s(duration(seconds), "duration", wall) == pytest.approx(seconds, abs=0.001)
-
-
-@pytest.mark.parametrize("written", ["", "soon", "-5", "nan", "inf", "9" * 60, "1e300", "5m5", "s", "5 apples", "::"])
-def test_what_is_no_time_is_no_reset(written: str) -> None:
-    assert reset_s(written, None, wall) is None
-
-
 @pytest.mark.parametrize(
     "bad",
     [
@@ -90,12 +79,6 @@ def test_what_is_no_time_is_no_reset(written: str) -> None:
 )
 def test_nonsense_says_nothing(bad: Mapping[str, str]) -> None:
     assert announcement_of(TOKENS, bad, wall) is None
-
-
-def test_a_reset_that_makes_no_sense_leaves_the_rest_as_it_is() -> None:
-    announced: Any = announcement_of(TOKENS, headers(reset="whenever"), wall)
-
-    assert (announced.limit, announced.remaining, announced.reset_s) == (60_000, 59_000, None)
 
 
 def test_no_reset_is_now_while_something_is_used() -> None:

@@ -105,25 +105,10 @@ def test_request_waits_where_too_little_is_left() -> None:
     assert wait_s(of, T0 + NS // 50 + int(waited * NS) + 1) == 0
 
 
-def test_larger_requests_wait_for_longer() -> None:
-    of = limiter()
-    ask(of, T0, told(3_000, limit=60_000, what="tokens"))
-    assert 0 < wait_s(of, T0 + NS, tokens=1_000) < wait_s(of, T0 + NS, tokens=5_000) < 30
-
-
 def test_request_larger_than_the_limit_goes_when_all_of_it_is_left() -> None:
     of = limiter()
     ask(of, T0, told(1_000, limit=1_000, what="tokens"))
     assert wait_s(of, T0 + 2 * NS, tokens=5_000) == 0
-
-
-def test_no_request_waits_for_more_than_a_minute_for_earlier_ones() -> None:
-    of = limiter()
-    first = of.spend(T0, RequestCost(tokens=10_000_000))
-    for _ in range(5_000):
-        of.spend(T0, RequestCost(tokens=10_000_000))
-    of.answered(T0 + NS // 100, first, 200, {**told(599), **told(10, limit=100, what="tokens")})
-    assert 10 <= wait_s(of, T0 + NS // 50) <= 60
 
 
 def test_patient_requests_leave_a_part_to_others() -> None:
@@ -140,14 +125,6 @@ def test_limit_of_a_day_is_not_spread_over_the_day(patient: bool) -> None:
         assert wait_s(of, now, patient=patient) == 0
         ask(of, now, told(14_400 - 1 - number, limit=14_400, window_s=86_400))
         now += NS // 50
-
-
-def test_limit_that_changes_is_taken_as_it_is() -> None:
-    of = limiter()
-    ask(of, T0, told(599))
-    ask(of, T0 + NS, told(10, limit=100))
-    assert [limit for _, limit, _ in limits(of)] == [100]
-    assert left(of) == pytest.approx(10, abs=1)
 
 
 def test_window_is_waited_for_where_facts_name_it() -> None:
@@ -190,16 +167,6 @@ def test_headers_that_make_no_sense_are_ignored(nonsense: dict[str, str]) -> Non
     assert limits(of) == []
 
 
-@pytest.mark.slow
-@given(st.lists(st.tuples(st.integers(0, 700), st.integers(1, 700), st.text(max_size=8), st.sampled_from([200, 429]))))
-def test_no_response_makes_requests_wait_for_more_than_a_minute(responses: list[tuple[int, int, str, int]]) -> None:
-    of, now = limiter(), T0
-    for remaining, limit, text, status in responses:
-        ask(of, now, {**told(remaining, limit=limit), "retry-after": text}, status=status)
-        assert 0 <= wait_s(of, now + NS) <= 60.5
-        now += 5 * NS
-
-
 @pytest.mark.parametrize(
     ("provider", "counted"), [("openai", 700), ("azure_openai", 1_000), ("gemini", 300), ("unknown", 1_000)]
 )
@@ -208,15 +175,6 @@ def test_tokens_are_counted_as_the_provider_adds_them_up(provider: str, counted:
 
 
 # What is stated
-
-
-def test_stated_limit_holds_for_those_who_state_it() -> None:
-    of = limiter()
-    for _ in range(5):
-        of.ready_ns(T0, RequestCost(), stated=STATED)
-        ask(of, T0, told(599))
-    assert wait_s(of, T0 + NS // 50, stated=STATED) > 0.5
-    assert wait_s(of, T0 + NS // 50) == 0
 
 
 def test_stated_tokens_that_were_not_used_come_back() -> None:
@@ -322,14 +280,6 @@ def test_rest_goes_on_where_its_one_request_is_refused() -> None:
     ask(of, T0, {"retry-after": "7200"}, status=503)
     ask(of, T0 + 61 * NS, {"retry-after": "7139"}, status=503)
     assert wait_s(of, T0 + 62 * NS) > 58
-
-
-def test_rest_ends_where_its_one_request_has_no_response() -> None:
-    of = limiter()
-    ask(of, T0, {"retry-after": "7200"}, status=503)
-    now = T0 + 61 * NS
-    of.settled(now + NS, of.spend(now, RequestCost()), None)
-    assert wait_s(of, now + NS) == 0
 
 
 @pytest.mark.parametrize(("served", "expected_s"), [("earlier", 60), ("later", 0)])

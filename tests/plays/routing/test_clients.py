@@ -28,16 +28,6 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "sk-second")
 
 
-def test_an_upstream_has_one_client_however_often_it_is_asked_for(first: CallPeer, key: None) -> None:
-    clients = UpstreamClients()
-    with client_of(first) as client:
-        sibling = clients.of(client, model_at(NOWHERE))
-        assert sibling is clients.of(client, model_at(NOWHERE, name="other"))
-        assert sibling is clients.of(client.with_options(timeout=3.0), model_at(NOWHERE))
-        assert sibling is not clients.of(client, model_at("https://another.invalid"))
-        clients.close()
-
-
 def test_threads_that_ask_at_once_get_the_same_client(first: CallPeer, key: None) -> None:
     clients, found = UpstreamClients(), []
     together = threading.Barrier(8)
@@ -66,20 +56,6 @@ def test_it_has_the_application_s_pipeline_and_the_shared_connections(first: Cal
         assert sibling._client is not client._client
         assert sibling._client._transport.settings == client._client._transport.settings  # type: ignore[attr-defined]
         clients.close()
-
-
-def test_it_is_of_fastlane_s_own_class_whatever_the_application_s_is(first: CallPeer, key: None) -> None:
-    class Mine(fastlane.OpenAI):
-        pass
-
-    clients = UpstreamClients()
-    azure = fastlane.AzureOpenAI(api_key="sk-first", base_url=first.url, api_version="1")
-    for client in (Mine(api_key="sk-first", base_url=first.url), azure):
-        assert type(clients.of(client, model_at(NOWHERE))) is fastlane.OpenAI
-        client.close()
-    asynchronous = fastlane.AsyncAzureOpenAI(api_key="sk-first", base_url=first.url, api_version="1")
-    assert type(clients.of(asynchronous, model_at(NOWHERE))) is fastlane.AsyncOpenAI
-    clients.close()
 
 
 def test_whoever_brings_an_http_client_has_others_on_fastlane_s_connections(first: CallPeer, key: None) -> None:
@@ -156,30 +132,6 @@ def test_its_calls_have_the_time_outs_and_retries_of_the_client_that_makes_them(
         options = options_of()
         assert options_for(options, client).max_retries == 4
         assert options_for(options_of(), client.with_options(max_retries=0)).max_retries == 0
-        clients.close()
-
-
-def test_the_caller_s_options_stay_as_they_are(first: CallPeer, key: None) -> None:
-    options = options_of(extra_headers={"X-Tenant": "a"}, extra_query={"b": "c"})
-    before = dict(options.__dict__)
-    with client_of(first) as client:
-        changed = options_for(options, client)
-    assert options.__dict__ == before
-    assert changed.headers == {} == changed.params
-
-
-def test_what_is_closed_is_made_anew_for_the_next_call(first: CallPeer, second: CallPeer) -> None:
-    clients, model = UpstreamClients(), model_at(second.url)
-    with client_of(first) as client:
-        run(clients, client, model, options_of())
-        before: Any = clients.of(client, model)
-        clients.close()
-        assert before.is_closed()
-        run(clients, client, model, options_of())
-        after: Any = clients.of(client, model)
-        after.close()
-        run(clients, client, model, options_of())
-        assert len(second.take()) == 3
         clients.close()
 
 

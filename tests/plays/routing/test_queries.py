@@ -232,6 +232,12 @@ def test_how_much_is_expected_at_first_is_what_is_known_of_the_provider(
     assert least <= asked.cached_tokens["first"] / asked.input_tokens <= most
 
 
+def test_too_short_a_prompt_is_not_kept() -> None:
+    known = knowledge()
+    answered(known, chat(text(8_000)), "first", facts=keeping(True, least=4_096))
+    assert not ask(known, call(chat(text(8_000))), facts=lambda _: keeping(True, least=4_096)).cached_tokens
+
+
 # What goes on from another answer
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -106,39 +105,6 @@ def test_where_nothing_is_eligible_there_is_no_choice_and_no_reason() -> None:
     assert (decision.ranked, decision.reason) == ((), None)
 
 
-class MeetingPoint(dict[str, float]):
-    """Cached tokens of a question: whoever looks one up waits for the other thread, or for a second."""
-
-    def __init__(self, threads: int) -> None:
-        super().__init__()
-        self._barrier = threading.Barrier(threads)
-
-    def __bool__(self) -> bool:
-        return True
-
-    def get(self, key: str, default: Any = None) -> Any:
-        with suppress(threading.BrokenBarrierError):
-            self._barrier.wait(1.0)
-        return 0.0
-
-
-def test_a_half_open_breaker_admits_one_of_two_threads() -> None:
-    """Both threads look at the breaker before either has chosen, where nothing keeps them from it."""
-    known = router(model("fast", 0.5), model("slow", 3.0))
-    for _ in range(2):
-        known.note(sighting("fast", failure="server"), 0)
-    question, decisions = RouteQuery(input_tokens=1_000, cached_tokens=MeetingPoint(2)), []
-
-    threads = [threading.Thread(target=lambda: decisions.append(known.decide(question, 2 * S))) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert sorted(one.ranked[0].name for one in decisions) == ["fast", "slow"]
-    assert sum(row["share_of_calls"] for row in known.report(2 * S)) == 1.0
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_breaker_has_one_probe_under_way_at_most(data: st.DataObject) -> None:
@@ -234,6 +200,13 @@ def test_a_model_whose_calls_all_timed_out_at_once_is_used_again_when_it_answers
     assert known.decide(RouteQuery(input_tokens=1_000), now + 4 * S).ranked[0].name == "fast"
     known.note(sighting("fast", uncached_tokens=1_000.0, first_token_s=0.15), now + 4 * S)
     assert names(known, now + 5 * S)[0] == "fast"
+
+
+def test_a_prompt_that_is_too_long_says_nothing_of_the_upstreams_health() -> None:
+    known = router(model("fast", 0.5), model("slow", 3.0))
+    for _ in range(3):
+        known.note(sighting("fast", failure="too_long"), 0)
+    assert names(known, S)[0] == "fast"
 
 
 @settings(max_examples=10, deadline=None)

@@ -195,20 +195,6 @@ def test_the_record_says_what_the_answer_cost(upstreams: tuple[Upstream, Upstrea
     assert json.loads(json.dumps(record.to_dict()))["routing"]["chosen"] == "near"
 
 
-def test_an_unstreamed_answer_shows_its_first_token(upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
-    with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
-        asked(client)
-        first = client.last_call
-    with client_of(near, Routing(catalog_of(near, far), exploration=0.0, streams=False)) as client:
-        asked(client)
-        second = client.last_call
-    assert first is not None
-    assert first.time_to_first_token_s is not None
-    assert second.time_to_first_token_s is None
-    assert [one.get("stream") for one in near.asked] == [True, None]
-
-
 def test_a_prompt_that_a_model_cannot_hold_goes_to_one_that_can(upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     small = model_at(near, first_token_s=0.01, context_tokens=1_000)
@@ -373,15 +359,6 @@ def test_lengths_are_learned_from_streams_that_nobody_counts(upstreams: tuple[Up
     expected: list[Any] = [record.routing.candidates[0].decode_s for record in records if record.routing is not None]
     assert expected[0] is not None
     assert expected[-1] < expected[0] / 5
-
-
-def test_a_plan_changes_nothing_of_the_call_itself(upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
-    body: dict[str, Any] = {"model": "fastlane/auto", "messages": MESSAGES, "extra_headers": {"traceparent": "00-1"}}
-    with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
-        client.chat.completions.create(**body)
-    assert body == {"model": "fastlane/auto", "messages": MESSAGES, "extra_headers": {"traceparent": "00-1"}}
-    assert MESSAGES == [{"role": "user", "content": "Name a river."}]
 
 
 def test_one_user_action_has_one_record_of_a_call_that_fell_back(upstreams: tuple[Upstream, Upstream]) -> None:

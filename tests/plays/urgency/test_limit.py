@@ -130,19 +130,6 @@ def test_limit_is_unchanged_by_a_call_refused_alone() -> None:
     assert queue.limit.value == math.inf
 
 
-def test_limit_is_unchanged_by_a_single_refusal() -> None:
-    queue = SlotQueue()
-    refuse(queue, sent(queue, 40)[20])
-    assert queue.limit.value == math.inf
-
-
-@pytest.mark.parametrize("refuses", [False, True])
-def test_limit_survives_random_refusals(refuses: bool) -> None:
-    """Some providers refuse a few calls whatever is under way."""
-    load = Load(places=lambda _: 32, refuses=refuses, refused_share=0.05, interactive_per_s=1.3, seed=1)
-    assert Simulation(load).run(300).limit(150) > 20
-
-
 @pytest.mark.parametrize(
     ("status", "headers", "teaches"),
     [

@@ -55,6 +55,11 @@ def test_comes_back_from_pickles_and_copies(asked: dict[str, Any]) -> None:
         assert vars(again) == vars(route)
 
 
+@pytest.mark.parametrize("model", ["gpt-4.1", "", "fastlane/auto-2", "fastlane/automatic", "fastlane", "openai/auto"])
+def test_a_plain_model_asks_for_no_route(model: str) -> None:
+    assert Route.parse(model) is None
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -94,3 +99,12 @@ def test_what_it_leaves_open_is_as_others_say() -> None:
 
 def test_a_question_mark_alone_asks_for_nothing() -> None:
     assert Route.parse("fastlane/auto?") == Route()
+
+
+def test_cannot_be_changed() -> None:
+    route = Route(task="triage")
+
+    with pytest.raises(AttributeError, match="make another one"):
+        route.task = "summary"
+    with pytest.raises(AttributeError, match="make another one"):
+        del route.task

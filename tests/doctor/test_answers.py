@@ -10,7 +10,7 @@ import pytest
 
 from fastlane.doctor._facts import compare, differs
 from fastlane.doctor._findings import MeasuredFact, ProviderFinding, found
-from fastlane.doctor._model import at_path, count_paths, judge_format, look_first
+from fastlane.doctor._model import count_paths, judge_format, look_first
 from fastlane.doctor._session import DoctorSession, DoctorSettings, StatusError, target_of
 from fastlane.providers import Fact, ProviderFacts
 
@@ -50,14 +50,6 @@ def test_a_path_that_is_written_down_comes_first_where_it_leads_somewhere() -> N
     assert (paths["cached"], paths["input"]) == ("usage.seen_before", "usage.prompt_tokens")
 
 
-@pytest.mark.parametrize(
-    ("path", "found"),
-    [("a.b", 1), ("list.1.c", 2), ("list.2.c", None), ("list.c", None), ("a.b.c", None), ("a.0", None)],
-)
-def test_a_path_ends_where_there_is_nothing(path: str, found: int | None) -> None:
-    assert at_path({"a": {"b": 1}, "list": [{}, {"c": 2}]}, path) == found
-
-
 def whole(content: str | None, finish_reason: str = "stop") -> dict[str, Any]:
     return {"choices": [{"message": {"content": content}, "finish_reason": finish_reason}]}
 
@@ -92,14 +84,6 @@ def test_an_answer_that_was_cut_or_refused_is_no_verdict_on_its_form() -> None:
     assert judge_format("json_schema", 200, whole('{"mood": "ca', "length")).state == "failed"
     assert judge_format("json_schema", 400, {}).state == "notable"
     assert judge_format("json_schema", 429, {}).state == "failed"
-
-
-def test_both_forms_together_are_one_fact() -> None:
-    finding = judge_format("json_schema", 200, whole('{"mood": "calm", "waves": 3, "is_blue": false}'), ["json_object"])
-
-    assert [(each.path, each.value) for each in finding.facts] == [
-        (("structured", "formats"), ["json_object", "json_schema"])
-    ]
 
 
 Reply = Callable[[dict[str, Any]], tuple[int, int]]
@@ -182,13 +166,6 @@ def test_what_was_measured_differs_only_where_both_cannot_be_true(
     path: tuple[str, ...], measured: object, written: object, differ: bool
 ) -> None:
     assert differs(MeasuredFact(path=path, value=measured), written) is differ
-
-
-def test_a_list_that_is_not_whole_differs_only_by_what_is_in_it() -> None:
-    some = MeasuredFact(path=("encodings", "/responses"), value=["json", "json+gzip"], is_whole=False)
-
-    assert not differs(some, ["json", "json+gzip", "msgpack"])
-    assert differs(some, ["json"])
 
 
 def test_what_is_written_and_was_measured_otherwise_is_named() -> None:

@@ -8,22 +8,12 @@ from fastlane.doctor._model import (
     CacheReading,
     cache_tokens as tokens_wanted,
     judge_cache as judge,
-    long_prompt as prompt_of,
 )
 from fastlane.providers import Fact, ProviderFacts
 
 
 def reading(cached: int | None, first_ms: int = 100) -> CacheReading:
     return CacheReading(input_tokens=2_000, cached_tokens=cached, first_ns=first_ms * 1_000_000)
-
-
-def test_tokens_from_the_cache_are_a_fact() -> None:
-    finding = judge(reading(0), reading(1_920, 40), 1.0)
-
-    assert finding.seen == (
-        "1,920 of 2,000 tokens of the second of two equal requests; first token 100 ms, then 40.0 ms"
-    )
-    assert [(fact.path, fact.value) for fact in finding.facts] == [(("cache", "automatic"), True)]
 
 
 @pytest.mark.parametrize(("cached", "words"), [(None, "do not say"), (0, "none of 2,000 tokens")])
@@ -47,12 +37,3 @@ def test_the_prompt_is_longer_than_the_minimum_that_is_written_down() -> None:
     known = ProviderFacts.model_validate({"slug": "other", "cache": {"minimum_tokens": minimum}})
 
     assert tokens_wanted(known) > 4_096 > tokens_wanted(None) > 1_024
-
-
-def test_a_prompt_is_its_own_from_the_start_and_as_long_as_wanted() -> None:
-    one, other = prompt_of(2_048, "a" * 16), prompt_of(2_048, "b" * 16)
-
-    assert one[:6] == other[:6] == "Notes "
-    assert one[6] != other[6]
-    # Even a tokenizer that makes a token of five characters gets above the minimum.
-    assert len(one) / 5 > 1_024

@@ -1,15 +1,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from itertools import pairwise
-
-import httpx2
-from hypothesis import given, strategies as st
 
 from fastlane.doctor._findings import ProviderFinding
-from fastlane.doctor._model import StreamedAnswer, StreamEvent, judge_stream, stream
-from fastlane.doctor._session import DoctorSession, DoctorSettings, target_of
+from fastlane.doctor._model import StreamedAnswer, StreamEvent, judge_stream
 
 MS = 1_000_000
 
@@ -42,34 +36,6 @@ def judged(streamed: StreamedAnswer) -> dict[str, ProviderFinding]:
     return {finding.looked_at: finding for finding in judge_stream(streamed)}
 
 
-class Pieces(httpx2.SyncByteStream):
-    def __init__(self, pieces: list[bytes]) -> None:
-        self.pieces = pieces
-
-    def __iter__(self) -> Iterator[bytes]:
-        yield from self.pieces
-
-
-@given(st.lists(st.integers(min_value=0, max_value=len(WHOLE) * 2), max_size=12), st.sampled_from([b"\n", b"\r\n"]))
-def test_a_stream_has_the_same_events_however_it_is_cut(cuts: list[int], newline: bytes) -> None:
-    whole = WHOLE.replace(b"\n", newline)
-    edges = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
-    pieces = [whole[start:end] for start, end in pairwise(edges)]
-    http = httpx2.Client(transport=httpx2.MockTransport(lambda _: httpx2.Response(200, stream=Pieces(pieces))))
-    session = DoctorSession(settings=DoctorSettings(target=target_of("http://localhost/v1")), http=http)
-
-    events = stream(session, "Say yes.", 1).events
-
-    assert [event.data for event in events] == [event.data for event in streamed((0, WHOLE)).events]
-
-
-def test_reasoning_and_tools_are_output_and_a_role_is_not() -> None:
-    reasoning = event(choices=[{"delta": {"reasoning_content": "hm"}}])
-    tool = event(choices=[{"delta": {"tool_calls": [{"index": 0}]}}])
-
-    assert len(streamed((1, ROLE + reasoning + tool)).output) == 2
-
-
 def test_a_stream_as_it_should_be_is_only_seen() -> None:
     found = judged(streamed((40, ROLE + text("a")), (50, text("b")), (60, text("c")), (61, USAGE + DONE)))
 
@@ -78,13 +44,6 @@ def test_a_stream_as_it_should_be_is_only_seen() -> None:
     assert found["chunks"].value["tokens_per_event"] == 2
     assert found["chunks"].value["gap_p50_ms"] == 10
     assert found["token counts"].facts[0].path == ("parameters", "stream_options.include_usage")
-
-
-def test_a_stream_without_counts_and_end_is_notable() -> None:
-    found = judged(streamed((40, text("a"))))
-
-    assert found["token counts"].state == found["end"].state == "notable"
-    assert found["token counts"].facts == ()
 
 
 def test_a_stream_in_bundles_is_notable() -> None:

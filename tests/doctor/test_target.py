@@ -41,17 +41,3 @@ def test_a_url_that_cannot_work_is_explained_without_what_may_be_secret(url: str
     assert expected in str(raised.value)
     assert "hidden" not in str(raised.value)
     assert "word@" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("url", "local"),
-    [
-        ("http://localhost:1", True),
-        ("http://127.0.0.2", True),
-        ("http://[::1]", True),
-        ("http://10.0.0.1", False),
-        ("http://localhost.example", False),
-    ],
-)
-def test_it_is_known_which_hosts_are_this_machine(url: str, local: bool) -> None:
-    assert target_of(url).is_local is local

@@ -6,24 +6,16 @@ import httpx2
 import pytest
 
 from fastlane._clock import wall_ns
-from fastlane.doctor._findings import ProviderFinding
 from fastlane.doctor._network import (
     judge_dns,
-    judge_http2,
     judge_no_connection,
     judge_round_trip,
     judge_tls,
-    judge_version,
 )
 from fastlane.doctor._session import target_of
-from fastlane.transport.protocols.h2 import PeerLimits
 
 HTTPS = target_of("https://a.example/v1")
 MS = 1_000_000
-
-
-def judge_limits(most_streams: int | None = 100, stream_window: int = 1 << 20) -> ProviderFinding:
-    return judge_http2(PeerLimits(most_streams, stream_window, 1 << 20))
 
 
 def caused_by(cause: Exception) -> httpx2.HTTPError:
@@ -80,33 +72,7 @@ def test_what_tls_costs_too_much_is_said(version: str, days: int | None, advice:
     assert (finding.state == "notable") is bool(advice)
 
 
-def test_no_encryption_is_notable_only_where_somebody_can_listen() -> None:
-    assert judge_tls(target_of("http://a.example"), [], None, None).state == "notable"
-    assert judge_tls(target_of("http://localhost"), [], None, None).state == "seen"
-
-
-def test_narrow_limits_of_http2_are_notable() -> None:
-    assert judge_limits().state == "seen"
-    assert "waits for a window update" in judge_limits(stream_window=65_535).advice
-    assert "further connections" in judge_limits(most_streams=8).advice
-    assert judge_limits(most_streams=None).seen.startswith("no limit at once")
-
-
 def test_a_proxy_shows_by_http_that_is_farther_away_than_tcp() -> None:
     assert judge_round_trip(MS, [40 * MS, 41 * MS]).state == "notable"
     assert judge_round_trip(40 * MS, [41 * MS, 90 * MS]).state == "seen"
     assert judge_round_trip(40 * MS, []).seen == "40.0 ms by TCP"
-
-
-@pytest.mark.parametrize(
-    ("alpn", "seen", "measured"), [("h2", "HTTP/2", True), ("http/1.1", "HTTP/1.1", False), (None, "HTTP/1.1", False)]
-)
-def test_version_is_said_and_the_fact_is_whether_http2_is_spoken(alpn: str | None, seen: str, measured: bool) -> None:
-    finding = judge_version(HTTPS, alpn)
-
-    assert finding.seen == seen
-    assert [(fact.path, fact.value) for fact in finding.facts] == [(("http2",), measured)]
-
-
-def test_without_tls_nothing_is_known_of_http2() -> None:
-    assert judge_version(target_of("http://a.example"), None).facts == ()

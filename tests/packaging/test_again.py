@@ -152,14 +152,6 @@ def test_again_with_a_leak_blamed_on_another_test_fails(again: Again) -> None:
     assert "tests/test_it.py::test_innocent: an unraisable error" in said.text
 
 
-def test_again_with_a_leak_found_after_the_run_fails(again: Again) -> None:
-    """Pytest collects garbage once more when all is over, and its exit code is 1 as for a failed test."""
-    said = again(FLAKE + LEAK)
-
-    assert said.exit_code == 1
-    assert "that run did not finish" in said.text
-
-
 def test_again_with_an_error_in_a_thread_fails(again: Again) -> None:
     said = again("""
 import threading
@@ -196,10 +188,6 @@ def test_again_with_an_entry_of_the_last_30_days_fails(again: Again) -> None:
     assert "unsteady.txt has it from" in said.text
 
 
-def test_again_with_an_older_entry_excuses(again: Again) -> None:
-    assert again(FLAKE, ledger=entry(30)).exit_code == 0
-
-
 def test_again_with_a_ledger_line_it_cannot_read_fails(again: Again) -> None:
     said = again(FLAKE, ledger="yesterday tests/test_it.py::test_flake\n")
 
@@ -231,17 +219,3 @@ def test_again_with_one_test_failing_twice_fails(again: Again) -> None:
 
 def test_again_with_a_flake_of_a_parallel_run_excuses(again: Again) -> None:
     assert again(FLAKE, "tests/test_it.py", *PARALLEL).exit_code == 0
-
-
-def test_again_with_a_crash_of_a_parallel_run_fails(again: Again) -> None:
-    said = again(f"{FLAKE}\ndef test_second():\n    import os; os._exit(1)\n", "tests/test_it.py", *PARALLEL)
-
-    assert said.exit_code == 1
-    assert "only 1 of 2 collected tests ran" in said.text
-
-
-def test_again_with_a_parallel_run_stopped_at_a_failure_fails(again: Again) -> None:
-    said = again(FLAKE + "\ndef test_second(): pass\n" * 9, "tests/test_it.py", *PARALLEL, "-x")
-
-    assert said.exit_code == 1
-    assert "not run again" in said.text

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from openai._models import construct_type
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.chat import ChatCompletionChunk
 
 import fastlane
 from fastlane.emulator import Dialect, Emulator, preset
 from fastlane.protocol.answer_texts import answer_texts
-from fastlane.protocol.assembly import AnswerCut, assembly_of
+from fastlane.protocol.assembly import AnswerCut
 from fastlane.protocol.content import Delta
 from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
 from tests.attempts.events import chunk
@@ -235,12 +235,6 @@ def test_an_error_in_a_stream_is_told(endpoint: str) -> None:
     assert assembled(endpoint, [{"error": None, "choices": []}, {"error": {}}]).error is None
 
 
-def test_an_error_in_a_stream_stays_what_else_comes() -> None:
-    events = [chunk(piece(content="a")), chunk(piece(finish_reason="error"), error={"message": "x"}), chunk()]
-    assert assembled(CHAT, events).error == {"message": "x"}
-    assert not assembled(CHAT, events).finished
-
-
 def test_an_error_event_and_a_failed_response_are_told() -> None:
     said = {"type": "error", "code": "server_error", "message": "sorry", "param": None, "sequence_number": 3}
     assert assembled(RESPONSES, [said]).error == {
@@ -280,10 +274,6 @@ def test_text_that_comes_only_at_the_end_of_its_part_is_a_delta() -> None:
     assembly = assembled(RESPONSES, [])
     assert assembly.take(done) == (Delta((0, 0), "content", "Rhine"),)
     assert assembly.take(done) == ()
-
-
-def test_an_endpoint_whose_streams_are_unknown_has_no_assembly() -> None:
-    assert assembly_of("/embeddings") is None
 
 
 FENCE = len("```json ")
@@ -342,25 +332,8 @@ def test_a_cut_answer_that_ran_to_its_limit_has_stopped_and_one_that_was_filtere
     assert reason("content_filter", AnswerCut(ends={(0,): 2})) == "content_filter"
 
 
-def test_what_is_put_together_is_typed_as_the_answer_is() -> None:
-    events = [chunk(piece(content="Rhine", finish_reason="stop"), usage={"prompt_tokens": 1, "completion_tokens": 1})]
-    found = construct_type(type_=ChatCompletion, value=body(CHAT, events))
-    assert isinstance(found, ChatCompletion)
-    assert found.choices[0].message.content == "Rhine"
-    typed: Any = construct_type(type_=ChatCompletionChunk, value=events[0])
-    assert assembled(CHAT, ()).take(typed) == [Delta((0,), "content", "Rhine")]
-
-
 def test_usage_that_comes_with_every_chunk_is_worth_more_than_an_estimate() -> None:
     events = [chunk(piece(content=text), usage={"completion_tokens": n}) for n, text in enumerate("abc", 1)]
     estimated = AnswerCut(usage={"completion_tokens": 9, "estimated": True})
     assert body(CHAT, events, estimated)["usage"] == {"completion_tokens": 3}
     assert body(CHAT, [chunk(piece(content="a"), usage=None)], estimated)["usage"] == estimated.usage
-
-
-def test_a_body_is_a_new_one_each_time() -> None:
-    assembly = assembled(CHAT, [chunk(piece(content="a"), usage={"total_tokens": 1})])
-    first = assembly.body()
-    first["usage"]["total_tokens"] = 9
-    first["choices"][0]["message"]["content"] = "b"
-    assert assembly.body() == body(CHAT, [chunk(piece(content="a"), usage={"total_tokens": 1})])

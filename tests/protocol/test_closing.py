@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import openai
-import pydantic
 import pytest
 from hypothesis import given, settings, strategies as st
 from openai import omit
@@ -28,11 +27,6 @@ from tests.protocol.streams import TOOL, assembled, request, streamed
 MODELS: dict[str, Any] = {CHAT: ChatCompletionChunk, COMPLETIONS: Completion, RESPONSES: ResponseStreamEvent}
 USAGE = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7, "estimated": True}
 RESPONSE_USAGE = {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7, "estimated": True}
-
-
-class Ticket(pydantic.BaseModel):
-    category: str
-    note: str
 
 
 TICKET = '{"category":"billing","note":"twice"}'
@@ -62,94 +56,6 @@ def response_events(provider: Emulator, arguments: dict[str, Any], text: str, **
     with fastlane.OpenAI(**arguments) as client:
         headers = {"x-emulator-output-text": text, "x-emulator-reasoning-tokens": "2"}
         return streamed(client, RESPONSES, **request(RESPONSES, extra_headers=headers, **asked))
-
-
-def when_complete(endpoint: str, events: list[dict[str, Any]], kind: str, size: int) -> int:
-    """How many events it takes until so many characters of text have come."""
-    read = 0
-    for number, event in enumerate(events, 1):
-        read += sum(len(delta.text) for delta in assembled(endpoint, ()).take(event) if delta.kind == kind)
-        if read >= size:
-            return number
-    raise AssertionError("it never came")
-
-
-@pytest.mark.parametrize("include_usage", [False, True])
-def test_a_chat_stream_that_was_stopped_is_a_parsed_completion_for_openai_s_helper(
-    provider: Emulator, arguments: dict[str, Any], include_usage: bool
-) -> None:
-    options = {"stream_options": {"include_usage": True}} if include_usage else {}
-    events = chat_events(provider, arguments, TICKET + " And so on.", **options)
-    kept = events[: when_complete(CHAT, events, "content", len(TICKET))]
-    # The piece with the last brace may have brought more; the reader of the stream is given what belongs to the value.
-    surplus = sum(len(delta.text) for event in kept for delta in deltas(event) if delta.kind == "content") - len(TICKET)
-    content = kept[-1]["choices"][0]["delta"]["content"]
-    kept[-1]["choices"][0]["delta"]["content"] = content[: len(content) - surplus]
-    cut = AnswerCut(ends={(0,): len(TICKET)}, usage=USAGE)
-    with serving(closed(CHAT, kept, cut, include_usage=include_usage)) as client:
-        ask: Any = {"model": "m", "messages": [{"role": "user", "content": "?"}]}
-        with client.chat.completions.stream(response_format=Ticket, **ask) as stream:
-            kinds = [event.type for event in stream]
-            found = stream.get_final_completion()
-    assert found.choices[0].message.parsed == Ticket(category="billing", note="twice")
-    assert found.choices[0].finish_reason == "stop"
-    assert kinds.count("content.done") == 1
-    assert (found.usage is not None) is include_usage
-    if found.usage is not None:
-        assert found.usage.completion_tokens == 4
-        assert found.usage.to_dict()["estimated"] is True
-
-
-def deltas(event: dict[str, Any]) -> Any:
-    return assembled(CHAT, ()).take(event)
-
-
-def test_a_call_of_a_tool_that_was_stopped_is_a_parsed_call_for_openai_s_helper(
-    provider: Emulator, arguments: dict[str, Any]
-) -> None:
-    tool: Any = openai.pydantic_function_tool(Ticket, name="file_ticket")
-    with fastlane.OpenAI(**arguments) as client:
-        events = streamed(client, CHAT, **request(CHAT, tools=[tool], tool_choice="required"))
-    whole = assembled(CHAT, events).body()
-    calling = [event for event in events if event["choices"][0]["finish_reason"] is None]
-    end = whole["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"].rindex("}") + 1
-    with serving(closed(CHAT, calling, AnswerCut(ends={(0, 0): end}))) as client_of_events:
-        ask: Any = {"model": "m", "messages": [{"role": "user", "content": "?"}], "tools": [tool]}
-        with client_of_events.chat.completions.stream(**ask) as stream:
-            kinds = [event.type for event in stream]
-            found = stream.get_final_completion()
-    call = (found.choices[0].message.tool_calls or [])[0]
-    assert isinstance(call.function.parsed_arguments, Ticket)
-    assert found.choices[0].finish_reason == "tool_calls"
-    assert kinds.count("tool_calls.function.arguments.done") == 1
-
-
-@pytest.mark.parametrize("reasons", [False, True])
-def test_a_response_that_was_stopped_is_a_parsed_response_for_openai_s_helper(
-    provider: Emulator, arguments: dict[str, Any], reasons: bool
-) -> None:
-    events = response_events(provider, arguments, TICKET + " And so on.")
-    if not reasons:
-        with fastlane.OpenAI(**arguments) as client:
-            headers = {"x-emulator-output-text": TICKET + " And so on."}
-            events = streamed(client, RESPONSES, **request(RESPONSES, extra_headers=headers))
-    kept = events[: when_complete(RESPONSES, events, "content", len(TICKET))]
-    channel = (1 if reasons else 0, 0)
-    sent = closed(RESPONSES, kept, AnswerCut(ends={channel: len(TICKET)}, usage=RESPONSE_USAGE))
-    with serving(sent) as stock, stock.responses.stream(model="m", input="?", text_format=Ticket) as stream:
-        kinds = [event.type for event in stream]
-        found = stream.get_final_response()
-    assert found.output_parsed == Ticket(category="billing", note="twice")
-    assert found.status == "completed"
-    assert found.usage is not None
-    assert found.usage.to_dict()["estimated"] is True
-    assert kinds[-4:] == [
-        "response.output_text.done",
-        "response.content_part.done",
-        "response.output_item.done",
-        "response.completed",
-    ]
-    assert [event["sequence_number"] for event in sent] == list(range(len(sent)))
 
 
 def test_a_response_that_calls_a_tool_and_was_stopped_is_a_parsed_call_for_openai_s_helper(

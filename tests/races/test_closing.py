@@ -182,28 +182,6 @@ def test_a_pause_that_somebody_else_has_replaced_is_theirs(upstream: Upstream, m
         client.close()
 
 
-def test_a_pause_that_somebody_else_has_wrapped_is_theirs(upstream: Upstream) -> None:
-    class Wrapper:  # as those of `wrapt`: it is asked for nothing that it does not have from what it wraps
-        def __init__(self, wrapped: Any) -> None:
-            self._wrapped = wrapped
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._wrapped, name)
-
-        def __call__(self, **arguments: Any) -> None:
-            paused.append(arguments["retries_taken"])
-
-    paused: list[int] = []
-    upstream.scripts = [refuse(429, ENDLESS)]
-    with party_of("sync", upstream) as party:
-        client = a_client(party, max_retries=1)
-        client._sleep_for_retry = Wrapper(client._sleep_for_retry)
-
-        client.chat.completions.create(model="m", messages=MESSAGES)
-        assert paused == [0]
-        client.close()
-
-
 def test_a_pause_is_called_off_twice_and_behind_the_end_of_its_loop_without_an_error() -> None:
     async def pausing() -> TaskPause:
         return TaskPause()
@@ -220,22 +198,6 @@ def test_nobody_waits_in_a_child_process() -> None:
         pause._begin(client._client, None)
         assert in_child(lambda: len(waiting_on(client._client))) == 0
         assert waiting_on(client._client) == [pause]
-
-
-def test_the_log_of_a_pause_is_openais(upstream: Upstream, caplog: pytest.LogCaptureFixture) -> None:
-    def said(client: Any) -> list[str]:
-        caplog.clear()
-        upstream.scripts = [refuse(429, ("retry-after-ms", "1"))]
-        with caplog.at_level("DEBUG", "openai"):
-            client.chat.completions.create(model="m", messages=MESSAGES)
-        words = ("retry", "Retrying")
-        return [record.getMessage() for record in caplog.records if any(word in record.getMessage() for word in words)]
-
-    with party_of("sync", upstream) as party:
-        ours = a_client(party)
-        with openai.OpenAI(api_key="sk-test", base_url=upstream.url, http_client=_http2()) as stock:
-            assert said(ours) == said(stock) != []
-        ours.close()
 
 
 def _http2() -> Any:

@@ -131,21 +131,6 @@ async def several(client: AsyncOpenAI) -> None:
             pass
 
 
-def test_the_asynchronous_client_is_recorded_too(arguments: dict[str, Any], path: Path) -> None:
-    async def run() -> None:
-        async with AsyncOpenAI(**arguments) as client:
-            with record(client, path):
-                await several(client)
-
-    asyncio.run(run())
-
-    found = calls(path)
-    assert len(found) == 9
-    assert [call["stream"] for call in found if call["endpoint"] == "/responses"] == [True]
-    (response,) = (call for call in found if call["endpoint"] == "/responses")
-    assert response["messages"] == 2
-
-
 def test_the_shape_of_a_conversation_is_replayed_with_its_shared_prefixes(
     arguments: dict[str, Any], path: Path
 ) -> None:

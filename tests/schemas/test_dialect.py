@@ -268,19 +268,3 @@ WORDS = st.sampled_from(
     ["$ref", "$defs", "type", "properties", "required", "items", "allOf", "anyOf", "oneOf", "not", "enum", "const",
      "if", "additionalProperties", "minItems", "maxLength", "description", "contains", "prefixItems", "$id", "#"]
 )  # fmt: skip
-NONSENSE = st.dictionaries(
-    WORDS,
-    st.recursive(
-        st.none() | st.booleans() | st.integers(-1, 3) | WORDS | st.just("#/$defs/type"),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
-        max_leaves=8,
-    ),
-    max_size=4,
-)
-
-
-@settings(max_examples=200, deadline=None)
-@given(NONSENSE)
-def test_a_malformed_schema_is_no_error(schema: dict[str, Any]) -> None:
-    sent(schema, takes(*EVERYTHING_REFUSED, closed_objects=True))
-    sent(schema, STRICT)

@@ -220,19 +220,6 @@ def test_time_until_a_timeout_is_server_wait_and_not_other(tmp_path: Path, error
     assert [segment[0] for segment in overview(alone)["g"]] == ["prepare", "send", "server"]
 
 
-def test_timeout_of_an_attempt_with_a_span_is_server_wait(tmp_path: Path) -> None:
-    with recording(tmp_path / "spans.jsonl") as made:
-        chat = made.chat(0, 1_305, error="APITimeoutError", phases={"send": 2}, fastlane__attempt__count=2)
-        for number, start in ((1, 1), (2, 801)):
-            made.span(
-                "POST", start, start + 500, parent=chat, client=True, error="ReadTimeout", http__request__method="POST",
-                fastlane__attempt__number=number, fastlane__attempt__outcome="failed",
-            )  # fmt: skip
-    (entry,) = entries(read_spans((tmp_path / "spans.jsonl").read_bytes(), "x").spans)
-
-    assert told(entry) == {"retries": 801.0, "send": 2.0, "server": 498.0, "other": 4.0}
-
-
 def test_cache_miss_of_a_call_is_on_its_list_row(tmp_path: Path) -> None:
     with recording(tmp_path / "spans.jsonl") as made:
         missed: dict[str, Any] = {

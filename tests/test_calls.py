@@ -265,27 +265,6 @@ def test_a_subclasss_own_method_is_called_as_often_as_in_a_subclass_of_the_stock
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_methods_of_a_class_between_ours_and_openais_are_called_as_often_as_without_ours(
-    one_peer: CallPeer, name: str, slept: list[float]
-) -> None:
-    def made(base: type[Any] | None, make: Callable[..., Any]) -> Any:
-        seen: list[str] = []
-        theirs = type("Mine", (openai.OpenAI,), {})
-
-        def method(self: Any, *args: Any, **options: Any) -> Any:
-            seen.append(name)
-            return getattr(super(theirs, self), name)(*args, **options)
-
-        setattr(theirs, name, method)
-        kind: Any = theirs if base is None else type("Mine", (base, theirs), {})
-        plain = make(one_peer)
-        with kind(api_key="sk-test", base_url=plain.base_url, http_client=plain._client, max_retries=1) as client:
-            return used(one_peer, client), seen
-
-    assert made(fastlane.OpenAI, ours) == made(None, stock)
-
-
-@pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize(
     ("where", "first"),
     [("openai.OpenAI", True), ("openai.OpenAI", False), ("the base class", False), ("the client", False)],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -33,21 +32,6 @@ def test_building_the_request_belongs_to_the_call(arguments: dict[str, Any]) -> 
         client.chat.completions.create(model="m", messages=[Message(looked_at)])  # type: ignore[list-item]
 
         (record,) = client.calls
-    assert looked_at
-    assert issued_ns <= record.timeline.started_ns <= looked_at[0]
-
-
-def test_building_the_request_belongs_to_an_asynchronous_call(arguments: dict[str, Any]) -> None:
-    looked_at: list[int] = []
-
-    async def call() -> fastlane.CallRecord:
-        async with fastlane.AsyncOpenAI(**arguments) as client:
-            await client.responses.create(model="m", input=[Message(looked_at)])  # type: ignore[list-item]
-            (record,) = client.calls
-        return record
-
-    issued_ns = now_ns()
-    record = asyncio.run(call())
     assert looked_at
     assert issued_ns <= record.timeline.started_ns <= looked_at[0]
 

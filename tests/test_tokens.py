@@ -225,13 +225,6 @@ def test_who_does_not_wait_and_has_no_ranks_starts_no_thread() -> None:
     assert threading.active_count() == before
 
 
-def test_without_ranks_counts_are_estimates() -> None:
-    count = counter("gpt-4o")
-
-    assert not count.exact
-    assert 0 < count.text("hello") <= 3
-
-
 def test_a_long_text_is_remembered_by_its_hash_alone() -> None:
     count = counter(None)
     text = "a secret that nobody may find in memory " * 10

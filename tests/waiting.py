@@ -94,6 +94,11 @@ class Form:
         assert self._runner is not None
         return self._runner.run(work)
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop of an async form."""
+        return None if self._runner is None else self._runner.get_loop()
+
     def go_on(self) -> None:
         """Let the event loop do what it has to do besides."""
         if self._runner is not None:

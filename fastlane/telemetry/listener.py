@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..records import listeners
@@ -14,13 +13,6 @@ if TYPE_CHECKING:
     from ..records.listeners import ActionTrace, CallTrace
 
 
-@cache  # an import statement takes microseconds of each call
-def _traces() -> Any:
-    from . import traces
-
-    return traces
-
-
 class _Telemetry(listeners.CallListener):
     """Spans and metrics of OpenTelemetry."""
 
@@ -30,17 +22,24 @@ class _Telemetry(listeners.CallListener):
         # With a client and not with its first call, which may be made on an event loop: 30 ms of CPU.
         if is_active():
             try:
-                traces = _traces()
-                traces.meters_of(providers())
-                traces.span_maker(providers())
+                from . import traces  # noqa: F401
+                from .metrics import meters_of
+                from .spans import span_maker
+
+                meters_of(providers())
+                span_maker(providers())
             except Exception as error:  # noqa: BLE001 - which every call will say
                 warn_of_error("finding a provider", error)
 
     def trace_call(self, observation: CallState) -> CallTrace | None:
-        return _traces().trace_of(observation)  # type: ignore[no-any-return]
+        from .traces import trace_of
+
+        return trace_of(observation)
 
     def trace_action(self, action: user_action, before: Any) -> ActionTrace | None:
-        return _traces().ActionSpan(action, before)  # type: ignore[no-any-return]
+        from .traces import ActionSpan
+
+        return ActionSpan(action, before)
 
 
 listeners.listener = _Telemetry()

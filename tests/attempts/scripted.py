@@ -19,6 +19,7 @@ from fastlane.knowledge.sightings import Sighting, Upstream as ModelAt
 from tests.attempts import events
 from tests.attempts.events import DONE, data
 from tests.transport.peer import Peer, Stream
+from tests.waiting import Form, inner_of
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
 EVENTS = ("content-type", "text/event-stream")
@@ -284,9 +285,9 @@ class Asked:
             "raise_play_errors": True,
         }
         arguments |= {"only_plays": [Connection(http2="require"), *plays], **options}
-        self._is_async = kind == "async"
-        self.client: Any = fastlane.AsyncOpenAI(**arguments) if self._is_async else fastlane.OpenAI(**arguments)
-        self._loop = asyncio.new_event_loop() if self._is_async else None
+        self._form = Form(kind)
+        self._waiting = self._form.make(fastlane, **arguments)
+        self.client: Any = inner_of(self._waiting)
 
     def __enter__(self) -> Self:
         return self
@@ -294,58 +295,34 @@ class Asked:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._loop is not None:
-            self._loop.run_until_complete(self.client.close())
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.close()
-        else:
-            self.client.close()
+        self._waiting.close()
+        self._form.close()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop of an async client."""
+        return self._form.loop
 
     def warm(self, *upstreams: Upstream) -> Self:
         """Connect to these, so that a short timeout is over for want of an answer and not of a connection."""
         for upstream in upstreams:
             # Its connections are in the pool that all clients with these settings share.
-            client = type(self.client)(
-                api_key="sk-own", base_url=upstream.url, only_plays=[Connection(http2="require")]
-            )
-            if self._loop is None:
+            plays = [Connection(http2="require")]
+            with self._form.make(fastlane, api_key="sk-own", base_url=upstream.url, only_plays=plays) as client:
                 assert client.warm()
-                client.close()
-            else:
-                assert self._loop.run_until_complete(client.warm())
-                self._loop.run_until_complete(client.close())
         return self
 
     def text(self, model: str = "fastlane/auto", *, stream: bool = False, **options: Any) -> str:
         """What a call answers."""
-        if self._loop is not None:
-            return self._loop.run_until_complete(self._text(model, stream=stream, **options))
-        result = self.client.chat.completions.create(model=model, messages=MESSAGES, stream=stream, **options)
+        create = self._waiting.chat.completions.create
+        result = create(model=model, messages=MESSAGES, stream=stream, **options)
         if not stream:
             return result.choices[0].message.content or ""
         return "".join(choice.delta.content or "" for event in result for choice in event.choices).strip()
 
-    async def _text(self, model: str, *, stream: bool, **options: Any) -> str:
-        result = await self.client.chat.completions.create(model=model, messages=MESSAGES, stream=stream, **options)
-        if not stream:
-            return result.choices[0].message.content or ""
-        events = [event async for event in result]
-        return "".join(choice.delta.content or "" for event in events for choice in event.choices).strip()
-
     def opened(self, model: str) -> Any:
         """A stream of which nothing was read."""
-        result = self.client.chat.completions.create(model=model, messages=MESSAGES, stream=True)
-        return result if self._loop is None else self._loop.run_until_complete(result)
-
-    def rest(self, stream: Any) -> list[Any]:
-        """All its events."""
-        if self._loop is None:
-            return list(stream)
-
-        async def read() -> list[Any]:
-            return [event async for event in stream]
-
-        return self._loop.run_until_complete(read())
+        return self._waiting.chat.completions.create(model=model, messages=MESSAGES, stream=True)
 
     @property
     def record(self) -> fastlane.CallRecord:

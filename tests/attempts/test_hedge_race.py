@@ -235,7 +235,7 @@ def test_a_stream_that_breaks_before_its_first_token_is_not_asked_for_again(
     with Asked(kind, near.url, Hedging(budget=1.0, minimum_delay_s=20), max_retries=2) as asked:
         stream = asked.opened("m")  # as with the stock client: it has begun
         with pytest.raises(openai.APIConnectionError):
-            asked.rest(stream)
+            list(stream)
         record = asked.record
 
     assert len(near.asked) == 1

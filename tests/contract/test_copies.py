@@ -118,15 +118,6 @@ def test_copy_of_a_subclass_that_names_its_plays_adds_plays(arguments: dict[str,
         assert [type(play) for play in copied.beside.plays] == [Connection, PromptCache]
 
 
-def test_copies_can_be_chained(client: fastlane.OpenAI) -> None:
-    chained = client.with_options(timeout=7.0).with_plays(Mark("a")).with_options(max_retries=4).copy(timeout=8.0)
-    ask(chained)
-
-    assert (chained.timeout, chained.max_retries) == (8.0, 4)
-    assert chained.calls[0].changes == ("marked a",)
-    assert client.calls == ()
-
-
 def test_a_copy_with_another_hook_keeps_the_plays(arguments: dict[str, Any]) -> None:
     first: list[CallRecord] = []
     second: list[CallRecord] = []

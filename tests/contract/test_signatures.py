@@ -107,22 +107,6 @@ def test_an_unknown_argument_is_the_stock_error(name: str, arguments: dict[str, 
         getattr(fastlane, name)(**arguments, temperature=1.0)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_positional_argument_is_the_stock_error(name: str) -> None:
-    with pytest.raises(TypeError, match="positional argument"):
-        getattr(openai, name)("sk-test")
-
-    with pytest.raises(TypeError, match="positional argument"):
-        getattr(fastlane, name)("sk-test")
-
-
-def test_an_unknown_argument_of_a_copy_is_the_stock_error(client: fastlane.OpenAI) -> None:
-    unknown: Any = {"temperature": 1.0}
-
-    with pytest.raises(TypeError, match="unexpected keyword argument 'temperature'"):
-        client.with_options(**unknown)
-
-
 def test_an_unknown_argument_of_a_method_is_the_stock_error(provider: Emulator, client: fastlane.OpenAI) -> None:
     create: Any = client.chat.completions.create
 

@@ -1,7 +1,7 @@
 """A server of its own process that answers every request at once with the same prepared completion.
 
 Over TLS, HTTP/2 or HTTP/1.1, without a look at what is asked: a server that takes milliseconds for each answer has a
-client find the processor's caches cold every time. Prints its port and the file of its certificate authority, and ends
+client find the processor's caches cold every time. Prints its port and its certificate authority, and ends
 when its stdin does.
 """
 

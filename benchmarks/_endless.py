@@ -1,7 +1,7 @@
 """A server of its own process that writes prepared events without end, as fast as its clients take them.
 
 Over TLS, HTTP/2 or HTTP/1.1. Every event is a DATA frame or a chunk of its own, as servers write that flush each; the
-frames of one connection's streams take turns. Prints its port and the file of its certificate authority, and ends when
+frames of one connection's streams take turns. Prints its port and its certificate authority, and ends when
 its stdin does.
 """
 

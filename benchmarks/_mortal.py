@@ -1,60 +1,70 @@
-"""An emulated provider that can be killed, fall silent, and be there again on its port as whom its clients trust.
-
-`python -m benchmarks._mortal` is what starts it: a process that makes the certificate, and forks a provider as often as
-it is told to.
-"""
+"""An emulated provider that can be killed, fall silent, and be there again on its port as whom its clients trust."""
 
 from __future__ import annotations
 
 import asyncio
 import http.client
 import json
+import multiprocessing
 import os
 import signal
 import ssl
-import tempfile
 import threading
-from pathlib import Path
+from multiprocessing.connection import Connection
+from typing import Self
 
-from benchmarks._child import Child, questions, say
+import trustme
+
 from fastlane.emulator import ProviderModel, RequestLog, Server
-from fastlane.emulator._server import ServerTls, make_tls
+from fastlane.emulator._server import ServerTls
 
 _HOST = "127.0.0.1"
 _PATIENCE_S = 10.0
+_CONTEXT = multiprocessing.get_context("forkserver")
+# A new life is forked from a process that has imported this module: it takes milliseconds.
+_CONTEXT.set_forkserver_preload([__name__])
 
 
-class Mortal(Child):
+class Mortal:
     """A provider, from the outside. It begins at once, and is gone at the end of the `with` block."""
 
     def __init__(self, model: ProviderModel) -> None:
-        super().__init__("benchmarks._mortal")
-        told = self.ask(model.to_json())
-        self.certificate_authority = Path(told["authority"])
-        self._context = ssl.create_default_context(cafile=told["authority"])
-        self._port: int = told["port"]
-        self._provider: int = told["pid"]
+        self._model = model
+        self._authority = trustme.CA()
+        self.authority_pem = self._authority.cert_pem.bytes().decode()
+        self._context = ssl.create_default_context(cadata=self.authority_pem)
+        self._port = 0
+        self.start_again()
 
     @property
     def base_url(self) -> str:
         """What a client takes as its base URL, through all its lives."""
         return f"https://{_HOST}:{self._port}/v1"
 
+    def start_again(self) -> None:
+        """Begin, on the same port where it was killed. Returns when it listens."""
+        heard, said = _CONTEXT.Pipe(duplex=False)
+        given = (self._model, self.authority_pem, self._authority.private_key_pem.bytes(), self._port, said)
+        self._process = _CONTEXT.Process(target=_live, args=given, daemon=True)
+        self._process.start()
+        self._port = heard.recv()
+
     def kill(self) -> None:
         """End it on the spot: the system closes its connections, and refuses new ones."""
-        os.kill(self._provider, signal.SIGKILL)
-
-    def start_again(self) -> None:
-        """Begin anew, on the same port, after it was killed. Returns when it listens."""
-        self._provider = self.ask("again")["pid"]
+        self._process.kill()
+        self._process.join()
 
     def silence(self) -> None:
         """Have it do nothing any more: the system goes on to take connections and what is sent."""
-        os.kill(self._provider, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def wake(self) -> None:
         """End its silence."""
-        os.kill(self._provider, signal.SIGCONT)
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
 
     def log(self) -> tuple[RequestLog, ...]:
         """What this life of its has seen."""
@@ -65,54 +75,34 @@ class Mortal(Child):
         finally:
             connection.close()
 
+    def __enter__(self) -> Self:
+        return self
 
-# In the other process
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
 
-async def _serve(model: ProviderModel, tls: ServerTls, port: int, said: int) -> None:
+def _live(model: ProviderModel, authority_pem: str, key_pem: bytes, port: int, said: Connection) -> None:
+    """Serve until it is killed, or the process that has started it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority = trustme.CA.from_pem(authority_pem.encode(), key_pem)
+    authority.issue_cert("localhost", _HOST).configure_cert(context)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    asyncio.run(_serve(model, ServerTls(context=context, authority_pem=authority_pem.encode()), port, said))
+
+
+async def _serve(model: ProviderModel, tls: ServerTls, port: int, said: Connection) -> None:
     server = Server(model=model, port=port, tls=False)
-    server._tls = tls  # the same in every life
+    server._tls = tls  # of the same authority in every life
     async with server:
-        os.write(said, f"{server.port}\n".encode())
+        said.send(server.port)
         await asyncio.Event().wait()
 
 
-def _born(model: ProviderModel, tls: ServerTls, port: int) -> tuple[int, int]:
-    """Fork a provider; its process, and its port."""
-    heard, said = os.pipe()
-    still_there, held = os.pipe()
-    process = os.fork()
-    if not process:
-        os.close(held)
-        # The other end is held by whom it belongs to: at its end, this one ends.
-        threading.Thread(target=lambda: (os.read(still_there, 1), os._exit(0)), daemon=True).start()
-        try:
-            asyncio.run(_serve(model, tls, port, said))
-        finally:
-            os._exit(1)
-    os.close(said)
-    os.close(still_there)
-    with os.fdopen(heard) as answer:
-        return process, int(answer.readline())
-
-
-def _main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    asked_for = questions()
-    model = ProviderModel.from_json(next(asked_for))
-    tls = make_tls(_HOST, http2=True)
-    with tempfile.TemporaryDirectory() as directory:
-        authority = Path(directory) / "authority.pem"
-        authority.write_bytes(tls.authority_pem)
-        process, port = _born(model, tls, 0)
-        say({"port": port, "pid": process, "authority": str(authority)})
-        for _ in asked_for:
-            os.waitpid(process, 0)
-            process, _ = _born(model, tls, port)
-            say({"pid": process})
-        os.kill(process, signal.SIGKILL)
-        os.waitpid(process, 0)
-
-
-if __name__ == "__main__":
-    _main()
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(0)

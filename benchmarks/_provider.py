@@ -33,7 +33,7 @@ def providers(
             stack.enter_context(Emulator(model=model or preset("instant"), wire=wire, http2=http2))
             for _ in range(count)
         ]
-        stack.enter_context(trusted(emulator.certificate_authority for emulator in started))
+        stack.enter_context(trusted(emulator.certificate_authority.read_text() for emulator in started))
         yield started
 
 
@@ -54,7 +54,7 @@ def upstreams(models: Sequence[ProviderModel]) -> Iterator[list[Emulator]]:
     """Start a provider for each model, in a process of its own, and trust all of them through SSL_CERT_FILE."""
     with ExitStack() as stack:
         started = [stack.enter_context(Emulator(model=model, seed=number)) for number, model in enumerate(models)]
-        stack.enter_context(trusted(emulator.certificate_authority for emulator in started))
+        stack.enter_context(trusted(emulator.certificate_authority.read_text() for emulator in started))
         yield started
 
 

@@ -6,7 +6,6 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
@@ -22,12 +21,12 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def trusted(authorities: Iterable[Path]) -> Iterator[None]:
-    """Trust these authorities, and no others, through SSL_CERT_FILE."""
-    with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory) / "authorities.pem"
-        file.write_text("".join(authority.read_text() for authority in authorities))
-        with patch.dict(os.environ, SSL_CERT_FILE=str(file)):
+def trusted(authorities: Iterable[str]) -> Iterator[None]:
+    """Trust these authorities (PEM), and no others, through SSL_CERT_FILE."""
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write("".join(authorities))
+        file.flush()
+        with patch.dict(os.environ, SSL_CERT_FILE=file.name):
             yield
 
 
@@ -59,5 +58,5 @@ def server_on_another_core(module: str) -> Iterator[Server]:
     with apart() as move, Child(module) as child:
         where = move()
         ready = child.hear()
-        with trusted([Path(ready["authority"])]):
+        with trusted([ready["authority"]]):
             yield Server(f"https://127.0.0.1:{ready['port']}/v1", where)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from benchmarks._child import say
@@ -21,7 +19,7 @@ Speak = Callable[[Any], None]
 
 
 def serve(http2: Speak, http1: Speak) -> None:
-    """Say the port and the file of the certificate authority on stdout, and serve until stdin ends."""
+    """Say the port and the certificate authority on stdout, and serve until stdin ends."""
     tls = make_tls("127.0.0.1", http2=True)
 
     def one(sock: socket.socket) -> None:
@@ -34,11 +32,9 @@ def serve(http2: Speak, http1: Speak) -> None:
             sock, _ = listener.accept()
             threading.Thread(target=one, args=(sock,), daemon=True).start()
 
-    with tempfile.TemporaryDirectory() as directory, socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
-        authority = Path(directory) / "authority.pem"
-        authority.write_bytes(tls.authority_pem)
+    with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
         threading.Thread(target=accept, args=(listener,), daemon=True).start()
-        say({"port": listener.getsockname()[1], "authority": str(authority)})
+        say({"port": listener.getsockname()[1], "authority": tls.authority_pem.decode()})
         sys.stdin.read()
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import openai
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 
 from fastlane._clock import now_ns
 from fastlane.bench import Arm, Benchmark
@@ -86,24 +87,20 @@ class Swaying:
         request.headers["x-emulator-token-ms"] = "0.5"
 
 
-def _client(base_url: str, api_key: str, effect: float) -> openai.OpenAI:
+def plain(base_url: str, api_key: str, effect: float = 1.0) -> openai.OpenAI:
+    """Make a client whose requests take as long as they take."""
     http_client = openai.DefaultHttpxClient(event_hooks={"request": [Swaying(effect)]})
     return openai.OpenAI(base_url=base_url, api_key=api_key, http_client=http_client)
 
 
-def plain(base_url: str, api_key: str) -> openai.OpenAI:
-    """Make a client whose requests take as long as they take."""
-    return _client(base_url, api_key, 1.0)
-
-
 def slower_by_5(base_url: str, api_key: str) -> openai.OpenAI:
     """Make a client whose requests take 5 % longer."""
-    return _client(base_url, api_key, 1.05)
+    return plain(base_url, api_key, 1.05)
 
 
 def slower_by_10(base_url: str, api_key: str) -> openai.OpenAI:
     """Make a client whose requests take 10 % longer."""
-    return _client(base_url, api_key, 1.1)
+    return plain(base_url, api_key, 1.1)
 
 
 def run(arms: Sequence[Arm], pairs: int, *, again: bool, seed: int) -> RecordedRun:
@@ -141,16 +138,9 @@ def log_ratios_of(recorded: RecordedRun, arm: str, reference: str) -> list[float
     return [ratio for _, ratio in sorted(found)]
 
 
-def wilson(hits: int, of: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share (Wilson, JASA 22, 1927)."""
-    z = 1.959964
-    middle = (hits + z * z / 2) / (of + z * z)
-    half = z / (of + z * z) * math.sqrt(hits * (of - hits) / of + z * z / 4)
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
 def share(name: str, outcomes: Iterable[bool]) -> dict[str, float]:
-    """Return the share of outcomes that are true, with its interval, as figures."""
+    """Return the share of outcomes that are true, with its 95 % interval by Wilson, as figures."""
     seen = list(outcomes)
-    low, high = wilson(sum(seen), len(seen))
-    return {f"{name}_share": sum(seen) / len(seen), f"{name}_low_share": low, f"{name}_high_share": high}
+    found = binomtest(sum(seen), len(seen))
+    low, high = found.proportion_ci(method="wilson")
+    return {f"{name}_share": found.statistic, f"{name}_low_share": float(low), f"{name}_high_share": float(high)}

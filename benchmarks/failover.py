@@ -209,7 +209,7 @@ def measure(quick: bool) -> Report:
             with (
                 Mortal(_model("first")) as first,
                 Mortal(_model("second")) as second,
-                trusted((first.certificate_authority, second.certificate_authority)),
+                trusted((first.authority_pem, second.authority_pem)),
             ):
                 runs.append(asyncio.run(_variant(variant, first, second, times)))
         figures |= {f"{variant}_{name}": value for name, value in _over(runs).items()}

@@ -11,7 +11,7 @@ of its own with a prefix cache as OpenAI documents it (1,024 tokens, blocks of 1
 120 ms, and 20 us for every token that it has to read. Runs go in batches that all take turns with, in reversed order
 every other batch.
 
-Inside: from the application's call to the first content that it reads; the tokens as the provider's usage counts them.
+Inside: from the application's call to the first content that it reads; the tokens as the provider counts them.
 Outside: opening connections, thinking between turns, and what users of a real provider share its cache with.
 Achievable: computed from the trace alone, for calls one after the other: characters of the longest beginning (tools,
 policy, turns of this run) that an earlier call had, of all characters; without blocks, a minimum, or calls at once.
@@ -35,9 +35,8 @@ from benchmarks._conversation import conversation, tools as built_tools
 from benchmarks._paired import cpu_pairs, median
 from benchmarks._provider import MODEL, providers
 from benchmarks._report import Figure, Report
-from benchmarks._transport import wishes
-from fastlane._clock import now_ns
-from fastlane.emulator import preset
+from benchmarks._transport import first_content_ms
+from fastlane.emulator import Emulator, RequestLog, preset
 from fastlane.plays.prompt_cache.play import PromptCache
 from fastlane.plays.prompt_cache.prompts import Prompt
 
@@ -47,6 +46,7 @@ _CONCURRENCY = 8
 _BATCH = 24
 _RUNS, _QUICK_RUNS = 120, 8
 _ARMS = ("stock", "stock_once", "connection", "prompt")
+_ASKED = {"stream_options": {"include_usage": True}, "tool_choice": "none"}
 
 
 class _Trace(NamedTuple):
@@ -57,14 +57,6 @@ class _Trace(NamedTuple):
     name: str
 
 
-class _Seen(NamedTuple):
-    """One call as its caller saw it, by the provider's own count."""
-
-    first_ms: float
-    prompt_tokens: int
-    cached_tokens: int
-
-
 @dataclass
 class _Arm:
     """One side of the comparison."""
@@ -73,7 +65,7 @@ class _Arm:
     write: Callable[[str, list[dict[str, Any]], str, list[Any]], dict[str, Any]]
     once: bool = False
     """Whether the app looks at the clock, and gathers its tools, once for a run instead of for every call."""
-    seen: list[_Seen] = field(default_factory=list)
+    first_ms: list[float] = field(default_factory=list)
 
 
 def _trace(count: int) -> _Trace:
@@ -113,26 +105,6 @@ def _now() -> str:
     return f"The current time is {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC."
 
 
-async def _ask(arm: _Arm, arguments: dict[str, Any]) -> None:
-    started = now_ns()
-    stream = await arm.client.chat.completions.create(
-        model=MODEL,
-        stream=True,
-        stream_options={"include_usage": True},
-        tool_choice="none",
-        extra_headers=wishes(output_text="One moment, please."),
-        **arguments,
-    )
-    first_ms: float | None = None
-    usage: Any = None
-    async for chunk in stream:
-        if first_ms is None and chunk.choices and chunk.choices[0].delta.content:
-            first_ms = (now_ns() - started) / 1e6
-        usage = chunk.usage or usage
-    assert first_ms is not None
-    arm.seen.append(_Seen(first_ms, usage.prompt_tokens, usage.prompt_tokens_details.cached_tokens))
-
-
 def _turns(run: list[dict[str, Any]]) -> list[int]:
     """Where the agent was asked: before each of its messages."""
     return [number for number, message in enumerate(run) if message["role"] == "assistant"]
@@ -150,14 +122,15 @@ async def _batch(arm: _Arm, runs: Sequence[tuple[int, list[dict[str, Any]]]], to
                 if not (arm.once and now):
                     now = _now()
                     chance.shuffle(order)
-                await _ask(arm, arm.write(policy, run[1:turn], now, list(order)))
+                asked = {**_ASKED, **arm.write(policy, run[1:turn], now, list(order))}
+                arm.first_ms.append(await first_content_ms(arm.client, "One moment, please.", more=asked))
 
     await asyncio.gather(*(work() for _ in range(_CONCURRENCY)))
 
 
-async def _measure(trace: _Trace, base_urls: Sequence[str]) -> dict[str, _Arm]:
+async def _measure(trace: _Trace, started: Sequence[Emulator]) -> dict[str, _Arm]:
     options: dict[str, Any] = {"api_key": "none", "max_retries": 0}
-    stock, once, connection, prompt = base_urls
+    stock, once, connection, prompt = (emulator.base_url for emulator in started)
     async with (
         openai.AsyncOpenAI(base_url=stock, **options) as as_it_comes,
         openai.AsyncOpenAI(base_url=once, **options) as with_one_time,
@@ -175,6 +148,8 @@ async def _measure(trace: _Trace, base_urls: Sequence[str]) -> dict[str, _Arm]:
             await asyncio.gather(
                 *(arm.client.chat.completions.create(model=MODEL, messages=warm) for _ in range(_CONCURRENCY))
             )
+        for emulator in started:
+            emulator.clear()
         numbered = list(enumerate(trace.runs))
         for first in range(0, len(numbered), _BATCH):
             names = _ARMS if first // _BATCH % 2 else tuple(reversed(_ARMS))
@@ -212,8 +187,8 @@ def _text(message: dict[str, Any]) -> str:
     return json.dumps(message, separators=(",", ":"), ensure_ascii=False)
 
 
-def _share(seen: Sequence[_Seen]) -> float:
-    return sum(one.cached_tokens for one in seen) / sum(one.prompt_tokens for one in seen)
+def _share(log: Sequence[RequestLog]) -> float:
+    return sum(one.cached_tokens for one in log) / sum(one.prompt_tokens for one in log)
 
 
 def _writing_cpu_us() -> float:
@@ -228,23 +203,23 @@ def measure(quick: bool) -> Report:
     """Replay the runs with each arm."""
     trace = _trace(_QUICK_RUNS if quick else _RUNS)
     with providers(len(_ARMS), model=preset("bench")) as started:
-        arms = asyncio.run(_measure(trace, [emulator.base_url for emulator in started]))
+        arms = asyncio.run(_measure(trace, started))
+        logs = dict(zip(_ARMS, (emulator.log() for emulator in started), strict=True))
     figures: dict[str, Figure] = {}
-    first_ms = {name: [one.first_ms for one in arm.seen] for name, arm in arms.items()}
-    for name, arm in arms.items():
-        figures[f"{name}_cached_share"] = _share(arm.seen)
-        figures[f"{name}_ttft_p50_ms"] = median(first_ms[name]).value
+    p50 = {name: median(arm.first_ms).value for name, arm in arms.items()}
+    for name in arms:
+        figures |= {f"{name}_cached_share": _share(logs[name]), f"{name}_ttft_p50_ms": p50[name]}
     achievable = _achievable_share(trace)
-    p50 = {name: median(taken).value for name, taken in first_ms.items()}
+    prompts = logs["prompt"]
     figures |= {
         "achievable_share": achievable,
-        "cached_of_achievable_ratio": _share(arms["prompt"].seen) / achievable,
+        "cached_of_achievable_ratio": _share(prompts) / achievable,
         "ttft_p50_ratio": p50["stock"] / p50["prompt"],
         "ttft_p50_by_the_prompt_alone_ratio": p50["connection"] / p50["prompt"],
         "ttft_p50_to_once_ratio": p50["stock_once"] / p50["prompt"],
         "runs": len(trace.runs),
-        "calls": len(arms["prompt"].seen),
-        "mean_prompt_tokens": sum(one.prompt_tokens for one in arms["prompt"].seen) / len(arms["prompt"].seen),
+        "calls": len(prompts),
+        "mean_prompt_tokens": sum(one.prompt_tokens for one in prompts) / len(prompts),
         "prompt_of_100_messages_cpu_us": _writing_cpu_us(),
     }
     return Report(

@@ -1,35 +1,24 @@
 """What watching a structured answer costs: CPU for each piece that is streamed, of `BoundedOutput`'s scanner of JSON.
 
-Answers for three schemas: a support ticket (`ticket`, and written with line feeds and indents, `ticket_indented`), one
+Answers of three kinds: a support ticket (`ticket`, and written with line feeds and indents, `ticket_indented`), one
 long text (`long_text`), and a tree of small objects (`nested`). Each is cut into pieces of 3 to 5 characters at random,
-the size of a usual token. `numbers` is nothing but a list of integers. `collected` and `stream` are all that the play
-does with one event of a chat stream: of one that it reads for an application that does not stream (the event's JSON,
-the answer put together, the scanner), and of one that the application is given.
+the size of a usual token. `numbers` is nothing but a list of integers.
 
 Inside: all CPU time of the process from the first piece to the last, the scanner's construction too; each figure is the
-median of its rounds. `check_us`: saying of a whole ticket whether it is valid. Outside: receiving events, and garbage
-collection.
+median of its rounds. Outside: receiving events, and garbage collection.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from random import Random
 from typing import Any
 
-import orjson
-from openai.types.chat import ChatCompletionChunk
-
 from benchmarks._paired import cpu_pairs, median
 from benchmarks._report import Figure, Report
-from fastlane.plays import BoundedOutput
-from fastlane.plays.bounded_output.answer import WatchedAnswer
-from fastlane.plays.bounded_output.plan import OutputPlan
 from fastlane.plays.bounded_output.scanner import JsonScanner
-from fastlane.plays.bounded_output.section import BoundedOutputSection
-from fastlane.plays.bounded_output.validation import problem_in
 
 _ANSWERS = 40
 _ROUNDS = 40
@@ -41,32 +30,6 @@ _SENTENCE = (
     "which the shop's own page says takes three days; there was no answer to an earlier message"
 )
 _WORDS = _SENTENCE.split()
-
-_TICKET: dict[str, Any] = {
-    "title": "Ticket",
-    "type": "object",
-    "properties": {
-        "category": {"$ref": "#/$defs/Category"},
-        "confidence": {"type": "number", "minimum": 0, "maximum": 1},
-        "priority": {"type": "integer", "minimum": 1, "maximum": 5},
-        "summary": {"type": "string", "maxLength": 400},
-        "tags": {"type": "array", "items": {"type": "string", "maxLength": 30}, "maxItems": 8},
-        "steps": {"type": "array", "items": {"$ref": "#/$defs/Step"}, "maxItems": 6},
-        "assignee": {"anyOf": [{"type": "string", "maxLength": 60}, {"type": "null"}]},
-        "refund": {"type": "boolean"},
-    },
-    "required": ["category", "confidence", "priority", "summary", "tags", "steps", "assignee", "refund"],
-    "additionalProperties": False,
-    "$defs": {
-        "Category": {"title": "Category", "type": "string", "enum": list(_CATEGORIES)},
-        "Step": {
-            "type": "object",
-            "properties": {"team": {"enum": list(_TEAMS)}, "action": {"type": "string", "maxLength": 120}},
-            "required": ["team", "action"],
-            "additionalProperties": False,
-        },
-    },
-}
 
 
 def _text(random: Random, words: int) -> str:
@@ -115,56 +78,10 @@ def _watch(answers: Sequence[Sequence[str]]) -> None:
         assert said == "complete"
 
 
-def _chunk(text: str) -> dict[str, Any]:
-    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1_780_000_000, "model": "model"}
-    return {**head, "choices": [{"index": 0, "delta": {"content": text}, "logprobs": None, "finish_reason": None}]}
-
-
-def _plan(schema: Any) -> OutputPlan:
-    return OutputPlan(
-        endpoint="/chat/completions",
-        model="model",
-        body={"model": "model", "messages": []},
-        play=BoundedOutput(),
-        record=BoundedOutputSection(),
-        is_json=True,
-        schema=schema,
-        early_stop=True,
-    )
-
-
-def _collect(plan: OutputPlan, answers: Sequence[Sequence[bytes]]) -> None:
-    for answer in answers:
-        watched = WatchedAnswer(plan, is_parsed=False, on_error=_on_error)
-        for event in answer:
-            watched.take(orjson.loads(event))
-        assert watched.has_all
-
-
-def _see(plan: OutputPlan, answers: Sequence[Sequence[ChatCompletionChunk]]) -> None:
-    for answer in answers:
-        watched = WatchedAnswer(plan, is_parsed=False, on_error=_on_error)
-        see = watched.see
-        for event in answer:
-            see(event)
-        assert watched.has_all
-
-
-def _on_error(_doing: str, error: Exception) -> None:
-    raise error
-
-
-def _per_piece_us(
-    answers: Sequence[Sequence[Any]], rounds: int, run: Callable[[Sequence[Sequence[Any]]], None]
-) -> float:
+def _per_piece_us(answers: Sequence[Sequence[str]], rounds: int) -> float:
     """Median CPU microseconds for each piece."""
-    (taken,) = cpu_pairs([partial(run, answers)], rounds, warm_ups=1)
+    (taken,) = cpu_pairs([partial(_watch, answers)], rounds, warm_ups=1)
     return median(taken).value / 1e3 / sum(map(len, answers))
-
-
-def _check(answers: Sequence[Sequence[str]]) -> None:
-    for (answer,) in answers:
-        assert problem_in(answer, _TICKET) is None
 
 
 def measure(quick: bool) -> Report:
@@ -183,15 +100,8 @@ def measure(quick: bool) -> Report:
     sizes: list[float] = []
     for name, answers in texts.items():
         cuts = [_pieces(answer, random) for answer in answers]
-        figures[f"{name}_us"] = _per_piece_us(cuts, rounds, _watch)
+        figures[f"{name}_us"] = _per_piece_us(cuts, rounds)
         sizes += [len(piece) for pieces in cuts for piece in pieces]
-    plan = _plan(_TICKET)
-    cuts = [_pieces(answer, random) for answer in texts["ticket"]]
-    events = [[json.dumps(_chunk(piece)).encode() for piece in pieces] for pieces in cuts]
-    typed = [[ChatCompletionChunk.model_validate_json(event) for event in answer] for answer in events]
-    figures["collected_event_us"] = _per_piece_us(events, rounds, partial(_collect, plan))
-    figures["stream_event_us"] = _per_piece_us(typed, rounds, partial(_see, plan))
-    figures["check_us"] = _per_piece_us([[answer] for answer in texts["ticket"]], rounds, _check)
     return Report(
         figures=figures,
         reach={f"{name}_us": "<= 3" for name in texts},

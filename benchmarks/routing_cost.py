@@ -4,7 +4,7 @@ A catalog of 20 models at origins of their own, of each of which answers have be
 sizes and tasks, one a second of simulated time, so that nothing that decays with silence is known already. Medians of
 batches of this thread's CPU time: of the decision alone with plain questions (`decide_cpu_us`), with a cache for each
 candidate (`decide_full_cpu_us`) and with one breaker open (`decide_open_cpu_us`), of which the reach has to
-hold for the worst (`decide_worst_cpu_us`); of noting one attempt (`note_cpu_us`); and of the whole plan of the play,
+hold for the worst (`decide_worst_cpu_us`); and of the whole plan of the play,
 `Routing(...).plan(call)`, for a prepared call of some 4,000 bytes, the question put together and decided
 (`plan_cpu_us`), a new call each time. Inside: all CPU of the thread between the question (or the call) and
 the decision (or the plan). Outside: what the ways of a routed call cost after the decision.
@@ -12,7 +12,7 @@ the decision (or the plan). Outside: what the ways of a routed call cost after t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from random import Random
 
@@ -82,21 +82,15 @@ def _questions(*, full: bool) -> list[RouteQuery]:
     ]
 
 
-def _batches_us(do: Callable[[int], object], batches: int) -> Sequence[float]:
+def _decide_us(router: Router, questions: Sequence[RouteQuery], batches: int) -> float:
     taken = []
     for batch in range(batches):
+        first = 30 * _MODELS + batch * _BATCH
         started = thread_cpu_ns()
-        for number in range(batch * _BATCH, (batch + 1) * _BATCH):
-            do(number)
+        for number, question in enumerate(questions, start=first):
+            router.decide(question, number * _S)
         taken.append((thread_cpu_ns() - started) / _BATCH / 1e3)
-    return taken
-
-
-def _decide_us(router: Router, questions: Sequence[RouteQuery], batches: int) -> float:
-    start = 30 * _MODELS
-    return median(
-        _batches_us(lambda number: router.decide(questions[number % _BATCH], (start + number) * _S), batches)
-    ).value
+    return median(taken).value
 
 
 def _plan_us(batches: int) -> float:
@@ -128,7 +122,7 @@ def _plan_us(batches: int) -> float:
 
 
 def measure(quick: bool) -> Report:
-    """Decide and note, in batches."""
+    """Decide and plan, in batches."""
     batches = 30 if quick else 200
     plain, full = _questions(full=False), _questions(full=True)
     decide_us = _decide_us(_router(), plain, batches)
@@ -136,12 +130,6 @@ def measure(quick: bool) -> Report:
     with_open.note(
         Sighting(model="model-0", origin="https://host-0.example.com:443", failure="rate_limit", rest_s=1e6), 0
     )
-    random = Random(2)
-    router = _router()
-    sightings = [_sighting(number, random) for number in range(_BATCH)]
-    note_us = median(
-        _batches_us(lambda number: router.note(sightings[number % _BATCH], (600 + number) * _S), batches)
-    ).value
     decide = {
         "decide_cpu_us": decide_us,
         "decide_full_cpu_us": _decide_us(_router(), full, batches),
@@ -150,7 +138,6 @@ def measure(quick: bool) -> Report:
     figures: dict[str, Figure] = {
         **decide,
         "decide_worst_cpu_us": max(decide.values()),
-        "note_cpu_us": note_us,
         "plan_cpu_us": _plan_us(batches),
     }
     return Report(

@@ -17,8 +17,6 @@ from fastlane.batch.settings import WorkerSettings
 from fastlane.batch.worker import QueueWorker
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-# Lives are forked from a process that has imported this module, and nothing else.
-_CONTEXT.set_forkserver_preload([__name__])
 # What a client with these plays imports only then is imported before the first fork: a life is to be spent with work.
 with fastlane.OpenAI(base_url="http://localhost/v1", api_key="none", plays=[RateLimits(), Urgency()]) as _client:
     _client.files, _client.batches  # noqa: B018
@@ -30,6 +28,8 @@ class Lives:
     def __init__(self, where: str, base_url: str, settings: Mapping[str, Any]) -> None:
         self._where, self._base_url, self._settings = where, base_url, dict(settings)
         self._process: ForkServerProcess | None = None
+        # Lives are forked from a process that has imported this module, and nothing else.
+        _CONTEXT.set_forkserver_preload([__name__])
 
     @property
     def pid(self) -> int | None:

@@ -21,8 +21,6 @@ from fastlane.emulator._server import ServerTls
 _HOST = "127.0.0.1"
 _PATIENCE_S = 10.0
 _CONTEXT = multiprocessing.get_context("forkserver")
-# A new life is forked from a process that has imported this module: it takes milliseconds.
-_CONTEXT.set_forkserver_preload([__name__])
 
 
 class Mortal:
@@ -34,6 +32,8 @@ class Mortal:
         self.authority_pem = self._authority.cert_pem.bytes().decode()
         self._context = ssl.create_default_context(cadata=self.authority_pem)
         self._port = 0
+        # A new life is forked from a process that has imported this module: it takes milliseconds.
+        _CONTEXT.set_forkserver_preload([__name__])
         self.start_again()
 
     @property

@@ -27,7 +27,6 @@ failure does to a disk that has lied about what it has written.
 from __future__ import annotations
 
 import json
-import shutil
 import sqlite3
 import subprocess
 import tempfile
@@ -48,6 +47,8 @@ from fastlane.batch.jobs import NewJob
 from fastlane.batch.queue import open_storage
 from fastlane.batch.storage import Storage
 from fastlane.emulator import BatchSettings, Emulator, preset, prompt_digest
+from scripts.postgres_server import PostgresServer
+from scripts.servers import available
 
 _MODEL = "benchmark"
 _ENDPOINT = "/v1/responses"
@@ -244,18 +245,10 @@ def _size(directory: Path) -> int:
 
 
 def _on_postgres(jobs: int, kills: int, random: Random) -> _Counted | None:
-    from scripts.distribution import UnavailableError
-    from scripts.postgres_server import PostgresServer
-
-    if shutil.which("apt-get") is None and shutil.which("postgres") is None:
-        return None
-    try:
-        server = PostgresServer()
-        server.start()
-    except UnavailableError:
-        return None
     with ExitStack() as stack:
-        stack.callback(server.stop)
+        server = stack.enter_context(available(PostgresServer()))
+        if server is None:
+            return None
         emulator = stack.enter_context(_provider())
         storage = open_storage(server.url)
         both = [stack.enter_context(Lives(server.url, emulator.base_url, _SETTINGS)) for _ in range(2)]

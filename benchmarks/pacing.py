@@ -22,9 +22,8 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from random import Random
 from typing import Any, NamedTuple
 
@@ -36,6 +35,8 @@ from benchmarks._report import Figure, Report
 from fastlane._clock import now_ns
 from fastlane.emulator import ProviderModel, Quantiles, RequestLog
 from fastlane.emulator.settings import KeyRateLimits
+from scripts.redis_server import RedisServer
+from scripts.servers import available
 
 _REQUESTS, _TOKENS = 600.0, 60_000.0
 _KINDS = {"bucket": "bucket", "window": "fixed", "quantized": "quantized", "quantized_requests": "quantized"}
@@ -129,29 +130,6 @@ def _model(*, burst: float) -> ProviderModel:
     )
 
 
-@contextmanager
-def _redis() -> Iterator[str | None]:
-    try:
-        import redis  # noqa: F401 - without its client there is no store
-
-        from scripts.distribution import UnavailableError
-        from scripts.redis_server import RedisServer
-    except ImportError:
-        yield None
-        return
-    server = RedisServer()
-    try:
-        server.start()
-    except UnavailableError:
-        server.stop()
-        yield None
-        return
-    try:
-        yield server.url
-    finally:
-        server.stop()
-
-
 def _replicas(store: str | None) -> list[list[_Load]]:
     """Return what each of three processes offers."""
     replicas = []
@@ -195,12 +173,13 @@ def measure(quick: bool) -> Report:
     sides = [f"{client}-{kind}" for client in ("ours", "stock") for kind in _KINDS]
     with (
         providers(1, model=_model(burst=_QUICK_BURST if quick else 1.0)) as (emulator,),
-        _redis() as store,
+        available(RedisServer()) as server,
         ProcessPoolExecutor(1 + _REPLICAS, mp_context=multiprocessing.get_context("spawn")) as others,
     ):
         loads = [_Load(side, side.partition("-")[0], seed=number) for number, side in enumerate(sides)]
         # In a process of their own, so that their thousands of retries do not hold up the calls of ours.
         stock = [load for load in loads if load.client == "stock"]
+        store = None if server is None else server.url
         groups = (stock, *_replicas(store))
         running = [others.submit(_replica, own, emulator.base_url, seconds) for own in groups]
         until_ns = now_ns() + int(seconds * 1e9)

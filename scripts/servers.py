@@ -10,11 +10,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from scripts.distribution import UnavailableError
+
+S = TypeVar("S", bound="LocalServer")
 
 
 def free_port() -> int:
@@ -55,10 +57,6 @@ class LocalServer:
         """Return the command line, once `port` and `directory` are known."""
         raise NotImplementedError
 
-    def kept(self, command: list[str]) -> list[str]:
-        """Return the command that runs the server's own command."""
-        return command
-
     def options(self) -> dict[str, Any]:
         """Return further arguments of `subprocess.Popen`."""
         return {"cwd": self.directory}
@@ -83,7 +81,7 @@ class LocalServer:
         raise UnavailableError(f"{self.name} does not start:\n{self.log()}")
 
     def _starts(self, until: float) -> bool:
-        command = self.kept(self.command())
+        command = self.command()
         with (self.directory / "log").open("ab") as log:
             given = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, **self.options()}
             self._process = subprocess.Popen(command, **given)
@@ -135,6 +133,16 @@ class LocalServer:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+@contextlib.contextmanager
+def available(server: S) -> Iterator[S | None]:
+    """Run a server where one is installed or can be, else give None."""
+    with contextlib.ExitStack() as stack:
+        running: S | None = None
+        with contextlib.suppress(UnavailableError):
+            running = stack.enter_context(server)
+        yield running
 
 
 def run_script(

@@ -6,21 +6,20 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from scripts.distribution import UnavailableError
-from scripts.environments import ROOT
 from scripts.servers import LocalServer
 
 _ASK_S = 60.0
 
 
 class Server(LocalServer):
-    """One server, as a context manager. It ends with this process, even with one that is killed."""
+    """One server, as a context manager, which ends with all processes that it has started."""
 
     health: ClassVar[str]
     """A path that is answered with 200 once the server can be used."""
@@ -31,15 +30,11 @@ class Server(LocalServer):
         return {}
 
     def options(self) -> dict[str, Any]:
-        """Return the environment, and a session of its own: Ctrl-C is to leave the server the time to clean up."""
+        """Return the environment, and a session of its own, which ends as a whole and does not see Ctrl-C."""
         # What exporters of this process are told is not meant for the server, which may have some of its own.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
         variables = {**inherited, **self.environment()}
-        return {"cwd": ROOT, "env": variables, "stdin": subprocess.PIPE, "start_new_session": True}
-
-    def kept(self, command: list[str]) -> list[str]:
-        """Return the command that runs `command` for as long as its standard input is open."""
-        return [sys.executable, "-m", "scripts.backends._keeper", str(self.directory), *command]
+        return {"cwd": self.directory, "env": variables, "start_new_session": True}
 
     def is_ready(self) -> bool:
         """Return whether the server answers."""
@@ -50,8 +45,8 @@ class Server(LocalServer):
             return False
 
     def _signal(self, process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-        assert process.stdin is not None
-        process.stdin.close()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
 
     def ask(self, path: str, body: Any = None) -> Any:
         """The JSON with which the server answers a GET, or a POST of `body`. Raises UnavailableError."""

@@ -139,10 +139,11 @@ class LocalServer:
 def available(server: S) -> Iterator[S | None]:
     """Run a server where one is installed or can be, else give None."""
     with contextlib.ExitStack() as stack:
-        running: S | None = None
+        runs = False
         with contextlib.suppress(UnavailableError):
-            running = stack.enter_context(server)
-        yield running
+            stack.enter_context(server)
+            runs = True
+        yield server if runs else None
 
 
 def run_script(

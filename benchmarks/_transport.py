@@ -29,19 +29,24 @@ def wishes(**values: object) -> dict[str, str]:
     return {f"x-emulator-{name.replace('_', '-')}": str(value) for name, value in values.items()}
 
 
+def ours(mode: str, base_url: str, *plays: fastlane.Play, **options: Any) -> Any:
+    """Make our client with these plays and `Connection()`, in a pool of its own; usually without retries."""
+    # Pools are shared by clients with equal settings: a millisecond of idle time makes them differ.
+    connection = fastlane.Connection(idle_s=_IDLE_S + next(_pools) / 1e3)
+    make: Any = fastlane.OpenAI if mode == "sync" else fastlane.AsyncOpenAI
+    own = {"base_url": base_url, "api_key": "none", "max_retries": 0, "only_plays": [connection, *plays]}
+    return make(**{**own, **options})
+
+
 def made(mode: str, side: str, base_url: str, tag: str, **options: Any) -> Any:
     """Make openai's client as it is told to speak HTTP/2, or ours with a pool of its own; usually without retries."""
     headers = {**wishes(tag=tag), **options.pop("default_headers", {})}
     options = {"base_url": base_url, "api_key": "none", "max_retries": 0, "default_headers": headers, **options}
     if side == "fastlane":
-        # Pools are shared by clients with equal settings: a millisecond of idle time makes them differ.
-        options["only_plays"] = [fastlane.Connection(idle_s=_IDLE_S + next(_pools) / 1e3)]
-    elif mode == "sync":
-        options["http_client"] = openai.DefaultHttpxClient(http2=True)
-    else:
-        options["http_client"] = openai.DefaultAsyncHttpxClient(http2=True)
-    module: Any = openai if side == "stock" else fastlane
-    return module.OpenAI(**options) if mode == "sync" else module.AsyncOpenAI(**options)
+        return ours(mode, **options)
+    if mode == "sync":
+        return openai.OpenAI(http_client=openai.DefaultHttpxClient(http2=True), **options)
+    return openai.AsyncOpenAI(http_client=openai.DefaultAsyncHttpxClient(http2=True), **options)
 
 
 @asynccontextmanager

@@ -25,7 +25,7 @@ import fastlane
 from benchmarks._provider import MODEL, providers
 from benchmarks._report import Figure, Report
 from benchmarks._structured import OUTPUT_LIMIT, Ticket, by_tag, known, ticket
-from benchmarks._transport import percentile, wishes
+from benchmarks._transport import ours, percentile, wishes
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator, RequestLog, preset
 
@@ -104,11 +104,9 @@ async def _tickets(rows: Mapping[str, _Ask], count: int) -> dict[str, list[_Outc
 
 async def _run(emulator: Emulator, count: int) -> dict[str, dict[str, list[_Outcome]]]:
     """Every row on each model."""
-    own: dict[str, Any] = {"base_url": emulator.base_url, "api_key": "none", "max_retries": 0}
-    connection = fastlane.Connection(idle_s=430.0)
     async with (
         openai.AsyncOpenAI(base_url=emulator.base_url, api_key="none", max_retries=0) as theirs,
-        fastlane.AsyncOpenAI(**own, only_plays=[connection]) as alone,
+        ours("async", emulator.base_url) as alone,
     ):
         clients: dict[str, openai.AsyncOpenAI] = {
             "stock": theirs,

@@ -28,14 +28,13 @@ from benchmarks._paired import median
 from benchmarks._provider import MODEL, providers
 from benchmarks._report import Figure, Report
 from benchmarks._structured import OUTPUT_LIMIT, Case, by_tag, known, ticket
-from benchmarks._transport import connections, in_mode, made, opened, percentile, run, settled, wishes
+from benchmarks._transport import connections, in_mode, made, opened, ours, percentile, run, settled, wishes
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator, RequestLog, preset
 
 _ROUND_TRIP_TIME_S = 0.04
 _KINDS = ("whitespace", "prose", "second")
 _ARMS: dict[str, dict[str, Any]] = {"stock": {}, "fastlane": {}, "at_once": {"early_stop": "at_once"}}
-_IDLE_S = 420.0
 
 
 class _Answer(NamedTuple):
@@ -90,21 +89,18 @@ class _Ended:
             self.records[record.request_id] = record
 
 
-def _plays(arm: str, pool: int) -> list[fastlane.Play]:
-    return [fastlane.Connection(idle_s=_IDLE_S + pool), fastlane.BoundedOutput(**_ARMS[arm])]
-
-
 async def _run(mode: str, base_url: str, numbers: Sequence[int], ended: _Ended) -> dict[_Asked, _Answer]:
     """Ask all with clients of one mode, each kind in a lane of its own."""
-    own: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0, "on_call_end": [ended]}
-    make: Any = fastlane.OpenAI if mode == "sync" else fastlane.AsyncOpenAI
-    ours = {arm: make(**own, only_plays=_plays(arm, pool)) for pool, arm in enumerate(("fastlane", "at_once"))}
+    own = {
+        arm: ours(mode, base_url, fastlane.BoundedOutput(**_ARMS[arm]), on_call_end=[ended])
+        for arm in ("fastlane", "at_once")
+    }
     answers: dict[_Asked, _Answer] = {}
 
     async def lane(kind: str) -> None:
         # One for each lane: over HTTP/2 the stock client breaks where threads share it.
         async with opened(mode, base_url, "stock") as theirs:
-            clients = {**theirs, **ours}
+            clients = {**theirs, **own}
             for client in clients.values():
                 await in_mode(client, _open)
             for number in numbers:
@@ -113,7 +109,7 @@ async def _run(mode: str, base_url: str, numbers: Sequence[int], ended: _Ended) 
                     answers[asked] = await in_mode(clients[arm], _ask, asked)
 
     await asyncio.gather(*map(lane, _KINDS))
-    for client in ours.values():
+    for client in own.values():
         await settled(client.close())
     return answers
 

@@ -20,7 +20,7 @@ import fastlane
 from benchmarks._provider import providers
 from benchmarks._report import Figure, Report
 from benchmarks._structured import by_tag
-from benchmarks._transport import first_content_ms, in_mode, percentile, run, settled
+from benchmarks._transport import first_content_ms, in_mode, ours, percentile, run, settled
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator, ProviderModel, Quantiles, RequestLog
 from fastlane.plays.hedging.play import Hedging
@@ -31,7 +31,6 @@ _ARMS = ("without", "with")
 _LANES = 32
 _LEARNING = 64
 _RESAMPLES = 1_000
-_IDLE_S = 500.0
 _ANSWER = ("Yes, it is. " * 10).strip()
 _Lanes = Sequence[Sequence[int]]
 _MESSAGES: list[Any] = [{"role": "user", "content": "Is water wet, or only what it touches? " * 100}]
@@ -62,13 +61,9 @@ def _model(late_share: float) -> ProviderModel:
 
 async def _ask(mode: str, base_url: str, play: Hedging, stages: Sequence[_Lanes], found: _Run) -> None:
     """Make both arms' calls with clients of one mode, stage by stage, each lane one call after the other."""
-    make: Any = fastlane.OpenAI if mode == "sync" else fastlane.AsyncOpenAI
-    own: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0, "raise_play_errors": True}
-    # Clients with equal settings share their connections: these differ.
-    alone, beside = (fastlane.Connection(idle_s=_IDLE_S + at) for at in range(2))
     clients = {
-        "without": make(**own, only_plays=[alone]),
-        "with": make(**own, only_plays=[beside, play], on_call_end=[found.records.append]),
+        "without": ours(mode, base_url, raise_play_errors=True),
+        "with": ours(mode, base_url, play, raise_play_errors=True, on_call_end=[found.records.append]),
     }
 
     async def timed(client: Any, arm: str, number: int) -> None:

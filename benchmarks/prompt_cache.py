@@ -26,7 +26,7 @@ from benchmarks._conversation import conversation, tools
 from benchmarks._paired import paired
 from benchmarks._provider import MODEL, fact, providers
 from benchmarks._report import Figure, Report
-from benchmarks._transport import first_content_ms, percentile
+from benchmarks._transport import first_content_ms, ours, percentile
 from fastlane.emulator import Emulator, _tokens, preset
 from fastlane.emulator._prefix_cache import PrefixCache
 from fastlane.emulator._prompt import read_chat
@@ -126,14 +126,8 @@ async def _agent(clients: Sequence[openai.AsyncOpenAI], number: int, end_s: floa
 async def _run(emulators: Sequence[Emulator], seconds: float) -> Calls:
     """So many agents at once, for so long."""
     calls: Calls = []
-    plays: list[list[fastlane.Play]] = [
-        [fastlane.Connection(idle_s=210.1)],
-        [fastlane.Connection(idle_s=210.2), fastlane.PromptCache()],
-    ]
-    clients = [
-        fastlane.AsyncOpenAI(base_url=emulator.base_url, api_key="none", max_retries=0, only_plays=own)
-        for emulator, own in zip(emulators, plays, strict=True)
-    ]
+    alone, keyed = (emulator.base_url for emulator in emulators)
+    clients = [ours("async", alone), ours("async", keyed, fastlane.PromptCache())]
     for client in clients:
         await client.models.list()
     end_s = asyncio.get_running_loop().time() + seconds

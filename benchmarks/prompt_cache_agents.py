@@ -30,12 +30,11 @@ from typing import Any, NamedTuple
 
 import openai
 
-import fastlane
 from benchmarks._conversation import conversation, tools as built_tools
 from benchmarks._paired import cpu_pairs, median
 from benchmarks._provider import MODEL, providers
 from benchmarks._report import Figure, Report
-from benchmarks._transport import first_content_ms
+from benchmarks._transport import first_content_ms, ours
 from fastlane.emulator import Emulator, RequestLog, preset
 from fastlane.plays.prompt_cache.play import PromptCache
 from fastlane.plays.prompt_cache.prompts import Prompt
@@ -134,14 +133,14 @@ async def _measure(trace: _Trace, started: Sequence[Emulator]) -> dict[str, _Arm
     async with (
         openai.AsyncOpenAI(base_url=stock, **options) as as_it_comes,
         openai.AsyncOpenAI(base_url=once, **options) as with_one_time,
-        fastlane.AsyncOpenAI(base_url=connection, only_plays=[fastlane.Connection()], **options) as connected,
-        fastlane.AsyncOpenAI(base_url=prompt, only_plays=[fastlane.Connection(), PromptCache()], **options) as ours,
+        ours("async", connection) as connected,
+        ours("async", prompt, PromptCache()) as laid_out,
     ):
         arms = {
             "stock": _Arm(as_it_comes, _as_apps_do),
             "stock_once": _Arm(with_one_time, _as_apps_do, once=True),
             "connection": _Arm(connected, _as_apps_do),
-            "prompt": _Arm(ours, _laid_out),
+            "prompt": _Arm(laid_out, _laid_out),
         }
         warm: list[Any] = [{"role": "user", "content": "Is water wet?"}]
         for arm in arms.values():

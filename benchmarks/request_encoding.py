@@ -19,11 +19,10 @@ from unittest.mock import patch
 import openai
 from openai._utils._json import openapi_dumps
 
-import fastlane
 from benchmarks._paired import added, cpu_pairs, median, paired
 from benchmarks._provider import MODEL, fact, providers
 from benchmarks._report import Figure, Report
-from benchmarks._transport import first_content_ms, wishes
+from benchmarks._transport import first_content_ms, ours, wishes
 from fastlane.compat.requests import stock_bytes
 from fastlane.emulator import RequestLog
 from fastlane.plays.request_encoding import bodies
@@ -90,16 +89,6 @@ def _everything() -> ProviderFacts:
     return ProviderFacts(slug="emulator", encodings=dict.fromkeys(endpoints, forms))
 
 
-_pools = itertools.count(1)
-
-
-def _plays(*, encoding: bool, **settings: Any) -> list[fastlane.Play]:
-    """`Connection()` with a pool that no other client uses, and `RequestEncoding()` beside it or not."""
-    # Far from what other benchmarks use: a millisecond of idle time makes pools differ.
-    connection = fastlane.Connection(idle_s=250.0 + next(_pools) / 1e3)
-    return [connection, RequestEncoding(facts=_everything(), **settings)] if encoding else [connection]
-
-
 class _Pair(NamedTuple):
     """One call of each side, in milliseconds, and whether ours was sent encoded."""
 
@@ -149,9 +138,8 @@ async def _encoding_lanes(base_urls: Sequence[str], rounds: int) -> dict[str, li
     again: dict[str, tuple[str, ...]] = {"123_kb": ("123_kb_again",)}
     groups: _Groups = {(name, *again.get(name, ())): _prompt("source", size) for name, size in _SIZES.items()}
 
-    def clients(base_url: str) -> list[fastlane.AsyncOpenAI]:
-        options: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0}
-        return [fastlane.AsyncOpenAI(**options, only_plays=_plays(encoding=encoding)) for encoding in (False, True)]
+    def clients(base_url: str) -> list[openai.AsyncOpenAI]:
+        return [ours("async", base_url), ours("async", base_url, RequestEncoding(facts=_everything()))]
 
     lanes = await asyncio.gather(
         *(
@@ -206,11 +194,10 @@ _REACH: dict[_Kind, float] = {"talk": 4.0, "source": 2.5}
 
 async def _headline_lanes(base_urls: Sequence[str], kinds: Sequence[_Kind], rounds: int) -> list[list[_Pair]]:
     def clients(base_url: str) -> list[openai.AsyncOpenAI]:
-        options: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0}
-        own: dict[str, Any] = {"default_headers": wishes(tag="fastlane"), "only_plays": _plays(encoding=True)}
+        stock, own = wishes(tag="stock"), wishes(tag="fastlane")
         return [
-            openai.AsyncOpenAI(**options, default_headers=wishes(tag="stock")),
-            fastlane.AsyncOpenAI(**options, **own),
+            openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0, default_headers=stock),
+            ours("async", base_url, RequestEncoding(facts=_everything()), default_headers=own),
         ]
 
     apart_s = _HEADLINE_PAUSE_S / len(kinds)

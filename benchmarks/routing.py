@@ -24,7 +24,7 @@ import openai
 import fastlane
 from benchmarks._provider import ASKED, entry, upstreams
 from benchmarks._report import Figure, Report
-from benchmarks._transport import percentile, wishes
+from benchmarks._transport import ours, percentile, wishes
 from fastlane._clock import now_ns
 from fastlane.catalog import Catalog, Route
 from fastlane.emulator import Emulator, ProviderModel
@@ -143,10 +143,7 @@ async def _run(started: Mapping[str, Emulator], calls: int) -> list[_Call]:
     async with AsyncExitStack() as stack:
         plain: dict[str, Any] = {}
         for name, emulator in started.items():
-            client = fastlane.AsyncOpenAI(
-                base_url=emulator.base_url, api_key="none", max_retries=0, only_plays=[fastlane.Connection()]
-            )
-            plain[name] = await stack.enter_async_context(client)
+            plain[name] = await stack.enter_async_context(ours("async", emulator.base_url))
             await plain[name].models.list()
         play = fastlane.Routing(catalog, forward_headers=ASKED)
         routed = fastlane.AsyncOpenAI(

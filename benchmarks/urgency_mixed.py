@@ -30,7 +30,7 @@ import openai
 import fastlane
 from benchmarks._provider import MODEL, providers
 from benchmarks._report import Figure, Report
-from benchmarks._transport import MESSAGES, chunks, has_content, in_mode, percentile, run, settled, wishes
+from benchmarks._transport import MESSAGES, chunks, has_content, in_mode, ours, percentile, run, settled, wishes
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator, ProviderModel, Quantiles, RequestLog
 
@@ -42,7 +42,6 @@ _DECODE_S = 0.4
 _MOST_RATIO = 1.3
 _S = 1e9
 _HEADLINES = "queueing_16", "refusing_16"
-_IDLE_S = 700.0
 
 
 class _Seconds(NamedTuple):
@@ -77,19 +76,12 @@ def _model(places: int, refuses: bool) -> ProviderModel:
 class _Calls:
     """Interactive calls at random moments, and a flood of background ones."""
 
-    def __init__(self, emulator: Emulator, arm: str, pool: int, most: int | None) -> None:
-        plays: list[Any] = [fastlane.Connection(idle_s=_IDLE_S + pool)]
-        if arm == "with":
-            plays.append(fastlane.Urgency(max_concurrency=most))
-        own: dict[str, Any] = {
-            "base_url": emulator.base_url,
-            "api_key": "none",
-            "only_plays": plays,
-            "raise_play_errors": True,
-        }
+    def __init__(self, emulator: Emulator, arm: str, most: int | None) -> None:
+        plays = [fastlane.Urgency(max_concurrency=most)] if arm == "with" else []
+        own: dict[str, Any] = {"max_retries": openai.DEFAULT_MAX_RETRIES, "raise_play_errors": True}
         self.arm = arm
-        self.client = fastlane.OpenAI(**own)
-        self.async_client = fastlane.AsyncOpenAI(**own)
+        self.client = ours("sync", emulator.base_url, *plays, **own)
+        self.async_client = ours("async", emulator.base_url, *plays, **own)
         self.ttft_ms: list[tuple[int, float]] = []
         self.failed: list[int] = []
 
@@ -176,12 +168,10 @@ def _background_share(log: Sequence[RequestLog], arm: str, places: int, begun_ns
     return _place_s(log, f"{arm}:background", begun_ns, ended_ns) / left_s
 
 
-def _arm(
-    emulator: Emulator, arm: str, pool: int, seconds: _Seconds, places: int, most: int | None
-) -> dict[str, Figure]:
+def _arm(emulator: Emulator, arm: str, seconds: _Seconds, places: int, most: int | None) -> dict[str, Figure]:
     emulator.clear()
     flood = 0 if arm == "idle" else 3 * places + 32
-    done = run(_Calls(emulator, arm, pool, most).run(seconds, flood))
+    done = run(_Calls(emulator, arm, most).run(seconds, flood))
     log = list(emulator.log())
     figures: dict[str, Figure] = {
         f"{arm}_calls": len(done.ttft_ms),
@@ -204,7 +194,6 @@ def measure(quick: bool) -> Report:
     """Measure one provider after the other; quickly, those with 16 places."""
     seconds = _QUICK if quick else _FULL
     figures: dict[str, Figure] = {}
-    pool = 0
     idle_ms: dict[int, Figure] = {}
     for places in (16,) if quick else (4, 16, 64):
         for name in ("queueing", "refusing"):
@@ -212,8 +201,7 @@ def measure(quick: bool) -> Report:
             with providers(1, model=_model(places, name == "refusing")) as (emulator,):
                 found: dict[str, Figure] = {}
                 for arm in seconds if places not in idle_ms else ("without", "with"):
-                    pool += 1
-                    found |= _arm(emulator, arm, pool, seconds[arm], places, most)
+                    found |= _arm(emulator, arm, seconds[arm], places, most)
             idle = idle_ms.setdefault(places, found.get("idle_ttft_p95_ms"))
             for arm in ("without", "with"):
                 p95 = found[f"{arm}_ttft_p95_ms"]

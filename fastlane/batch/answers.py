@@ -40,7 +40,6 @@ class Finished:
     body: bytes = field(default=b"", repr=False)
     """The response's body; empty without an answer."""
     request_id: str | None = None
-    base_url: str = field(default="https://api.openai.com/v1/", repr=False)
 
     @property
     def key(self) -> str:
@@ -71,13 +70,11 @@ class Finished:
         return parse(built, response_format)
 
     def _error(self) -> openai.APIStatusError:
-        base_url = self.base_url.rstrip("/")
-        path = self.job.endpoint.removeprefix("/v1") if base_url.endswith("/v1") else self.job.endpoint
         headers = {"content-type": "application/json"}
         if self.request_id:
             headers["x-request-id"] = self.request_id
-        # Without its body: an error keeps no prompt.
-        request = httpx2.Request("POST", f"{base_url}{path}")
+        # Without its body: an error keeps no prompt. Without a host: a job may have been sent to several.
+        request = httpx2.Request("POST", self.job.endpoint)
         status = self.job.status_code or 0
         return status_error_of(httpx2.Response(status, headers=headers, content=self.body, request=request))
 

@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
@@ -150,7 +149,7 @@ class Queue:
         if answer is None:
             job = self.job(key)
             raise JobNotFinishedError(f"the job {key!r} is {job.state}: queue.wait([...]) returns when it is over")
-        return self._finished(answer).result(response_format=response_format)
+        return answer.result(response_format=response_format)
 
     def results(self, *, after: int = 0, wait: bool = False, timeout_s: float | None = None) -> Iterator[Finished]:
         """Yield the jobs that are over, in that order; with `wait`, until all are.
@@ -165,7 +164,7 @@ class Queue:
             while page := self.storage.answers_after(after, _PAGE):
                 for answer in page:
                     after = answer.sequence
-                    yield self._finished(answer)
+                    yield answer
                 pauses = self._pauses(timeout_s)
             if not left:
                 return
@@ -273,9 +272,6 @@ class Queue:
         if self._client is None:
             raise ConfigurationError("a worker sends jobs by a client, and this queue has none: Queue(where, client)")
         return QueueWorker(self.storage, self._client, self._settings)
-
-    def _finished(self, finished: Finished) -> Finished:
-        return finished if self._client is None else replace(finished, base_url=str(self._client.base_url))
 
     def _known(self, keys: Iterable[str] | str) -> list[Job]:
         listed = listed_keys(keys)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal, NamedTuple
 from uuid import uuid4
 
 import pytest
 
-from fastlane.batch.jobs import BatchRow, BatchState, JobGroup, NewJob
+from fastlane.batch.jobs import BatchRow, BatchState, Job, JobGroup, NewJob
 from fastlane.batch.queue import open_storage
 from fastlane.batch.storage import Storage
 from fastlane.emulator import Emulator, preset
@@ -70,9 +72,43 @@ def storage(open_again: Open) -> Storage:
     return open_again()
 
 
+def packed(number: int = 7, *, endpoint: str = CHAT, attempts: int = 1) -> Job:
+    return Job(
+        key="k", number=number, endpoint=endpoint, model="m", size=10, state="packed", attempts=attempts,
+        not_before=0.0, submitted_at=0.0,
+    )  # fmt: skip
+
+
 def new(key: str, *, endpoint: str = CHAT, model: str = "small", body: bytes = b"{}") -> NewJob:
     digest = sha256(endpoint.encode() + model.encode() + body).digest()
     return NewJob(key=key, endpoint=endpoint, model=model, body=body, digest=digest)
+
+
+class Child(NamedTuple):
+    pid: int
+    said: IO[str]
+
+
+def forked(work: Callable[[IO[str]], object]) -> Child:
+    """Do it in a child of a fork."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(writing)
+        return Child(child, os.fdopen(reading))
+    try:
+        with os.fdopen(writing, "w", buffering=1) as said:
+            work(said)
+        os._exit(0)
+    except BaseException:  # noqa: BLE001 - nothing of it may go on as the test
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def ended(child: Child) -> int:
+    child.said.close()
+    return os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
 
 
 def add_when_begun(storage: Storage, begun: threading.Event, key: str) -> None:

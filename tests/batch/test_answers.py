@@ -8,18 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.batch import Job, WorkerSettings
+from fastlane.batch import WorkerSettings
 from fastlane.batch.answers import outcome_of, read_line
 from fastlane.batch.jobs import JobOutcome
+from tests.batch.conftest import packed
 
 SETTINGS = WorkerSettings(max_attempts=3, retry_s=10.0)
-
-
-def job(attempts: int = 1) -> Job:
-    return Job(
-        key="k", number=7, endpoint="/v1/chat/completions", model="m", size=10, state="packed", attempts=attempts,
-        not_before=0.0, submitted_at=0.0,
-    )  # fmt: skip
 
 
 def told(status: int | None = None, error: str | None = None, body: Any = None, attempts: int = 1) -> JobOutcome:
@@ -32,7 +26,7 @@ def told(status: int | None = None, error: str | None = None, body: Any = None, 
     }
     number, read = read_line(json.dumps(line).encode())
     assert number == 7
-    return outcome_of(read, job(attempts), SETTINGS)
+    return outcome_of(read, packed(attempts=attempts), SETTINGS)
 
 
 def test_a_good_answer_is_kept_with_what_it_says_of_its_tokens() -> None:

@@ -7,10 +7,11 @@ import json
 from hypothesis import given, strategies as st
 
 from fastlane.batch.batches import BatchMode, line_of_body, mode_of
-from fastlane.batch.jobs import LINE_BYTES, Job
+from fastlane.batch.jobs import LINE_BYTES
 from fastlane.batch.requests import ENDPOINTS
 from fastlane.batch.settings import WorkerSettings
 from fastlane.providers import facts_named, names
+from tests.batch.conftest import packed
 
 AUTO = WorkerSettings()
 NUMBERS = st.integers(1, 10**18 - 1)
@@ -21,19 +22,12 @@ JSON = st.recursive(
 )
 
 
-def job(number: int, endpoint: str, body: bytes) -> Job:
-    return Job(
-        key="k", number=number, endpoint=endpoint, model="m", size=len(body), state="packed", attempts=1,
-        not_before=0.0, submitted_at=0.0,
-    )  # fmt: skip
-
-
 @given(NUMBERS, st.sampled_from(sorted(ENDPOINTS)), st.dictionaries(st.text(), JSON, max_size=4))
 def test_a_line_is_one_line_that_says_whose_body_it_has_and_where_it_goes(
     number: int, endpoint: str, body: dict[str, object]
 ) -> None:
     content = json.dumps(body).encode()
-    written = line_of_body(job(number, endpoint, content), content)
+    written = line_of_body(packed(number, endpoint=endpoint), content)
 
     assert written.count(b"\n") == 1
     assert json.loads(written) == {
@@ -46,7 +40,7 @@ def test_a_line_is_one_line_that_says_whose_body_it_has_and_where_it_goes(
 
 @given(NUMBERS, st.sampled_from(sorted(ENDPOINTS)), st.binary())
 def test_a_line_is_never_longer_than_the_queue_reckons(number: int, endpoint: str, body: bytes) -> None:
-    assert len(line_of_body(job(number, endpoint, body), body)) <= len(body) + LINE_BYTES
+    assert len(line_of_body(packed(number, endpoint=endpoint), body)) <= len(body) + LINE_BYTES
 
 
 def test_a_provider_has_a_batch_mode_where_its_facts_say_that_it_has_openai_s() -> None:

@@ -10,14 +10,13 @@ import stat
 import subprocess
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 import pytest
 import sqlalchemy as sa
@@ -26,8 +25,8 @@ from fastlane import ConfigurationError
 from fastlane._clock import now_ns
 from fastlane.batch.errors import StorageError
 from fastlane.batch.queue import open_storage
-from fastlane.batch.storage import VERSION, Storage
-from tests.batch.conftest import add_when_begun, new
+from fastlane.batch.storage import Storage
+from tests.batch.conftest import add_when_begun, ended, forked, new
 
 
 @pytest.fixture
@@ -39,33 +38,6 @@ def path(tmp_path: Path) -> Path:
 def storage(path: Path) -> Iterator[Storage]:
     with closing(open_storage(path)) as storage:
         yield storage
-
-
-class Child(NamedTuple):
-    pid: int
-    said: IO[str]
-
-
-def forked(work: Callable[[IO[str]], object]) -> Child:
-    """Do it in a child of a fork."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child:
-        os.close(writing)
-        return Child(child, os.fdopen(reading))
-    try:
-        with os.fdopen(writing, "w", buffering=1) as said:
-            work(said)
-        os._exit(0)
-    except BaseException:  # noqa: BLE001 - nothing of it may go on as the test
-        traceback.print_exc()
-    finally:
-        os._exit(1)
-
-
-def ended(child: Child) -> int:
-    child.said.close()
-    return os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
 
 
 def is_whole(path: Path) -> bool:
@@ -162,17 +134,6 @@ def test_a_file_of_something_else_is_refused_and_left_as_it_is(path: Path) -> No
         open_storage(path)
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("groceries",)]
-
-
-@pytest.mark.parametrize("version", [1, VERSION + 1])
-def test_a_queue_of_another_version_is_refused(path: Path, version: int) -> None:
-    open_storage(path).close()
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE queue SET version = ?", [version])
-        connection.commit()
-
-    with pytest.raises(ConfigurationError, match=f"of version {version}, this one knows {VERSION}"):
-        open_storage(path)
 
 
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import sqlalchemy as sa
 
+from fastlane import ConfigurationError
 from fastlane.batch.errors import JobConflictError, LeaseLostError
 from fastlane.batch.jobs import LINE_BYTES, JobOutcome, JobState, number_of
-from fastlane.batch.storage import Storage
+from fastlane.batch.storage import VERSION, Storage, queue
 from tests.batch.conftest import ORIGIN, Open, advanced, claim, new
 
 
@@ -48,6 +50,14 @@ def test_another_body_under_a_key_is_refused_with_all_that_came_with_it(storage:
     with pytest.raises(JobConflictError):
         storage.add([new("d", body=b"1"), new("d", body=b"2")])
     assert storage.unfinished() == 1
+
+
+@pytest.mark.parametrize("version", [1, VERSION + 1])
+def test_a_queue_of_another_version_is_refused(open_again: Open, version: int) -> None:
+    open_again().run(lambda t: t.execute(sa.update(queue).values(version=version)))
+
+    with pytest.raises(ConfigurationError, match=f"of version {version}, this one knows {VERSION}"):
+        open_again()
 
 
 def test_a_batch_has_the_first_jobs_of_a_group_up_to_either_limit(storage: Storage) -> None:

@@ -25,7 +25,6 @@ class Seen(NamedTuple):
     model: int
     outcome: Outcome
     timeout_s: float
-    began_s: float
 
     @property
     def late(self) -> bool:
@@ -66,7 +65,7 @@ class Router:
         size = self.fleet.requests[number].input_tokens
         return max(_LEAST_TIMEOUT_S, 4 * (low + (high - low) * (size - small) / (large - small)))
 
-    def begin(self, seen: Seen) -> None:
+    def begin(self, seen: Seen, at_s: float) -> None:
         """An attempt begins: what it will come to is not to be looked at."""
 
     def first(self, seen: Seen, at_s: float) -> None:
@@ -146,10 +145,10 @@ class Ours(Router):
         model = self.fleet.catalog.models[index]
         return self.router.first_token_timeout(model, self.fleet.requests[number].input_tokens, round(at_s * _NS))
 
-    def begin(self, seen: Seen) -> None:
+    def begin(self, seen: Seen, at_s: float) -> None:
         model = self.fleet.catalog.models[seen.model]
         size = self.fleet.requests[seen.number].input_tokens
-        self._end[seen] = self.router.began(model, size, round(seen.began_s * _NS))
+        self._end[seen] = self.router.began(model, size, round(at_s * _NS))
 
     def first(self, seen: Seen, at_s: float) -> None:
         self._end[seen](True)
@@ -183,7 +182,7 @@ class Drive:
     def __init__(self, fleet: Fleet, router: Router) -> None:
         self.fleet = fleet
         self.router = router
-        self._pending: list[tuple[float, int, str, Seen]] = []
+        self._pending: list[tuple[float, int, Callable[[Seen, float], None], Seen]] = []
         self._counter = 0
         self.first_choices: list[int] = []
 
@@ -200,26 +199,21 @@ class Drive:
                 self.first_choices.append(index)
             tried.add(index)
             timeout_s = self.router.timeout_s(index, number, now)
-            seen = Seen(number, index, self.fleet.outcome(index, number, now), timeout_s, now)
-            self._push(now, "begin", seen)
+            seen = Seen(number, index, self.fleet.outcome(index, number, now), timeout_s)
+            self._push(now, self.router.begin, seen)
             if seen.answered:
-                self._push(now + seen.outcome.first_token_s, "first", seen)
+                self._push(now + seen.outcome.first_token_s, self.router.first, seen)
             now += seen.taken_s
-            self._push(now, "end", seen)
+            self._push(now, self.router.note, seen)
             if seen.answered:
                 return now - at_s
         return now - at_s + _FAILED_S
 
-    def _push(self, at_s: float, what: str, seen: Seen) -> None:
+    def _push(self, at_s: float, learn: Callable[[Seen, float], None], seen: Seen) -> None:
         self._counter += 1
-        heappush(self._pending, (at_s, self._counter, what, seen))
+        heappush(self._pending, (at_s, self._counter, learn, seen))
 
     def _learn(self, until_s: float) -> None:
         while self._pending and self._pending[0][0] <= until_s:
-            at_s, _, what, seen = heappop(self._pending)
-            if what == "begin":
-                self.router.begin(seen)
-            elif what == "first":
-                self.router.first(seen, at_s)
-            else:
-                self.router.note(seen, at_s)
+            at_s, _, learn, seen = heappop(self._pending)
+            learn(seen, at_s)

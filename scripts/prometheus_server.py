@@ -81,17 +81,9 @@ class Prometheus(Server):
             raise UnavailableError(f"{expression} should come to one number, and comes to {len(found)}")
         return float(found[0]["value"][1])
 
-    def names(self) -> set[str]:
-        """The names of all metrics that were scraped."""
-        return set(self.ask("/api/v1/label/__name__/values")["data"])
-
     def rules(self) -> list[dict[str, Any]]:
         """Every rule that was loaded, with its health and its last error."""
         return [rule for group in self._data("/api/v1/rules")["groups"] for rule in group["rules"]]
-
-    def targets(self) -> list[dict[str, Any]]:
-        """What it scrapes, each with its health."""
-        return list(self._data("/api/v1/targets")["activeTargets"])
 
     def wait_for(self, expression: str, at_least: float, *, within_s: float = 30.0) -> None:
         """Wait until the expression has come to so much. Raises UnavailableError where that takes too long."""

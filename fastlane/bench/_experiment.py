@@ -108,8 +108,6 @@ class Benchmark:
         if isinstance(load, Open):
             if not load.rates or any(not math.isfinite(rate) or rate <= 0 for rate in load.rates):
                 raise ConfigurationError(f"rates must be blocks per second above 0, got {load.rates!r}")
-            if not math.isfinite(load.speed) or load.speed <= 0:
-                raise ConfigurationError(f"speed must be above 0, got {load.speed:g}")
         else:
             if not load.users or any(users < 1 for users in load.users):
                 raise ConfigurationError(f"users must be at least 1, got {load.users!r}")

@@ -5,13 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
-
-from pydantic import TypeAdapter, ValidationError
+from typing import Any
 
 from fastlane.errors import ConfigurationError
-
-T = TypeVar("T")
 
 
 def json_lines(path: Path, *, may_be_cut_off: bool = False) -> Iterator[tuple[str, Any]]:
@@ -53,17 +49,6 @@ def described(value: object) -> str:
     if isinstance(value, dict):
         return "an object with the keys " + (", ".join(map(repr, list(value)[:6])) or "(none)")
     return {list: "a list", str: "a string", type(None): "null"}.get(type(value), f"{value!r:.40}")
-
-
-def validated(kind: TypeAdapter[T], value: object, where: str) -> T:
-    """Return a row as what it has to be. Raises ConfigurationError, which names the field and never quotes the row."""
-    try:
-        return kind.validate_python(value)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        field = ".".join(map(str, first["loc"]))
-        seen = "" if first["loc"] and first["type"] != "missing" else f", got {described(value)}"
-        raise ConfigurationError(f"{where}: {field + ': ' if field else ''}{first['msg']}{seen}") from None
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

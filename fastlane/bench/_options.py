@@ -17,7 +17,7 @@ from ..plays import Play
 from ._arms import ATTRIBUTABLE, DEFAULT_ARMS, KNOWN_ARMS
 from ._experiment import Benchmark
 from ._provider import Embedded, Provider, Real
-from .load import Arrivals, Closed, Load, Open, Precision, RunBudget
+from .load import Closed, Load, Open, Precision, RunBudget
 from .recorded import DEFAULT_METRICS
 from .workloads import Preset, Workload, presets, read_workload, scenarios
 
@@ -147,7 +147,7 @@ class RunOptions(ReportOptions):
         str,
         _option(
             _WHAT,
-            f"A preset ({', '.join(presets())}), or a file of JSON lines: conversations, recorded calls, a trace.",
+            f"A preset ({', '.join(presets())}), or a file of JSON lines: conversations, recorded calls.",
             "--workload",
             show_default=False,
         ),
@@ -174,12 +174,8 @@ class RunOptions(ReportOptions):
     think_s: Annotated[float | None, _seldom(_LOAD, "Pause of a user between turns, in seconds.", min=0)] = None
     rate: Annotated[
         str | None,
-        _option(_LOAD, "In place of --users: blocks a second, sent at their time, whatever became of those before."),
+        _option(_LOAD, "In place of --users: blocks a second, at random times, whatever became of those before."),
     ] = None
-    arrivals: Annotated[
-        str | None, _seldom(_LOAD, "poisson, constant or recorded: how --rate is spread.", "--arrivals")
-    ] = None
-    speed: Annotated[float, _seldom(_LOAD, "Replay recorded arrivals this many times as fast.")] = 1.0
     processes: Annotated[
         int | None,
         _seldom(
@@ -317,7 +313,7 @@ class RunOptions(ReportOptions):
         if not path.exists():
             raise ConfigurationError(
                 f"no workload {name!r}: neither a file nor a preset. The presets are {', '.join(presets())}; a file "
-                'has one JSON object with "messages" per line, or is a trace or a recording (docs/workloads.md)'
+                'has one JSON object with "messages" per line, or is a recording (docs/workloads.md)'
             )
         return (read_workload(path, limit=conversations),)
 
@@ -345,14 +341,7 @@ class RunOptions(ReportOptions):
         )
 
     def _load(self, workload: Workload, preset: Preset | None) -> Load:
-        recorded = self.arrivals == "recorded"
-        if self.speed != 1 and not recorded:
-            raise ConfigurationError("--speed goes with --arrivals recorded: other arrivals have no times to shorten")
-        if self.rate is None and not recorded:
-            if self.arrivals is not None:
-                raise ConfigurationError(
-                    f"--arrivals {self.arrivals} needs --rate: how many blocks a second are to arrive?"
-                )
+        if self.rate is None:
             users = preset.users if preset is not None else _USERS
             if self.users is not None:
                 users = tuple(map(int, _numbers(self.users, "--users", whole=True)))
@@ -360,18 +349,9 @@ class RunOptions(ReportOptions):
             return Closed(users=users, think_s=default_s if self.think_s is None else self.think_s)
         if self.users is not None or self.think_s is not None:
             raise ConfigurationError(
-                "--users and --rate are two kinds of load: leave --users and --think-s out, or --rate and --arrivals"
+                "--users and --rate are two kinds of load: leave --users and --think-s out, or --rate"
             )
-        if recorded and self.rate is not None:
-            raise ConfigurationError(
-                "--arrivals recorded takes its times from the workload: leave --rate out, or use --speed"
-            )
-        if self.rate is None:
-            return Open(arrivals="recorded", speed=self.speed)
-        known: dict[str | None, Arrivals] = {None: "poisson", "poisson": "poisson", "constant": "constant"}
-        if self.arrivals not in known:
-            raise ConfigurationError(f"--arrivals takes poisson, constant, recorded, got {self.arrivals!r}")
-        return Open(rates=_numbers(self.rate, "--rate"), arrivals=known[self.arrivals])
+        return Open(rates=_numbers(self.rate, "--rate"))
 
 
 def _processes(load: Load) -> int:

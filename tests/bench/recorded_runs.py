@@ -25,7 +25,7 @@ def a_cell(users: int = 4, **fields: Any) -> Cell:
 
 def an_open_cell(rate: float = 5.0, **fields: Any) -> Cell:
     """One cell under an open load."""
-    values = {"name": f"chat, {rate:g}/s", "workload": "chat", "load": "open", "rate": rate, "arrivals": "constant"}
+    values = {"name": f"chat, {rate:g}/s", "workload": "chat", "load": "open", "rate": rate}
     return Cell(**{**values, **fields})
 
 

@@ -441,8 +441,6 @@ def test_arms_are_compared_with_the_stock_client_of_their_kind(arms: Any, compar
         ({"load": Closed(users=(2, 2))}, "one of them twice"),
         ({"load": Closed(think_s=float("nan"))}, "think_s must be at least 0"),
         ({"load": Open(rates=(0.0,))}, "rates must be blocks per second above 0"),
-        ({"load": Open(speed=0.0)}, "speed must be above 0"),
-        ({"load": Open(arrivals="recorded")}, "does not say when turn 1 of 'talk 0' arrived"),
         ({"budget": RunBudget(seconds=0.0)}, "budget's seconds must be a number above 0"),
         ({"budget": RunBudget(seconds=float("inf"))}, "budget's seconds must be a number above 0"),
         ({"budget": RunBudget(calls=8)}, "budget's calls must be at least 9"),

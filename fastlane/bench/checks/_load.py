@@ -88,7 +88,7 @@ def achieved_rate(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     if not rates:
         return answer("not checked", f"too few requests of {arm.name} for a rate")
     share = sum(rates) / cell.rate
-    chance = 3 / math.sqrt(sum(map(len, shards.values()))) if cell.arrivals != "constant" else 0.0
+    chance = 3 / math.sqrt(sum(map(len, shards.values())))
     off = abs(share - 1) > RATE_TOLERANCE + chance
     return answer(
         "refused" if off else "passed",
@@ -100,10 +100,8 @@ def achieved_rate(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
 @looks_for("out of line in a sweep")
 def in_line(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     """Look for cells of a sweep that stand above both of their neighbours, or below."""
-    kind = (cell.workload, cell.scenario, cell.load, cell.arrivals)
-    sweep = [
-        each for each in view.recorded.header.cells if (each.workload, each.scenario, each.load, each.arrivals) == kind
-    ]
+    kind = (cell.workload, cell.scenario, cell.load)
+    sweep = [each for each in view.recorded.header.cells if (each.workload, each.scenario, each.load) == kind]
     sweep.sort(key=lambda each: each.users or each.rate or 0.0)
     at = sweep.index(cell)
     if not 0 < at < len(sweep) - 1:

@@ -1,6 +1,6 @@
 """How requests are spread over time, and when a run has enough of them: pure planning."""
 
-from ._arrivals import arrivals as arrivals, recorded_arrivals as recorded_arrivals, spread as spread
+from ._arrivals import arrivals as arrivals, spread as spread
 from ._blocks import (
     Block as Block,
     blocks_in_pass as blocks_in_pass,
@@ -11,7 +11,6 @@ from ._blocks import (
 from ._budget import RunCost as RunCost, exhausted as exhausted, share_of as share_of, share_spent as share_spent
 from ._cells import cells_of as cells_of
 from ._types import (
-    Arrivals as Arrivals,
     Closed as Closed,
     Load as Load,
     Open as Open,

@@ -8,8 +8,7 @@ from itertools import count
 from random import Random
 
 from ..workloads import Turn, Workload
-from ._arrivals import arrivals, recorded_arrivals, spread
-from ._types import Arrivals
+from ._arrivals import arrivals, spread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,30 +57,15 @@ def open_blocks(
     arms: Sequence[str],
     *,
     rate: float,
-    arrivals_like: Arrivals,
-    speed: float = 1.0,
     passes: int | None,
     seed: str,
 ) -> Iterator[Block]:
     """Yield the blocks of an open load in the order of their arrival; `rate` blocks a second. See `spread`."""
     random = Random(f"{seed}/order")
     numbers = count() if passes is None else iter(range(passes))
-    if arrivals_like == "recorded":
-        at_turn = (
-            (at, _replay(workload, again, place), turn)
-            for at, again, place, turn in recorded_arrivals(workload, speed=speed, passes=numbers)
-        )
-    else:
-        at_turn = (
-            (at, replay, turn)
-            for at, (replay, turn) in zip(
-                arrivals(rate, poisson=arrivals_like == "poisson", seed=f"{seed}/arrivals"),
-                _all_turns(workload, numbers),
-                strict=False,
-            )
-        )
+    moments = arrivals(rate, seed=f"{seed}/arrivals")
     offsets = spread(len(arms), rate)
-    for number, (at, replay, turn) in enumerate(at_turn):
+    for number, (at, (replay, turn)) in enumerate(zip(moments, _all_turns(workload, numbers), strict=False)):
         yield Block(
             lane=0,
             number=number,

@@ -8,7 +8,6 @@ from random import Random
 
 from ..recorded import Cell
 from ..workloads import Workload
-from ._arrivals import recorded_rate
 from ._types import Load, Open
 
 
@@ -35,11 +34,4 @@ def _of_one(workload: Workload, load: Load, *, several: bool) -> list[Cell]:
             replace(cell, name=f"{workload.name}, {users} {'user' if users == 1 else 'users'}", users=users)
             for users in load.users
         ]
-    if load.arrivals == "recorded":
-        name = f"{workload.name}, arrivals as recorded" + (f", {load.speed:g} times as fast" if load.speed != 1 else "")
-        rate = recorded_rate(workload) * load.speed
-        return [replace(cell, name=name, load="open", rate=rate, arrivals="recorded")]
-    return [
-        replace(cell, name=f"{workload.name}, {rate:g}/s", load="open", rate=rate, arrivals=load.arrivals)
-        for rate in load.rates
-    ]
+    return [replace(cell, name=f"{workload.name}, {rate:g}/s", load="open", rate=rate) for rate in load.rates]

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
-
-Arrivals = Literal["poisson", "constant", "recorded"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,13 +16,13 @@ class Closed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Open:
-    """Requests are sent when the schedule says, whatever became of those before; every entry of `rates` is a cell."""
+    """Requests are sent when the schedule says, whatever became of those before; every entry of `rates` is a cell.
+
+    Blocks arrive at random (Poisson).
+    """
 
     rates: tuple[float, ...] = (1.0,)
     """Blocks per second; every arm sends once in each."""
-    arrivals: Arrivals = "poisson"
-    speed: float = 1.0
-    """Recorded arrivals are replayed this many times as fast."""
 
 
 Load = Closed | Open

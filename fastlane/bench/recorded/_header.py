@@ -39,8 +39,6 @@ class Cell:
     """Requests in flight under a closed load."""
     rate: float | None = None
     """Blocks intended per second under an open load; every arm sends once in each."""
-    arrivals: str | None = None
-    """"poisson", "constant" or "recorded" under an open load."""
     order: int = 0
     """Position in which the cell was run, drawn at random."""
     caching_forbidden: bool = False

@@ -124,8 +124,7 @@ def _load(material: Material) -> str:
     load = material.recorded.header.settings.get("load") or {}
     if any(cell.load == "open" for cell in cells):
         rates = listed(dict.fromkeys(f"{cell.rate:g}" for cell in cells if cell.rate is not None))
-        arrivals = load.get("arrivals")
-        return f"open, {rates} blocks a second" + (f", {arrivals} arrivals" if arrivals else "")
+        return f"open, {rates} blocks a second"
     users = sorted({cell.users for cell in cells if cell.users is not None})
     said = f"closed, {listed(map(str, users))} {'user' if users == [1] else 'users'}"
     said += " in turn" if len(users) > 1 else ""

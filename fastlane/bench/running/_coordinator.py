@@ -227,10 +227,7 @@ class Coordinator:
         seed = f"{experiment.seed}/{cell.name}"
         common: dict[str, Any] = {"passes": experiment.passes, "seed": seed}
         if isinstance(load, Open):
-            blocks = open_blocks(
-                workload, self._arms, rate=cell.rate or 1.0, arrivals_like=load.arrivals, speed=load.speed, **common
-            )
-            return OpenPacing(blocks)
+            return OpenPacing(open_blocks(workload, self._arms, rate=cell.rate or 1.0, **common))
         users = cell.users or 1
         lanes = [lane_of(workload, self._arms, lane=lane, lanes=users, **common) for lane in range(users)]
         return ClosedPacing(lanes, think_s=load.think_s, block_s=self._block_s, seed=seed)

@@ -1,23 +1,25 @@
-"""Read the recording of an application's own calls."""
+"""Read the recording of an application's own calls, as conversations of one turn."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from fastlane.errors import ConfigurationError
 
 from ...recordings.entry import HEADER_KEY as HEADER_KEY, VERSION
 from ...recordings.shape import BLOCK_CHARACTERS
 from .._json_lines import described, json_lines
-from ._messages import CHARACTERS_PER_TOKEN, UnusableMessageError, sendable
-from ._requests import RecordedRequest, notes_of, workload_of
-from ._workload import Workload
+from ._messages import CHARACTERS_PER_TOKEN, Message, UnusableMessageError, sendable
+from ._text import shared_prompt
+from ._workload import Conversation, Made, Turn, Workload
 
+MOST_CALLS: Final = 100_000
+"""Calls that are kept of a recording without a limit: about 20 MB."""
 # What of the sampling parameters a chat request can be sent with again; how long its answer was is known better.
 _SENT_AGAIN = (
     "temperature", "top_p", "presence_penalty", "frequency_penalty", "reasoning_effort", "verbosity", "service_tier",
@@ -30,10 +32,59 @@ _UNCOUNTED = 0
 """Input tokens of a call that the provider did not count."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    name: str
+    number: int
+    """Its place in the file, from 1."""
+    at_s: float
+    input_tokens: int
+    answer_tokens: int
+    """The most output tokens that are asked for."""
+    key: str
+    """Only prompts with the same key share text."""
+    blocks: tuple[int, ...]
+    """Hashes of its prompt's blocks from the start: equal hashes stand for equal text."""
+    text: tuple[tuple[Message, ...], tuple[Message, ...]] | None = None
+    """Messages and tools where they were recorded."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the request's body."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    """Makes the conversation of each call."""
+
+    block_tokens: int
+
+    def __call__(self, call: _Call) -> Conversation:
+        messages: Sequence[Message]
+        messages, tools = call.text or (Made([call], self._prompt), ())
+        turn = Turn(
+            conversation=call.name,
+            number=1,
+            messages=messages,
+            tools=tools,
+            answer_tokens=max(2, call.answer_tokens),
+            input_tokens=call.input_tokens,
+            fields=call.fields,
+        )
+        return Conversation(name=call.name, made=(turn,))
+
+    def _prompt(self, call: _Call) -> Message:
+        text = shared_prompt(call.key, call.number, call.input_tokens, call.blocks, self.block_tokens)
+        return {"role": "user", "content": text}
+
+
+def notes_of(changes: Counter[str]) -> list[str]:
+    """Return a sentence for each kind of change."""
+    return [f"{change} ({count} times)" for change, count in sorted(changes.items())]
+
+
 def recorded_calls(path: Path, limit: int) -> Workload:
-    """Return the workload of a recording. Raises ConfigurationError, which names the line."""
+    """Return the workload of a recording, in order of time. Raises ConfigurationError, which names the line."""
     changes: Counter[str] = Counter()
-    calls = list(_calls(path, changes, limit))
+    calls = sorted(_calls(path, changes, limit), key=lambda call: call.at_s)
     if not calls:
         raise ConfigurationError(f"{path} holds no call: expected a recording with at least one")
     block_tokens = _block_tokens(calls)
@@ -43,21 +94,20 @@ def recorded_calls(path: Path, limit: int) -> Workload:
             f"{synthetic} calls are replayed as one message of synthetic words with about the recorded tokens; what "
             f"begins alike in the recording, to {BLOCK_CHARACTERS} characters, begins alike here"
         )
-    return workload_of(
-        path.name,
-        [
-            call
-            if call.input_tokens != _UNCOUNTED
-            else replace(call, input_tokens=max(1, len(call.blocks) * block_tokens))
-            for call in calls
-        ],
-        block_tokens=block_tokens,
+    counted = tuple(
+        call if call.input_tokens != _UNCOUNTED else replace(call, input_tokens=max(1, len(call.blocks) * block_tokens))
+        for call in calls
+    )
+    return Workload(
+        name=path.name,
+        conversations=Made(counted, _Replay(block_tokens)),
+        notes=tuple(notes),
         source=f"the recording {path.name} of one's own calls",
-        notes=notes,
+        shares_prefixes=True,
     )
 
 
-def _block_tokens(calls: Sequence[RecordedRequest]) -> int:
+def _block_tokens(calls: Sequence[_Call]) -> int:
     """Return the tokens of a block, by the calls whose tokens were counted; the last block of each is half full."""
     counted = [call for call in calls if call.input_tokens != _UNCOUNTED and call.blocks]
     blocks = sum(len(call.blocks) - 0.5 for call in counted)
@@ -66,7 +116,7 @@ def _block_tokens(calls: Sequence[RecordedRequest]) -> int:
     return max(1, round(sum(call.input_tokens for call in counted) / blocks))
 
 
-def _calls(path: Path, changes: Counter[str], limit: int) -> Iterator[RecordedRequest]:
+def _calls(path: Path, changes: Counter[str], limit: int) -> Iterator[_Call]:
     began: dict[str, tuple[float, str]] = {}
     found = 0
     for number, (where, row) in enumerate(json_lines(path, may_be_cut_off=True), start=1):
@@ -110,17 +160,17 @@ def _header(row: Mapping[str, Any], where: str) -> tuple[float, str]:
 
 def _call(
     row: Mapping[str, Any], number: int, where: str, session: tuple[float, str], changes: Counter[str]
-) -> RecordedRequest | None:
+) -> _Call | None:
     began_s, family = session
     try:
         sampling = dict(row.get("sampling") or {})
         text = None
         if row.get("text"):
             text = sendable(row["text"]["messages"], changes), tuple(row["text"]["tools"])
-        call = RecordedRequest(
+        call = _Call(
             name=f"call {number}",
             number=number,
-            arrival_s=began_s + float(row["at"]),
+            at_s=began_s + float(row["at"]),
             input_tokens=int(row.get("input_tokens") or _UNCOUNTED),
             answer_tokens=_answer_tokens(row, sampling, changes),
             key=family,

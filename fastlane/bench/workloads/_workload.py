@@ -32,8 +32,6 @@ class Turn:
     """The fewest output tokens that this request is meant to get; None where it means none."""
     input_tokens: int | None = None
     """The input tokens that it is meant to have; None where nobody says."""
-    arrival_s: float | None = None
-    """When it arrived in the traffic that was recorded, in seconds from the first; None where nobody says."""
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of the request's body."""
 
@@ -45,8 +43,6 @@ class Conversation:
     name: str
     messages: tuple[Message, ...] = ()
     tools: tuple[Message, ...] = ()
-    arrival_s: float | None = None
-    """When its first turn arrived, in seconds from the first of the workload; None where nobody says."""
     made: tuple[Turn, ...] | None = field(default=None, repr=False)
     """Its turns where there is no recorded text: cheap, because their messages are written when looked at."""
 
@@ -62,7 +58,6 @@ class Conversation:
                 number=number,
                 messages=self.messages[:index],
                 tools=self.tools,
-                arrival_s=self.arrival_s if number == 1 else None,
                 answer_tokens=max(2, -(-answer_characters(self.messages[index]) // CHARACTERS_PER_TOKEN)),
             )
             for number, index in enumerate(at, start=1)

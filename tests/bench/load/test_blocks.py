@@ -90,7 +90,7 @@ def test_more_users_than_conversations_all_have_something_to_say() -> None:
 
 @given(lengths, st.floats(0.1, 50))
 def test_an_open_load_sends_every_turn_in_each_pass(lengths: list[int], rate: float) -> None:
-    blocks = list(open_blocks(workload(*lengths), ARMS, rate=rate, arrivals_like="poisson", passes=2, seed="0/cell"))
+    blocks = list(open_blocks(workload(*lengths), ARMS, rate=rate, passes=2, seed="0/cell"))
 
     assert [block.number for block in blocks] == list(range(2 * sum(lengths)))
     assert len({(block.replay, block.turn.number) for block in blocks}) == len(blocks)
@@ -98,10 +98,9 @@ def test_an_open_load_sends_every_turn_in_each_pass(lengths: list[int], rate: fl
 
 @given(lengths, st.floats(0.1, 50))
 def test_an_open_load_sends_the_arms_of_a_block_apart_and_before_long(lengths: list[int], rate: float) -> None:
-    blocks = open_blocks(workload(*lengths), ARMS, rate=rate, arrivals_like="constant", passes=1, seed="0/cell")
+    blocks = open_blocks(workload(*lengths), ARMS, rate=rate, passes=1, seed="0/cell")
     for block in blocks:
         assert block.intended_s is not None
         first, *_, last = block.intended_s
-        assert first == block.number / rate
         assert list(block.intended_s) == sorted(set(block.intended_s))
         assert last - first < min(1 / rate, 1.0)

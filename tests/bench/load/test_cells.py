@@ -22,7 +22,7 @@ def test_every_number_of_users_is_a_cell_and_their_order_is_drawn() -> None:
 def test_scenarios_are_crossed_with_loads() -> None:
     long = replace(TALKS, name="long", caching_forbidden=True)
 
-    cells = cells_of([TALKS, long], Open(rates=(1.0, 2.5), arrivals="constant"), seed=0)
+    cells = cells_of([TALKS, long], Open(rates=(1.0, 2.5)), seed=0)
 
     assert {(cell.scenario, cell.rate, cell.caching_forbidden) for cell in cells} == {
         ("talks", 1.0, False),

@@ -25,7 +25,7 @@ def closed(users: int, *, think_s: float = 0.0, passes: int = 2) -> ClosedPacing
 
 
 def opened(rate: float) -> OpenPacing:
-    pacing = OpenPacing(open_blocks(TALKS, ARMS, rate=rate, arrivals_like="poisson", passes=2, seed="0/cell"))
+    pacing = OpenPacing(open_blocks(TALKS, ARMS, rate=rate, passes=2, seed="0/cell"))
     pacing.begin(0)
     return pacing
 

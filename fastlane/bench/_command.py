@@ -18,7 +18,7 @@ from .._clock import wall_ns
 from ..errors import ConfigurationError, FastlaneError
 from ._experiment import Benchmark
 from ._failures import FAILED_ALIKE, remedy
-from ._options import AsJson, ReportOptions, RunOptions, takes
+from ._options import ReportOptions, RunOptions, argument, takes
 from ._outputs import as_json_text, prepare, publish
 from ._provider import Embedded
 from .checks import check
@@ -35,6 +35,7 @@ bench = typer.Typer(
 )
 
 RESULTS: Final = Path("bench-results")
+_AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
 _INTERRUPTED = 130
 # The self-test's table is wide, and a file has no edge.
 _WIDTH_WITHOUT_TERMINAL = 160
@@ -92,7 +93,7 @@ def run(**given: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _FolderOptions(ReportOptions):
-    folder: Annotated[Path, typer.Argument(help="The run's folder.", show_default=False)]
+    folder: Path = argument("The run's folder.")  # noqa: RUF009 - a field
 
 
 @bench.command()
@@ -111,7 +112,7 @@ def report(**given: Any) -> None:
 def compare(
     folder: Annotated[Path, typer.Argument(help="The folder of one run.", show_default=False)],
     other: Annotated[Path, typer.Argument(help="The folder of another.", show_default=False)],
-    as_json: AsJson = False,
+    as_json: _AsJson = False,
 ) -> None:
     """Set two runs beside each other, unpaired."""
     with _reported():
@@ -128,7 +129,7 @@ def compare(
 @bench.command(name="self-test")
 def self_test_command(
     quick: Annotated[bool, typer.Option("--quick", help="A quarter of a minute in place of one.")] = False,
-    as_json: AsJson = False,
+    as_json: _AsJson = False,
 ) -> None:
     """Run the bench against the embedded provider, and say how far its figures are from the provider's log."""
     from ._self_test import print_self_test, self_test, self_test_data

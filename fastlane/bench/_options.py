@@ -1,4 +1,5 @@
 """The options of `fastlane bench`: each spelled once, for the command line, the TOML file and the run."""
+# ruff: noqa: RUF009 - `_option` returns a dataclass's field
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Final, get_type_hints
 
@@ -39,15 +40,25 @@ _LOAD = "Load"
 _ENOUGH = "How much is enough"
 _WHERE = "Where the requests go"
 _REPORTS = "Reports"
+_OPTION = "option"
+"""Key of a field's metadata."""
 
 
-def _option(panel: str, text: str, *names: str, **settings: Any) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel=panel, **settings)
+def _option(panel: str | None, text: str, *names: str, default: Any = None, **settings: Any) -> Any:
+    """Declare a dataclass's field as an option of the commands that `takes` it."""
+    return field(
+        default=default, metadata={_OPTION: typer.Option(*names, help=text, rich_help_panel=panel, **settings)}
+    )
 
 
 def _seldom(panel: str, text: str, *names: str, **settings: Any) -> Any:
-    """Return an option that only --help-all shows."""
+    """Declare an option that only --help-all shows."""
     return _option(panel, text, *names, hidden=True, **settings)
+
+
+def argument(text: str) -> Any:
+    """Declare a dataclass's field as an argument of the commands that `takes` it."""
+    return field(metadata={_OPTION: typer.Argument(help=text, show_default=False)})
 
 
 def _show_all(context: typer.Context, wanted: bool) -> None:
@@ -58,21 +69,17 @@ def _show_all(context: typer.Context, wanted: bool) -> None:
         raise typer.Exit
 
 
-AsJson = Annotated[bool, _option(_REPORTS, "Print one JSON document instead.", "--json")]
-
-
 def takes(options: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command that takes `**given` the options of a dataclass."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        hints = get_type_hints(options, include_extras=True)
-        defaults = {each.name: each.default for each in fields(options) if each.default is not MISSING}
+        hints, declared = get_type_hints(options), {each.name: each for each in fields(options)}
         parameters = [
             inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
-                annotation=hints[name],
-                default=defaults.get(name, inspect.Parameter.empty),
+                annotation=Annotated[hints[name], declared[name].metadata[_OPTION]],
+                default=inspect.Parameter.empty if declared[name].default is MISSING else declared[name].default,
             )
             # A class's own options first, then those that it inherits.
             for name in dict.fromkeys([*options.__annotations__, *hints])
@@ -88,182 +95,123 @@ def takes(options: type[Any]) -> Callable[[Callable[..., None]], Callable[..., N
 class ReportOptions:
     """Which reports of a run are wanted."""
 
-    kind: Annotated[
-        str,
-        _option(
-            _REPORTS,
-            "ab: arms beside each other; sweep: by users, rate, and lengths of input and output.",
-            "--kind",
-        ),
-    ] = "ab"
-    files: Annotated[
-        list[Path] | None,
-        _option(
-            _REPORTS,
-            "Also write this file, by its ending: .html a page, .md Markdown, .csv figures, .json all figures, .xml "
-            "what --fail-if found, as JUnit's. May be given several times.",
-            "-o",
-            "--output",
-        ),
-    ] = None
-    as_json: AsJson = False
-    full: Annotated[bool, _option(_REPORTS, "Print every table, check and definition.", "--full", "-v")] = False
-    quiet: Annotated[bool, _option(_REPORTS, "Print only what is wrong.", "--quiet", "-q")] = False
-    fail_if: Annotated[
-        list[str] | None,
-        _option(
-            _REPORTS,
-            'Such as "ttft_p50 > +5%": exit code 1 where the interval shows it; may be given several times.',
-            "--fail-if",
-        ),
-    ] = None
-    help_all: Annotated[
-        bool, typer.Option("--help-all", help="Show the other options too.", callback=_show_all, is_eager=True)
-    ] = False
+    kind: str = _option(
+        _REPORTS,
+        "ab: arms beside each other; sweep: by users, rate, and lengths of input and output.",
+        default="ab",
+    )
+    files: list[Path] | None = _option(
+        _REPORTS,
+        "Also write this file, by its ending: .html a page, .md Markdown, .csv figures, .json all figures, .xml what "
+        "--fail-if found, as JUnit's. May be given several times.",
+        "-o",
+        "--output",
+    )
+    as_json: bool = _option(_REPORTS, "Print one JSON document instead.", "--json", default=False)
+    full: bool = _option(_REPORTS, "Print every table, check and definition.", "--full", "-v", default=False)
+    quiet: bool = _option(_REPORTS, "Print only what is wrong.", "--quiet", "-q", default=False)
+    fail_if: list[str] | None = _option(
+        _REPORTS, 'Such as "ttft_p50 > +5%": exit code 1 where the interval shows it; may be given several times.'
+    )
+    help_all: bool = _option(
+        None, "Show the other options too.", "--help-all", default=False, callback=_show_all, is_eager=True
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(ReportOptions):
     """What is run, on which provider, until when, and what is reported."""
 
-    arms: Annotated[
-        str | None,
-        _option(
-            _WHAT,
-            "Arms to compare, separated by commas: the known ones, or module:function, which makes a client of a base "
-            f"URL and a key. Known: {', '.join(KNOWN_ARMS)}. If not given: {', '.join(DEFAULT_ARMS)}.",
-            show_default=False,
-        ),
-    ] = None
-    attribute: Annotated[
-        str | None,
-        _option(
-            _WHAT,
-            "In place of --arms: plays, separated by commas, to which the gain of all of them is attributed, by arms "
-            "with each alone and with all but each.",
-        ),
-    ] = None
-    workload: Annotated[
-        str,
-        _option(
-            _WHAT,
-            f"A preset ({', '.join(presets())}), or a file of JSON lines: conversations, recorded calls.",
-            "--workload",
-            show_default=False,
-        ),
-    ] = DEFAULT_WORKLOAD
-    conversations: Annotated[int | None, _seldom(_WHAT, "Replay only the first N conversations.", min=1)] = None
-    metrics: Annotated[str | None, _seldom(_WHAT, "Metrics to compare by, separated by commas.")] = None
-    again: Annotated[
-        bool, _seldom(_WHAT, "Run a copy of each reference: its interval says by how much two equal arms differ here.")
-    ] = True
-    max_input_tokens: Annotated[
-        int | None,
-        _option(_WHAT, "Leave out turns whose prompt is longer, at about four characters a token.", min=1),
-    ] = None
-    max_output_tokens: Annotated[int | None, _seldom(_WHAT, "Most output tokens asked of a turn.", min=2)] = None
-    users: Annotated[
-        str | None,
-        _option(
-            _LOAD,
-            "Users at the same time, each with one request in flight, shared by all arms: a number, or several, "
-            "separated by commas, of which each is a cell of its own. If not given: what the workload says, else 8.",
-            show_default=False,
-        ),
-    ] = None
-    think_s: Annotated[float | None, _seldom(_LOAD, "Pause of a user between turns, in seconds.", min=0)] = None
-    rate: Annotated[
-        str | None,
-        _option(_LOAD, "In place of --users: blocks a second, at random times, whatever became of those before."),
-    ] = None
-    processes: Annotated[
-        int | None,
-        _seldom(
-            _LOAD,
-            "Deal the users out to this many processes of each arm. If not given: one for each 45 users.",
-            min=1,
-            show_default=False,
-        ),
-    ] = None
-    ray: Annotated[
-        str | None,
-        _seldom(
-            _LOAD,
-            "Run the arms' processes, --processes nodes of them, on the Ray cluster with this address (extra `ray`).",
-        ),
-    ] = None
-    budget_s: Annotated[
-        float | None,
-        _option(
-            _ENOUGH,
-            "Start no block after this many seconds, of all cells together; 0 for no limit. If not given: 45 a cell.",
-            show_default=False,
-        ),
-    ] = None
-    max_calls: Annotated[int | None, _seldom(_ENOUGH, "Most requests of all arms.", min=1)] = None
-    max_money: Annotated[float | None, _option(_ENOUGH, "Most US dollars of all arms, by the catalog's prices.")] = None
-    precision: Annotated[
-        float | None,
-        _option(
-            _ENOUGH,
-            "End a cell once every arm's typical change of the first metric is known this well: 0.03 is plus or minus "
-            "3 %.",
-            "--precision",
-        ),
-    ] = None
-    warm_up: Annotated[
-        int,
-        _seldom(
-            _ENOUGH,
-            "Requests of each arm before those that count, beside its first.",
-            min=0,
-            show_default=False,
-        ),
-    ] = 1
-    passes: Annotated[
-        int | None,
-        _seldom(
-            _ENOUGH,
-            "Replay the workload so often, each time with other salts; if not given, until something else ends it.",
-            min=1,
-        ),
-    ] = None
-    seed: Annotated[int, _seldom(_ENOUGH, "Of the arms' order, the salts and the provider's draws.")] = 0
-    base_url: Annotated[str | None, _option(_WHERE, "A real provider, in place of the embedded one.")] = None
-    model: Annotated[str | None, _option(_WHERE, "The real provider's model.")] = None
-    api_key_env: Annotated[
-        str | None,
-        _option(_WHERE, "Environment variable that holds the real provider's key, OPENAI_API_KEY if not given."),
-    ] = None
-    limit_field: Annotated[
-        str | None,
-        _seldom(
-            _WHERE,
-            "Field of the real provider's body that limits an answer's tokens, max_completion_tokens if not given; "
-            "older servers know only max_tokens.",
-        ),
-    ] = None
-    preset: Annotated[
-        str | None,
-        _seldom(
-            _WHERE,
-            f"Behaviour of the embedded provider, {PRESET} if not given; see `fastlane emulator --list-presets`.",
-        ),
-    ] = None
-    rtt_ms: Annotated[
-        float | None,
-        _seldom(_WHERE, f"Round trip to the embedded provider, in ms; {ROUND_TRIP_MS:g} if not given.", min=0),
-    ] = None
-    kind: Annotated[str, _seldom(_REPORTS, "See `fastlane bench report --help`.", "--kind")] = "ab"
-    folder: Annotated[
-        Path | None,
-        _option(
-            _REPORTS,
-            "Folder for the run: every raw record, run.json and report.html. If not given: one below bench-results.",
-            "--folder",
-            show_default=False,
-        ),
-    ] = None
+    arms: str | None = _option(
+        _WHAT,
+        "Arms to compare, separated by commas: the known ones, or module:function, which makes a client of a base URL "
+        f"and a key. Known: {', '.join(KNOWN_ARMS)}. If not given: {', '.join(DEFAULT_ARMS)}.",
+    )
+    attribute: str | None = _option(
+        _WHAT,
+        "In place of --arms: plays, separated by commas, to which the gain of all of them is attributed, by arms with "
+        "each alone and with all but each.",
+    )
+    workload: str = _option(
+        _WHAT,
+        f"A preset ({', '.join(presets())}), or a file of JSON lines: conversations, recorded calls.",
+        default=DEFAULT_WORKLOAD,
+        show_default=False,
+    )
+    conversations: int | None = _seldom(_WHAT, "Replay only the first N conversations.", min=1)
+    metrics: str | None = _seldom(_WHAT, "Metrics to compare by, separated by commas.")
+    again: bool = _seldom(
+        _WHAT,
+        "Run a copy of each reference: its interval says by how much two equal arms differ here.",
+        default=True,
+    )
+    max_input_tokens: int | None = _option(
+        _WHAT, "Leave out turns whose prompt is longer, at about four characters a token.", min=1
+    )
+    max_output_tokens: int | None = _seldom(_WHAT, "Most output tokens asked of a turn.", min=2)
+    users: str | None = _option(
+        _LOAD,
+        "Users at the same time, each with one request in flight, shared by all arms: a number, or several, separated "
+        "by commas, of which each is a cell of its own. If not given: what the workload says, else 8.",
+    )
+    think_s: float | None = _seldom(_LOAD, "Pause of a user between turns, in seconds.", min=0)
+    rate: str | None = _option(
+        _LOAD, "In place of --users: blocks a second, at random times, whatever became of those before."
+    )
+    processes: int | None = _seldom(
+        _LOAD,
+        "Deal the users out to this many processes of each arm. If not given: one for each 45 users.",
+        min=1,
+    )
+    ray: str | None = _seldom(
+        _LOAD,
+        "Run the arms' processes, --processes nodes of them, on the Ray cluster with this address (extra `ray`).",
+    )
+    budget_s: float | None = _option(
+        _ENOUGH,
+        "Start no block after this many seconds, of all cells together; 0 for no limit. If not given: 45 a cell.",
+    )
+    max_calls: int | None = _seldom(_ENOUGH, "Most requests of all arms.", min=1)
+    max_money: float | None = _option(_ENOUGH, "Most US dollars of all arms, by the catalog's prices.")
+    precision: float | None = _option(
+        _ENOUGH,
+        "End a cell once every arm's typical change of the first metric is known this well: 0.03 is plus or minus 3 %.",
+    )
+    warm_up: int = _seldom(
+        _ENOUGH,
+        "Requests of each arm before those that count, beside its first.",
+        default=1,
+        min=0,
+        show_default=False,
+    )
+    passes: int | None = _seldom(
+        _ENOUGH,
+        "Replay the workload so often, each time with other salts; if not given, until something else ends it.",
+        min=1,
+    )
+    seed: int = _seldom(_ENOUGH, "Of the arms' order, the salts and the provider's draws.", default=0)
+    base_url: str | None = _option(_WHERE, "A real provider, in place of the embedded one.")
+    model: str | None = _option(_WHERE, "The real provider's model.")
+    api_key_env: str | None = _option(
+        _WHERE, "Environment variable that holds the real provider's key, OPENAI_API_KEY if not given."
+    )
+    limit_field: str | None = _seldom(
+        _WHERE,
+        "Field of the real provider's body that limits an answer's tokens, max_completion_tokens if not given; older "
+        "servers know only max_tokens.",
+    )
+    preset: str | None = _seldom(
+        _WHERE,
+        f"Behaviour of the embedded provider, {PRESET} if not given; see `fastlane emulator --list-presets`.",
+    )
+    rtt_ms: float | None = _seldom(
+        _WHERE, f"Round trip to the embedded provider, in ms; {ROUND_TRIP_MS:g} if not given.", min=0
+    )
+    kind: str = _seldom(_REPORTS, "See `fastlane bench report --help`.", default="ab")
+    folder: Path | None = _option(
+        _REPORTS,
+        "Folder for the run: every raw record, run.json and report.html. If not given: one below bench-results.",
+    )
 
     def experiment(self) -> Benchmark:
         """Return what is asked for. Raises ConfigurationError, in the words of the command line."""

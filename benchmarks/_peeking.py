@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fastlane.bench.statistics.sequence import MeanSequence
+from fastlane.bench.progress import MeanSequence
 
 EVERY: Final = 10
 _FIRST_LOOK: Final = 20

@@ -26,8 +26,7 @@ from benchmarks._report import Report
 from fastlane._clock import now_ns
 from fastlane.bench.recorded import Sample, SampleKey
 from fastlane.bench.running._messages import ScheduledRequest
-from fastlane.bench.running._reading import sample_of
-from fastlane.bench.running._recorder import read_async
+from fastlane.bench.running._reading import read_async, sample_of
 from tests.truth import ServerPace, TruthLog, TruthServer, percentile, truth_server
 
 _PACE = ServerPace(time_to_first_token_s=0.02, token_s=0.001, tokens=10, stall_every_s=10.0, stall_s=1.0)

@@ -9,7 +9,7 @@ from statistics import fmean, variance
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.bench.statistics.sequence import MeanSequence
+from fastlane.bench.progress import MeanSequence
 from fastlane.errors import ConfigurationError
 from fastlane.experiments.comparison import half_width
 

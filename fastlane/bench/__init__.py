@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 from ..errors import MissingExtraError
 from ._arms import Arm as Arm, arms_named as arms_named
 from ._experiment import Benchmark as Benchmark
-from ._progress import Progress as Progress
 from ._provider import Embedded as Embedded, Real as Real
 from .load import Closed as Closed, Open as Open, Precision as Precision, RunBudget as RunBudget
+from .progress import Progress as Progress
 from .recorded import RecordedRun as RecordedRun, Sample as Sample, read_run as read_run
 from .running import RunFailedError as RunFailedError
 from .workloads import (

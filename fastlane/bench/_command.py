@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -15,16 +17,135 @@ import typer
 from rich.console import Console
 
 from .._clock import wall_ns
-from ..errors import ConfigurationError, FastlaneError
+from ..errors import ConfigurationError, FastlaneError, MissingExtraError
 from ._experiment import Benchmark
 from ._failures import FAILED_ALIKE, remedy
 from ._options import ReportOptions, RunOptions, argument, takes
-from ._outputs import as_json_text, prepare, publish
 from ._provider import Embedded
 from .checks import check
 from .findings import find
-from .recorded import RecordedRun, read_run
-from .reports import LiveProgress, compare as compared, plain, print_terminal
+from .recorded import RecordedRun, read_run, see_writable
+from .reports import (
+    KINDS,
+    LiveProgress,
+    compare as compared,
+    document,
+    fails,
+    judge,
+    junit,
+    markdown,
+    page,
+    parse_fail_if,
+    plain,
+    print_terminal,
+    report,
+    screen,
+    write_csv,
+)
+
+# Wide enough for the tables where nobody reads on a terminal.
+_WIDTH_WITHOUT_TERMINAL = 120
+_KINDS_OF_FILES: Final = {
+    ".html": "page",
+    ".md": "Markdown",
+    ".csv": "figures",
+    ".json": "document",
+    ".xml": "JUnit",
+}
+PAGE: Final = "report.html"
+SUMMARY: Final = "summary.json"
+
+
+def prepare(options: ReportOptions, new_folder: Path | None = None) -> None:
+    """See that the reports can be made, and written to where they are wanted, before anything is sent.
+
+    `new_folder` is that of a run that is about to be made. Raises ConfigurationError and MissingExtraError.
+    """
+    if options.kind not in KINDS:
+        raise ConfigurationError(f"--kind takes {', '.join(KINDS)}, got {options.kind!r}")
+    for text in options.fail_if or ():
+        parse_fail_if(text)
+    if options.as_json + options.full + options.quiet > 1:
+        raise ConfigurationError("--json, --full and --quiet are three ways to print: give one of them")
+    if new_folder is not None:
+        see_writable(new_folder, "--folder")
+    for path in options.files or ():
+        if path.suffix not in _KINDS_OF_FILES:
+            raise ConfigurationError(f"-o takes files that end with {', '.join(_KINDS_OF_FILES)}, got {str(path)!r}")
+        if path.is_dir():
+            raise ConfigurationError(f"-o takes a file, and {path} is a folder")
+        see_writable(path.parent, "-o")
+        if path.suffix == ".html" and not has_charts():
+            raise MissingExtraError("charts", "altair")
+
+
+def has_charts() -> bool:
+    """Return whether what draws charts is installed."""
+    return find_spec("altair") is not None and find_spec("vl_convert") is not None
+
+
+def publish(
+    recorded: RecordedRun,
+    options: ReportOptions,
+    folder: Path,
+    complain: Callable[[str], None],
+    *,
+    is_new: bool = False,
+) -> int:
+    """Print a run's report and write what was asked for; return the exit code.
+
+    The folder of a new run gets a page and a summary too. The code is 0 where every cell's figures may be used and no
+    rule came true, else 1.
+    """
+    findings = find(recorded)
+    checked = check(recorded, findings)
+    judgements = judge(recorded, findings, checked, [parse_fail_if(text) for text in options.fail_if or ()])
+    shown = report(options.kind, recorded, findings, checked, rules=judgements)
+    problems = list(dict.fromkeys(each.sentence for each in checked.refusals()))
+    texts: dict[str, Callable[[], str]] = {
+        "page": lambda: page(shown, recorded, findings, checked),
+        "Markdown": lambda: markdown(shown),
+        "document": lambda: as_json_text(document(recorded, findings, checked)),
+        "JUnit": lambda: junit(recorded, checked, judgements),
+    }
+    files = list(options.files or ())
+    if is_new:
+        files += [folder / SUMMARY, *([folder / PAGE] if has_charts() else [])]
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDTH_WITHOUT_TERMINAL)
+    try:
+        if options.as_json:
+            typer.echo(texts["document"]())
+        elif options.full or (options.kind != "ab" and not options.quiet):
+            print_terminal(shown, console)
+        elif not options.quiet:
+            has_page = folder / PAGE in files or (folder / PAGE).exists()
+            for line in screen(recorded, findings, checked, folder=folder, page=has_page):
+                console.print(line, soft_wrap=True)
+    finally:
+        # Whatever becomes of the printing (`| head` closes its pipe), the files are what was asked for.
+        for path in files:
+            what = _KINDS_OF_FILES[path.suffix]
+            try:
+                if what == "figures":
+                    write_csv(path, recorded, findings, checked)
+                else:
+                    path.write_text(texts[what]() + "\n", encoding="utf-8")
+            except OSError as error:
+                problems.append(f"the {what} could not be written to {path}: {error.strerror or error}")
+    for problem in problems:
+        complain(problem)
+    for judgement in judgements:
+        if judgement.result != "passed":
+            complain(f"--fail-if {judgement.rule.text!r}, {judgement.arm}, {judgement.cell}: {judgement.sentence}")
+    return 1 if problems or fails(judgements) else 0
+
+
+def as_json_text(data: object) -> str:
+    """Return data as JSON, indented."""
+    return json.dumps(data, ensure_ascii=False, indent=2)
+
 
 bench = typer.Typer(
     name="bench",
@@ -38,7 +159,7 @@ RESULTS: Final = Path("bench-results")
 _AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
 _INTERRUPTED = 130
 # The self-test's table is wide, and a file has no edge.
-_WIDTH_WITHOUT_TERMINAL = 160
+_WIDTH_OF_SELF_TEST = 160
 
 
 @bench.callback()
@@ -96,9 +217,9 @@ class _FolderOptions(ReportOptions):
     folder: Path = argument("The run's folder.")  # noqa: RUF009 - a field
 
 
-@bench.command()
+@bench.command(name="report")
 @takes(_FolderOptions)
-def report(**given: Any) -> None:
+def report_command(**given: Any) -> None:
     """Report again on a run that was kept; nothing is sent."""
     options = _FolderOptions(**given)
     with _reported() as (_, complain):
@@ -140,7 +261,7 @@ def self_test_command(
             typer.echo(as_json_text(self_test_data(rows)))
         else:
             console = Console()
-            print_self_test(rows, console if console.is_terminal else Console(width=_WIDTH_WITHOUT_TERMINAL))
+            print_self_test(rows, console if console.is_terminal else Console(width=_WIDTH_OF_SELF_TEST))
 
 
 @contextmanager

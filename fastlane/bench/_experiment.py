@@ -12,9 +12,9 @@ from ..errors import ConfigurationError
 from ..plays import Play
 from ..plays.routing.catalog.models import Catalog, ModelPrice
 from ._arms import AGAIN, Arm, arms_named, attributing, copy_of, counterparts
-from ._progress import Progress
 from ._provider import Embedded, Provider
 from .load import Closed, Load, Open, Precision, RunBudget, cells_of
+from .progress import Progress
 from .recorded import DEFAULT_METRICS, Cell, RecordedRun, Role, metric_named
 from .workloads import Workload, code_review
 

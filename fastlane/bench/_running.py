@@ -2,25 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .._clock import now_ns, wall_ns
 from ._failures import FAILED_ALIKE, Failures
-from ._progress import Progress
 from ._provider import RunningProvider
-from ._settings import header_of
 from .load import RunCost, blocks_in_pass, share_of, share_spent
-from .load._precision import Watch
-from .recorded import Cell, Header, RecordedRun, RunWriter, Sample, Vitals, duration_s
+from .progress import Progress, Watch
+from .recorded import ArmInfo, Cell, Header, RecordedRun, RunWriter, Sample, Vitals, duration_s
 from .running import BlockDone, CellEnded, Coordinator, LocalShard, MakeShard
 
 if TYPE_CHECKING:
     from ..emulator import RequestLog
     from ._experiment import Benchmark
+    from .running._messages import Ready
+
+_PLAIN = ("budget", "precision", "warm_up", "max_output_tokens", "passes", "processes", "seed")
+_PACKAGES = ("openai", "httpx", "httpx2", "aiohttp", "fastlane-llm", "numpy")
+
+
+def _settings_of(experiment: Benchmark) -> dict[str, Any]:
+    """Return load, budget, seed and the like, which the header has no field for, as plain JSON data."""
+    settings = {
+        "workloads": {workload.name: len(workload.conversations) for workload in experiment.workloads},
+        "load": {"kind": type(experiment.load).__name__.lower(), **asdict(experiment.load)},
+        **{name: getattr(experiment, name) for name in _PLAIN},
+    }
+    # As a file gives it back: lists for tuples, objects for dataclasses.
+    plain: dict[str, Any] = json.loads(json.dumps(settings, default=asdict))
+    return plain
+
+
+def header_of(
+    experiment: Benchmark, running: RunningProvider, clients: Mapping[str, Ready], *, started_at: str
+) -> Header:
+    """Return a run's header; `clients` are what the arms' processes said of theirs."""
+    workloads = experiment.workloads
+    return Header(
+        name=experiment.name,
+        provider=experiment.provider.describe(),
+        model=running.model,
+        embedded=running.embedded,
+        one_way_s=running.one_way_s,
+        arms=tuple(
+            ArmInfo(
+                name=arm.name,
+                description=arm.description,
+                role=experiment.role_of(arm),
+                reference=experiment.reference_of(arm),
+                client=clients[arm.name].client,
+                plays=clients[arm.name].plays,
+            )
+            for arm in experiment.resolved
+        ),
+        cells=experiment.cells,
+        metrics=tuple(experiment.metrics),
+        workload=", ".join(workload.name for workload in workloads),
+        workload_source="; ".join(dict.fromkeys(workload.source for workload in workloads if workload.source)),
+        workload_notes=tuple(note for workload in workloads for note in workload.notes),
+        settings=_settings_of(experiment),
+        machine={
+            "python": platform.python_version(),
+            "system": f"{platform.system()} {platform.machine()}",
+            "cores": os.cpu_count(),
+            "packages": _versions(),
+        },
+        started_at=started_at,
+    )
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
 
 
 def run_session(

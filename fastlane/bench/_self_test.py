@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ._experiment import Benchmark
-from ._progress import Progress
 from ._provider import Embedded
 from .load import Closed, RunBudget
+from .progress import Progress
 from .recorded import RecordedRun, Sample
 from .workloads import preset
 

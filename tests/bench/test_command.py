@@ -21,7 +21,7 @@ QUICK = ("--preset", "instant", "--rtt-ms", "5", "--think-s", "0", "--users", "2
 def in_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     # As where the extra `charts` is not installed: drawing takes longer than these runs. See test_first_screen.py.
-    monkeypatch.setattr("fastlane.bench._outputs.has_charts", lambda: False)
+    monkeypatch.setattr("fastlane.bench._command.has_charts", lambda: False)
 
 
 def bench(*arguments: object) -> Result:
@@ -298,7 +298,7 @@ def test_figures_are_printed_even_if_they_cannot_be_kept(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("fastlane.bench._outputs.write_csv", full)
+    monkeypatch.setattr("fastlane.bench._command.write_csv", full)
 
     result = run(*QUICK, "--workload", talks, "--arms", "baseline", "--passes", 1, "-o", tmp_path / "figures.csv")
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from ..findings import Findings
 from ..recorded import RecordedRun
-from . import _answers, _arms, _client, _load, _requests  # noqa: F401 - each adds its checks
+from . import _arms, _client, _requests  # noqa: F401 - each adds its checks
 from ._arms import CONNECTIONS as CONNECTIONS
-from ._check import CHECKS as CHECKS, RunView, cut as cut
-from ._tails import without_refused_tails as without_refused_tails
-from ._types import Checked as Checked, CheckResult as CheckResult, Level as Level
+from ._check import (
+    CHECKS as CHECKS,
+    Checked as Checked,
+    CheckResult as CheckResult,
+    Level as Level,
+    RunView,
+    cut as cut,
+    without_refused_tails as without_refused_tails,
+)
 
 
 def check(recorded: RecordedRun, findings: Findings | None = None) -> Checked:

@@ -10,9 +10,8 @@ from typing import Final
 
 from .._formatting import percent
 from ..recorded import ArmInfo, Cell, Sample
-from ._answers import produced
-from ._check import Answers, RunView, answer, looks_for, of_answers
-from ._types import CheckResult, Level
+from ._check import Answers, CheckResult, Level, RunView, answer, looks_for, of_answers
+from ._requests import produced
 
 CHANCE: Final = 0.01
 """A difference that chance makes less often than this is no chance; divided by the number of arms that are compared.

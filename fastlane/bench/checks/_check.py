@@ -1,15 +1,78 @@
-"""A check, what it looks at, and how it is run over a run's cells and arms."""
+"""A check, what it says and looks at, and what is withheld because of it."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeVar
 
-from ..findings import CellFindings, Findings
+from ..findings import CellFindings, Figures, Findings, Quantile
 from ..recorded import ArmInfo, Cell, RecordedRun, Sample, Vitals
-from ._types import CheckResult, Level
+
+Level = Literal["passed", "flagged", "refused", "not checked"]
+"""Sound; worth knowing; the cell's figures must not be used; or nothing to check it by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """One check's outcome."""
+
+    check: str
+    """Name of the check, such as "client saturated"."""
+    level: Level
+    sentence: str
+    """What was seen, what was expected, and what to do about it."""
+    cell: str | None = None
+    """None for the whole run."""
+    arm: str | None = None
+    """None for all arms."""
+    tails: bool = False
+    """Whether a refusal is of the percentiles above p75 alone: what is late now and then leaves medians as they are."""
+
+    @property
+    def where(self) -> str:
+        """The cell and the arm that it is about."""
+        return ", ".join(filter(None, (self.cell, self.arm))) or "whole run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """All checks of a run."""
+
+    results: tuple[CheckResult, ...]
+    references: Mapping[str, str] = field(default_factory=dict)
+    """By an arm's name that of the arm that it is compared with; a reference's is its own."""
+
+    def refusals(self, cell: str | None = None, arm: str | None = None) -> tuple[CheckResult, ...]:
+        """Return why figures must not be used: all of a cell's, or one arm's in it; without a cell, all refusals.
+
+        A refusal of one arm voids the figures of that arm and of those that are compared with it. Refusals of all
+        references void the cell.
+        """
+        found = [each for each in self.results if each.level == "refused" and not each.tails]
+        if cell is None:
+            return tuple(found)
+        found = [each for each in found if each.cell in (None, cell)]
+        references = set(self.references.values())
+        if arm is not None:
+            about = {arm, self.references.get(arm, arm)}
+        else:
+            about = references if references <= {each.arm for each in found} else set()
+        return tuple(each for each in found if each.arm is None or each.arm in about)
+
+    def tail_refusals(self, cell: str, *arms: str) -> tuple[CheckResult, ...]:
+        """Return why percentiles above p75 of any of these arms must not be used in a cell."""
+        return tuple(
+            each
+            for each in self.results
+            if each.level == "refused" and each.tails and each.cell in (None, cell) and each.arm in (None, *arms)
+        )
+
+    def valid(self, cell: str, arm: str | None = None) -> bool:
+        """Whether figures of a cell may be used; with an arm, whether that arm's may."""
+        return not self.refusals(cell, arm)
+
 
 Look = TypeVar("Look", bound=Callable[..., "Answers"])
 
@@ -150,3 +213,40 @@ def cut(sample: Sample) -> bool:
     Servers that are interrupted, or that run out of room, were seen to close such a stream as if it were whole.
     """
     return sample.error is None and sample.finish_reason is None
+
+
+TAIL: Final = 0.75
+"""Percentiles above are tails."""
+
+
+def without_refused_tails(findings: Findings, checked: Checked) -> Findings:
+    """Return the findings without the percentiles, and the changes of them, that the checks refuse."""
+    cells = tuple(_cell(cell, checked) for cell in findings.cells)
+    return findings if cells == findings.cells else replace(findings, cells=cells)
+
+
+def _cell(found: CellFindings, checked: Checked) -> CellFindings:
+    return replace(
+        found,
+        figures=tuple(_figures(each, checked.tail_refusals(found.cell, each.arm)) for each in found.figures),
+        comparisons=tuple(
+            replace(each, quantiles={share: ratio for share, ratio in each.quantiles.items() if share <= TAIL})
+            if checked.tail_refusals(found.cell, each.arm, each.reference)
+            else each
+            for each in found.comparisons
+        ),
+    )
+
+
+def _figures(figures: Figures, refusals: Sequence[CheckResult]) -> Figures:
+    if not refusals:
+        return figures
+    why = refusals[0].check
+    kept = {share: _withheld(each, why) if share > TAIL else each for share, each in figures.quantiles.items()}
+    # A mean, a deviation and a maximum are made by the same few that came late.
+    return replace(figures, quantiles=kept, mean=None, deviation=None, maximum=None)
+
+
+def _withheld(quantile: Quantile, why: str) -> Quantile:
+    # One that no n of this run would have bounded is not there for another reason.
+    return replace(quantile, value=None, low=None, high=None, withheld=why) if quantile.value is not None else quantile

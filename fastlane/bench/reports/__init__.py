@@ -11,17 +11,7 @@ from ..findings import Findings
 from ..recorded import RecordedRun
 from ._ab import ab_report
 from ._compare import UNPAIRED as UNPAIRED, compare as compare
-from ._csv import csv_rows as csv_rows, write_csv as write_csv
-from ._data import (
-    Entry as Entry,
-    Kind as Kind,
-    Line as Line,
-    RunReport as RunReport,
-    Section as Section,
-    Table as Table,
-    Tone as Tone,
-)
-from ._json import document as document, plain as plain
+from ._figures import csv_rows as csv_rows, document as document, plain as plain, write_csv as write_csv
 from ._live import LiveProgress as LiveProgress
 from ._markdown import markdown as markdown, print_terminal as print_terminal
 from ._material import Material as Material
@@ -37,6 +27,15 @@ from ._rules import (
 )
 from ._screen import screen as screen
 from ._sweep import sweep_report
+from ._tables import (
+    Entry as Entry,
+    Kind as Kind,
+    Line as Line,
+    RunReport as RunReport,
+    Section as Section,
+    Table as Table,
+    Tone as Tone,
+)
 
 _REPORTS: Final = {"ab": ab_report, "sweep": sweep_report}
 KINDS: Final[tuple[str, ...]] = tuple(_REPORTS)

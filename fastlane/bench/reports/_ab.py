@@ -19,14 +19,18 @@ from .._formatting import (
 from ..checks import CONNECTIONS
 from ..findings import ArmComparison, Attribution
 from ..recorded import ArmInfo, Cell, RequestMetric, Sample, metric_named
-from ._data import Entry, Line, RunReport, Section, Table, Tone
-from ._facts import compose
-from ._material import Material
-from ._phases import TITLES
+from ._material import TITLES, Material
 from ._tables import (
     NOTHING,
     UNKNOWN,
+    Entry,
+    Line,
+    RunReport,
+    Section,
+    Table,
+    Tone,
     arm_table,
+    compose,
     errors,
     estimate,
     metric_table,

@@ -15,8 +15,7 @@ from ...errors import MissingExtraError
 from .._formatting import change, change_with_interval, counted, figure, with_unit
 from ..findings import ArmComparison, Figures, Interval
 from ..recorded import ArmInfo, Cell, RecordedRun, RequestMetric, metric_named
-from ._material import Material, scenario_of
-from ._phases import TITLES
+from ._material import TITLES, Material, scenario_of
 from ._sweep import INSTANT_MS, SLUGGISH_MS, efficiency
 
 ARM_COLOURS: Final = 8

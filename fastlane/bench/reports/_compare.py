@@ -9,10 +9,22 @@ from .._formatting import listed, percentile_name, signed_figure
 from ..checks import Checked
 from ..findings import Findings, Quantile
 from ..recorded import Header, RecordedRun, RequestMetric, metric_named
-from ._data import Entry, Line, RunReport, Section, Table
-from ._facts import checks_section, definitions, machine_words
 from ._material import Material
-from ._tables import NOTHING, named_row, number, percentile, without_empty
+from ._tables import (
+    NOTHING,
+    Entry,
+    Line,
+    RunReport,
+    Section,
+    Table,
+    checks_section,
+    definitions,
+    machine_words,
+    named_row,
+    number,
+    percentile,
+    without_empty,
+)
 
 UNPAIRED: Final = "Unpaired: drift between the runs is not controlled."
 _SHARES: Final = (0.5, 0.95)

@@ -15,7 +15,7 @@ from ..recorded import metric_named
 from ..statistics import Interval
 
 if TYPE_CHECKING:
-    from .._progress import Progress
+    from ..progress import Progress
 
 
 class LiveProgress:

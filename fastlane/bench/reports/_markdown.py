@@ -12,7 +12,7 @@ from rich.table import Table as RichTable
 
 from .._formatting import counted
 from ..checks import CheckResult
-from ._data import Entry, Line, RunReport, Table
+from ._tables import Entry, Line, RunReport, Table
 
 _SPECIAL: Final = re.compile(r"([\\`*|<>]|~~)")
 

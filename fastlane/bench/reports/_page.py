@@ -11,9 +11,9 @@ from ..checks import Checked
 from ..findings import Findings
 from ..recorded import RecordedRun
 from ._charts import arm_colours, charts_of
-from ._data import RunReport, Table
 from ._material import Material
 from ._screen import ArmGroup, changes_of, groups_of
+from ._tables import RunReport, Table
 
 _KINDS: Final = {"ab": "A/B: arms side by side", "sweep": "Sweep: by users, rate and length"}
 

@@ -16,8 +16,8 @@ from .._formatting import change_with_interval, interval, lowered, percent, with
 from ..checks import Checked
 from ..findings import Figures, Findings, Interval
 from ..recorded import METRICS, Cell, RecordedRun, RequestMetric, metric_named
-from ._data import Entry, Section, Table, Tone
 from ._material import Material, scenario_of
+from ._tables import Entry, Section, Table, Tone
 
 Statistic = Literal["typical", "mean", "min", "max", "deviation", "cv", "p25", "p50", "p75", "p90", "p95", "p99"]
 Operator = Literal["<", "<=", ">", ">="]

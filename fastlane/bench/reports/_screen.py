@@ -28,9 +28,8 @@ from ..findings import Findings
 from ..recorded import ArmInfo, Cell, RecordedRun, RequestMetric
 from ..statistics import wanted
 from ._ab import band_of, connections, play_name, tone_of, verdict_word
-from ._data import Tone
-from ._material import Material
-from ._phases import TITLES, ArmPhases
+from ._material import TITLES, ArmPhases, Material
+from ._tables import Tone
 
 STYLES: Final = {"plain": "", "good": "green", "bad": "bold red", "warning": "yellow", "muted": "dim"}
 _WIDTH: Final = 100

@@ -11,10 +11,24 @@ from .._formatting import counted, figure, interval, lowered, percent, with_unit
 from ..findings import Interval
 from ..recorded import ArmInfo, Cell, Sample, metric_named
 from ._ab import cold_section
-from ._data import Entry, Line, RunReport, Section, Table, Tone
-from ._facts import compose
 from ._material import Material, scenario_of
-from ._tables import NOTHING, Statistic, arm_table, errors, estimate, metric_table, named_row, number
+from ._tables import (
+    NOTHING,
+    Entry,
+    Line,
+    RunReport,
+    Section,
+    Statistic,
+    Table,
+    Tone,
+    arm_table,
+    compose,
+    errors,
+    estimate,
+    metric_table,
+    named_row,
+    number,
+)
 
 INSTANT_MS: Final = 20.0
 """Below this inter-token latency a stream feels instant: the boundary of a published H200 report."""

@@ -1,7 +1,8 @@
-"""What one request's caller sees of its answer, chunk by chunk: the same for every client."""
+"""What one request's caller sees of its answer, chunk by chunk: the same stamps for every client."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from array import array
@@ -10,10 +11,11 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from fastlane.protocol.content import message_kind
-from fastlane.records.record import CallRecord
-
+from ..._clock import now_ns
+from ...protocol.content import message_kind
+from ...records.record import CallRecord
 from ..recorded import Sample, SampleKey
+from ._messages import ScheduledRequest
 
 _LONGEST: Final = 400
 _QUOTED: Final = 24
@@ -168,3 +170,48 @@ def _own_record(client: Any, reading: StreamReader) -> CallRecord | None:
         elif call.response_id == reading.answer_id:
             return call
     return None
+
+
+def read(client: Any, job: ScheduledRequest) -> StreamReader:
+    """Send one streamed chat request, and read its answer. An error becomes part of it; nothing is raised."""
+    reading = StreamReader()
+    options = {"extra_headers": job.headers} if job.headers else {}
+    stream: Any = None
+    reading.issued_ns = now_ns()
+    try:
+        stream = client.chat.completions.create(**job.body, stream=True, **options)
+        reading.response_ns = now_ns()
+        reading.opened(stream)
+        for chunk in stream:
+            reading.take(chunk, now_ns())
+    # Whatever a client raises, an exit or a cancellation too, is its arm's result: it must neither end the run nor
+    # vanish from it, and a request that nobody tells of is waited for for ever.
+    except BaseException as raised:  # noqa: BLE001
+        reading.error = raised
+    reading.ended_ns = now_ns()
+    if hasattr(stream, "close"):
+        with contextlib.suppress(BaseException):
+            stream.close()
+    return reading
+
+
+async def read_async(client: Any, job: ScheduledRequest) -> StreamReader:
+    """Do what `read` does with an asynchronous client: the same stamps, taken in the event loop."""
+    reading = StreamReader()
+    options = {"extra_headers": job.headers} if job.headers else {}
+    stream: Any = None
+    reading.issued_ns = now_ns()
+    try:
+        stream = await client.chat.completions.create(**job.body, stream=True, **options)
+        reading.response_ns = now_ns()
+        reading.opened(stream)
+        async for chunk in stream:
+            reading.take(chunk, now_ns())
+    except BaseException as raised:  # noqa: BLE001 - as in `read`
+        reading.error = raised
+    reading.ended_ns = now_ns()
+    close = getattr(stream, "close", None) or getattr(stream, "aclose", None)
+    if close is not None:
+        with contextlib.suppress(BaseException):
+            await close()
+    return reading

@@ -1,7 +1,6 @@
 """What is asked: conversations to replay, presets, recorded traffic."""
 
 from ._code_review import code_review as code_review
-from ._messages import salted as salted, salted_tools as salted_tools
 from ._presets import (
     Preset as Preset,
     Scenario as Scenario,
@@ -11,4 +10,10 @@ from ._presets import (
     scenarios as scenarios,
 )
 from ._read import read_workload as read_workload
-from ._workload import Conversation as Conversation, Turn as Turn, Workload as Workload
+from ._workload import (
+    Conversation as Conversation,
+    Turn as Turn,
+    Workload as Workload,
+    salted as salted,
+    salted_tools as salted_tools,
+)

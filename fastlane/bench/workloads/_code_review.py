@@ -10,8 +10,7 @@ from pathlib import Path, PurePosixPath
 from random import Random
 from typing import Any, Final
 
-from ._messages import Message
-from ._workload import Conversation, Workload
+from ._workload import Conversation, Message, Workload
 
 _TEXTS: Final[dict[str, Any]] = json.loads(Path(__file__).with_name("code_review.json").read_text(encoding="utf-8"))
 # Single source files of 15 to 125 kB on CPython 3.11 to 3.14 that are neither frozen into the interpreter nor left

@@ -3,16 +3,203 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from fastlane.errors import ConfigurationError
+from ...errors import ConfigurationError
+from ...recordings.entry import HEADER_KEY as HEADER_KEY, VERSION
+from ...recordings.shape import BLOCK_CHARACTERS
+from .._json_lines import described, json_lines, rows_of
+from ._presets import shared_prompt
+from ._workload import CHARACTERS_PER_TOKEN, Conversation, Made, Message, Turn, UnusableMessageError, Workload, sendable
 
-from .._json_lines import described, rows_of
-from ._messages import Message, UnusableMessageError, sendable
-from ._recorded_calls import HEADER_KEY, MOST_CALLS, notes_of, recorded_calls
-from ._workload import Conversation, Workload
+MOST_CALLS: Final = 100_000
+"""Calls that are kept of a recording without a limit: about 20 MB."""
+# What of the sampling parameters a chat request can be sent with again; how long its answer was is known better.
+_SENT_AGAIN = (
+    "temperature", "top_p", "presence_penalty", "frequency_penalty", "reasoning_effort", "verbosity", "service_tier",
+    "parallel_tool_calls",
+)  # fmt: skip
+_ANSWER_TOKENS = 256
+"""Of a call that failed before its answer's length was known."""
+_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+_UNCOUNTED = 0
+"""Input tokens of a call that the provider did not count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    name: str
+    number: int
+    """Its place in the file, from 1."""
+    at_s: float
+    input_tokens: int
+    answer_tokens: int
+    """The most output tokens that are asked for."""
+    key: str
+    """Only prompts with the same key share text."""
+    blocks: tuple[int, ...]
+    """Hashes of its prompt's blocks from the start: equal hashes stand for equal text."""
+    text: tuple[tuple[Message, ...], tuple[Message, ...]] | None = None
+    """Messages and tools where they were recorded."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the request's body."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    """Makes the conversation of each call."""
+
+    block_tokens: int
+
+    def __call__(self, call: _Call) -> Conversation:
+        messages: Sequence[Message]
+        messages, tools = call.text or (Made([call], self._prompt), ())
+        turn = Turn(
+            conversation=call.name,
+            number=1,
+            messages=messages,
+            tools=tools,
+            answer_tokens=max(2, call.answer_tokens),
+            input_tokens=call.input_tokens,
+            fields=call.fields,
+        )
+        return Conversation(name=call.name, made=(turn,))
+
+    def _prompt(self, call: _Call) -> Message:
+        text = shared_prompt(call.key, call.number, call.input_tokens, call.blocks, self.block_tokens)
+        return {"role": "user", "content": text}
+
+
+def notes_of(changes: Counter[str]) -> list[str]:
+    """Return a sentence for each kind of change."""
+    return [f"{change} ({count} times)" for change, count in sorted(changes.items())]
+
+
+def recorded_calls(path: Path, limit: int) -> Workload:
+    """Return the workload of a recording, in order of time. Raises ConfigurationError, which names the line."""
+    changes: Counter[str] = Counter()
+    calls = sorted(_calls(path, changes, limit), key=lambda call: call.at_s)
+    if not calls:
+        raise ConfigurationError(f"{path} holds no call: expected a recording with at least one")
+    block_tokens = _block_tokens(calls)
+    notes = notes_of(changes)
+    if synthetic := sum(call.text is None for call in calls):
+        notes.append(
+            f"{synthetic} calls are replayed as one message of synthetic words with about the recorded tokens; what "
+            f"begins alike in the recording, to {BLOCK_CHARACTERS} characters, begins alike here"
+        )
+    counted = tuple(
+        call if call.input_tokens != _UNCOUNTED else replace(call, input_tokens=max(1, len(call.blocks) * block_tokens))
+        for call in calls
+    )
+    return Workload(
+        name=path.name,
+        conversations=Made(counted, _Replay(block_tokens)),
+        notes=tuple(notes),
+        source=f"the recording {path.name} of one's own calls",
+        shares_prefixes=True,
+    )
+
+
+def _block_tokens(calls: Sequence[_Call]) -> int:
+    """Return the tokens of a block, by the calls whose tokens were counted; the last block of each is half full."""
+    counted = [call for call in calls if call.input_tokens != _UNCOUNTED and call.blocks]
+    blocks = sum(len(call.blocks) - 0.5 for call in counted)
+    if not blocks:
+        return BLOCK_CHARACTERS // CHARACTERS_PER_TOKEN
+    return max(1, round(sum(call.input_tokens for call in counted) / blocks))
+
+
+def _calls(path: Path, changes: Counter[str], limit: int) -> Iterator[_Call]:
+    began: dict[str, tuple[float, str]] = {}
+    found = 0
+    for number, (where, row) in enumerate(json_lines(path, may_be_cut_off=True), start=1):
+        if not isinstance(row, dict):
+            raise ConfigurationError(f"{where}: expected an object, got {described(row)}")
+        if HEADER_KEY in row:
+            began[str(row.get("session"))] = _header(row, where)
+            continue
+        session = began.get(str(row.get("session")))
+        if session is None:
+            raise ConfigurationError(
+                f'{where}: expected a call of a "session" whose first line is above, got {described(row)}; '
+                "where the file was begun anew, the lines that it needs are in it"
+            )
+        if found == limit:
+            changes["left out calls beyond the limit"] += 1
+            continue
+        call = _call(row, number, where, session, changes)
+        if call is not None:
+            found += 1
+            yield call
+
+
+def _header(row: Mapping[str, Any], where: str) -> tuple[float, str]:
+    if row[HEADER_KEY] != VERSION:
+        raise ConfigurationError(
+            f"{where}: expected a recording of version {VERSION}, got {row[HEADER_KEY]!r:.20}: another version of "
+            "fastlane wrote it"
+        )
+    if row.get("block_characters") != BLOCK_CHARACTERS:
+        raise ConfigurationError(
+            f"{where}: expected blocks of {BLOCK_CHARACTERS} characters, got {row.get('block_characters')!r:.20}"
+        )
+    try:
+        return datetime.fromisoformat(row["started_at"]).timestamp(), str(row["family"])
+    except (KeyError, TypeError, ValueError):
+        raise ConfigurationError(
+            f'{where}: expected "started_at" as a date and time and "family", got {described(row)}'
+        ) from None
+
+
+def _call(
+    row: Mapping[str, Any], number: int, where: str, session: tuple[float, str], changes: Counter[str]
+) -> _Call | None:
+    began_s, family = session
+    try:
+        sampling = dict(row.get("sampling") or {})
+        text = None
+        if row.get("text"):
+            text = sendable(row["text"]["messages"], changes), tuple(row["text"]["tools"])
+        call = _Call(
+            name=f"call {number}",
+            number=number,
+            at_s=began_s + float(row["at"]),
+            input_tokens=int(row.get("input_tokens") or _UNCOUNTED),
+            answer_tokens=_answer_tokens(row, sampling, changes),
+            key=family,
+            blocks=tuple(int(digest, 16) for digest in row["blocks"]),
+            text=text,
+            fields={name: sampling[name] for name in _SENT_AGAIN if sampling.get(name) not in (None, "other")},
+        )
+    except UnusableMessageError:
+        changes["left out calls with messages that no chat request takes"] += 1
+        return None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigurationError(
+            f'{where}: expected a recorded call with "at" and "blocks", got {described(row)} '
+            f"({type(error).__name__}: {error})"
+        ) from None
+    if not call.blocks:
+        changes["left out calls without a message"] += 1
+        return None
+    if row.get("attachments") and text is None:
+        changes["left out pictures, sounds and files of calls"] += 1
+    return call
+
+
+def _answer_tokens(row: Mapping[str, Any], sampling: Mapping[str, Any], changes: Counter[str]) -> int:
+    counted = row.get("output_tokens")
+    if isinstance(counted, int):
+        return counted
+    changes[f"asked for at most {_ANSWER_TOKENS} tokens where the answer's were not counted"] += 1
+    limits: list[int] = [sampling[name] for name in _LIMITS if isinstance(sampling.get(name), int)]
+    return min([_ANSWER_TOKENS, *limits])
 
 
 def read_workload(path: Path, *, limit: int | None = None) -> Workload:

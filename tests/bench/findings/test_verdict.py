@@ -12,11 +12,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from scipy import stats  # type: ignore[import-untyped, unused-ignore]
 
-from fastlane.bench.findings import ArmComparison
-from fastlane.bench.findings._comparing import compare
-from fastlane.bench.findings._readings import ArmValues
+from fastlane.bench.findings import ArmComparison, ArmValues, compare
 from fastlane.bench.recorded import metric_named
-from fastlane.bench.statistics import _bootstrap
 
 METRICS = ("time_to_first_token", "decode_speed", "api_end_to_end")
 MARGIN = 0.03
@@ -25,7 +22,7 @@ MARGIN = 0.03
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
     """No verdict depends on the resamples of the percentiles, which take most of the time."""
-    monkeypatch.setattr(_bootstrap, "_RESAMPLES", 2)
+    monkeypatch.setattr("fastlane.bench.statistics._RESAMPLES", 2)
 
 
 def compared(log_ratios: Sequence[Any]) -> list[ArmComparison]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from fastlane.bench.load import Precision
-from fastlane.bench.load._precision import Watch
+from fastlane.bench.progress import Watch
 from fastlane.bench.recorded import Sample
 from tests.bench.recorded_runs import a_run
 

@@ -7,8 +7,17 @@ from pathlib import Path
 import pytest
 
 from fastlane import ConfigurationError
-from fastlane.bench.recorded import ArmInfo, Cell, Header, RecordedRun, Sample, Vitals, read_run
-from fastlane.bench.recorded._folder import RunWriter, see_writable
+from fastlane.bench.recorded import (
+    ArmInfo,
+    Cell,
+    Header,
+    RecordedRun,
+    RunWriter,
+    Sample,
+    Vitals,
+    read_run,
+    see_writable,
+)
 
 HEADER = Header(
     name="bench",

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from fastlane.bench._progress import Progress
-from fastlane.bench.load._precision import RunningRatio
+from fastlane.bench.progress import Progress, RunningRatio
 from fastlane.bench.reports import LiveProgress
 
 RATIO = RunningRatio(

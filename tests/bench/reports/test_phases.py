@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fastlane.bench.recorded import RecordedRun, Sample
-from fastlane.bench.reports._phases import TITLES, ArmPhases, PhaseSources, phases, spent
+from fastlane.bench.reports._material import TITLES, ArmPhases, PhaseSources, phases, spent
 from tests.bench.recorded_runs import MS, a_run, an_entry
 
 RECORDS = PhaseSources(records=True, log=False, heads=True)

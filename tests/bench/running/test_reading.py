@@ -13,8 +13,7 @@ import fastlane
 from fastlane.bench._arms import is_asynchronous
 from fastlane.bench.recorded import Sample, SampleKey
 from fastlane.bench.running._messages import ScheduledRequest
-from fastlane.bench.running._reading import StreamReader, delivery_gap_ms, sample_of, told
-from fastlane.bench.running._recorder import read, read_async
+from fastlane.bench.running._reading import StreamReader, delivery_gap_ms, read, read_async, sample_of, told
 from fastlane.emulator import Emulator, preset
 
 PLACE = SampleKey(arm="baseline", tag="0/baseline/0/0", block=0, conversation="greeting", turn=1)

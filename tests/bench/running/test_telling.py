@@ -10,7 +10,7 @@ import pytest
 from fastlane.bench.recorded import Sample, SampleKey
 from fastlane.bench.running._messages import Done, ScheduledRequest
 from fastlane.bench.running._reading import StreamReader
-from fastlane.bench.running._telling import SampleSender
+from fastlane.bench.running._worker import SampleSender
 
 
 def job(tag: str) -> ScheduledRequest:

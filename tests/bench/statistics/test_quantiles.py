@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy import stats  # type: ignore[import-untyped, unused-ignore]
 
-from fastlane.bench.statistics import quantile, wanted
-from fastlane.bench.statistics._quantiles import _ranks
+from fastlane.bench.statistics import _ranks, quantile, wanted
 from fastlane.errors import ConfigurationError
 
 VALUES = st.floats(0, 1e3)

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy import stats  # type: ignore[import-untyped, unused-ignore]
 
-from fastlane.bench.statistics import hodges_lehmann, log_ratios, signed_rank_p
-from fastlane.bench.statistics._signed_rank import _walsh
+from fastlane.bench.statistics import _walsh, hodges_lehmann, log_ratios, signed_rank_p
 from fastlane.errors import ConfigurationError
 
 VALUES = st.floats(-10, 10).map(lambda value: round(value, 3))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.bench.workloads._messages import UnusableMessageError, answer_characters, salted, salted_tools, sendable
+from fastlane.bench.workloads._workload import UnusableMessageError, answer_characters, salted, salted_tools, sendable
 
 CALL = {"id": "call_9", "type": "function", "function": {"name": "read", "arguments": "{}"}}
 

@@ -1,0 +1,593 @@
+"""What a run leaves behind: raw records, from which every figure and every report is made, and their folder."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from operator import attrgetter
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TextIO
+
+from pydantic import TypeAdapter
+
+from ..errors import ConfigurationError
+from ..records.record import CallRecord
+from ..records.timeline import seconds
+from ._json_lines import described, json_lines
+
+if TYPE_CHECKING:
+    from ..emulator import RequestLog
+    from ..records.timeline import WireStamps
+
+Part = Literal["cold", "warm-up", "measured"]
+"""What a request is good for: an arm process's very first one, one that was sent to warm up, or one that counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleKey:
+    """Where a request belongs: what is known of it before it is sent."""
+
+    arm: str
+    tag: str
+    """Unique within a run; the embedded provider's log names the request by it."""
+    cell: str = ""
+    """Name of the Cell that it belongs to."""
+    shard: int = 0
+    lane: int = 0
+    block: int
+    """Position of the block in its lane, from 0; -1 for an arm process's first request."""
+    position: int = 0
+    """Position of the arm in the block's random order, from 0."""
+    conversation: str
+    turn: int
+    part: Part = "measured"
+    intended_ns: int | None = None
+    """When an open load's schedule wanted it sent, whatever the client was busy with; None under a closed load."""
+    asked_output_tokens: int | None = None
+    """The most output tokens that the request allowed."""
+    least_output_tokens: int | None = None
+    """The fewest that the workload meant to get; None where it means none."""
+    meant_input_tokens: int | None = None
+    """The input tokens that the workload meant to send, by its own count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample(SampleKey):
+    """What one arm's client did for one request.
+
+    Every `_ns` is of the monotonic clock of the shard's machine: comparable within a shard, and on one machine with
+    the provider's log; never between machines.
+    """
+
+    issued_ns: int
+    """Just before `create()`."""
+    response_ns: int | None = None
+    """`create()` returned: the caller has the stream."""
+    first_event_ns: int | None = None
+    """The caller got the first chunk of any kind, one with only a role included."""
+    first_content_ns: int | None = None
+    """The caller got the first chunk with output that is no reasoning."""
+    token_ns: Sequence[int] = ()
+    """When the caller got each chunk with output. A chunk with only a role or a usage report is none."""
+    ended_ns: int
+    """The stream was exhausted, or the error raised."""
+    delivery_gap_ms: float | None = None
+    """Longest time between a chunk's arrival and its delivery, by the client's own record; None where it keeps none."""
+    input_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    finish_reason: str | None = None
+    error: str | None = None
+    """Class and status of the error that the caller got; None for a success."""
+    error_message: str | None = None
+    price: float | None = None
+    """US dollars by the catalog; None for a model that it does not hold."""
+    call: Mapping[str, Any] | None = field(default=None, repr=False)
+    """The client's own record of the call, as plain data; None for a client that keeps none."""
+    record: CallRecord | None = field(default=None, repr=False, compare=False)
+    """The same as it is; not written to files."""
+
+    @property
+    def key(self) -> tuple[str, int, int, int]:
+        """The block of which this request was one arm's part."""
+        return (self.cell, self.shard, self.lane, self.block)
+
+    @property
+    def cold(self) -> bool:
+        """Whether this was the very first request of its arm's process."""
+        return self.part == "cold"
+
+    @property
+    def started_ns(self) -> int:
+        """What durations count from: the schedule's moment under an open load, else the issue.
+
+        Counting an open load's requests from their issue would leave out the time that they waited for a slow client
+        or server (coordinated omission).
+        """
+        return self.issued_ns if self.intended_ns is None else self.intended_ns
+
+    @property
+    def time_to_first_token_s(self) -> float | None:
+        """Seconds from start to the first output, reasoning included; None where none came."""
+        return seconds(self.started_ns, self.token_ns[0] if self.token_ns else None)
+
+    @property
+    def time_to_first_content_token_s(self) -> float | None:
+        """Seconds from start to the first output that is no reasoning; None where none came."""
+        return seconds(self.started_ns, self.first_content_ns)
+
+    @property
+    def api_end_to_end_s(self) -> float | None:
+        """Seconds from start to the last output; None where none came."""
+        return seconds(self.started_ns, self.token_ns[-1] if self.token_ns else None)
+
+    @property
+    def generation_time_s(self) -> float | None:
+        """Seconds from the first output to the last; None where none came."""
+        return seconds(self.token_ns[0], self.token_ns[-1]) if self.token_ns else None
+
+    @property
+    def time_per_output_token_s(self) -> float | None:
+        """Generation time over output tokens - 1, tokens by the provider's usage; None without usage or below 2."""
+        if self.generation_time_s is None or self.output_tokens is None or self.output_tokens < 2:
+            return None
+        return self.generation_time_s / (self.output_tokens - 1)
+
+    @property
+    def inter_token_latency_s(self) -> float | None:
+        """Mean seconds between chunks with output, which are no tokens; None below two chunks."""
+        if self.generation_time_s is None or len(self.token_ns) < 2:
+            return None
+        return self.generation_time_s / (len(self.token_ns) - 1)
+
+    @property
+    def decode_speed(self) -> float | None:
+        """Tokens per second after the first one: 1 / time per output token."""
+        each = self.time_per_output_token_s
+        return 1 / each if each else None
+
+    @property
+    def output_throughput(self) -> float | None:
+        """Output tokens over API end-to-end, per second; None without usage."""
+        whole = self.api_end_to_end_s
+        return self.output_tokens / whole if whole and self.output_tokens else None
+
+    @property
+    def dispatch_delay_s(self) -> float | None:
+        """Seconds by which an open load's request was issued late; None under a closed load."""
+        return None if self.intended_ns is None else (self.issued_ns - self.intended_ns) / 1e9
+
+    @property
+    def request_bytes(self) -> int | None:
+        """Bytes of the request's body as sent, by the client's own record; None where it keeps none."""
+        attempts = self.call["attempts"] if self.call is not None else ()
+        return attempts[-1].get("request_body_bytes") if attempts else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vitals:
+    """One process's own state during one cell."""
+
+    cell: str
+    shard: int = 0
+    arm: str | None = None
+    """None for the process that hands the requests out."""
+    duration_s: float
+    cpu_s: float
+    """CPU time of all the process's threads."""
+    loop_lag_p50_ms: float | None = None
+    """By how much a thread that sleeps some milliseconds is woken late, or an event loop answers it late."""
+    loop_lag_p99_ms: float | None = None
+
+    @property
+    def cpu_share(self) -> float:
+        """CPU seconds per second: 1.0 is one core."""
+        return self.cpu_s / self.duration_s if self.duration_s else 0.0
+
+
+Role = Literal["reference", "again", "arm"]
+"""What the others are compared with; its copy, whose interval is the instrument's own band; or one of the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmInfo:
+    """One arm of a run, as its records name it."""
+
+    name: str
+    description: str
+    role: Role = "arm"
+    reference: str | None = None
+    """Name of the arm that it is compared with; None, as in runs of earlier versions: the run's first reference."""
+    client: str = ""
+    """Class of its client, such as "openai.AsyncOpenAI"."""
+    plays: tuple[str, ...] | None = None
+    """Fingerprints of its plays; None for a client that has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One setting of workload and load; every cell has its own blocks, pairs and checks."""
+
+    name: str
+    """Unique in the run, such as "rag, 10 users"."""
+    workload: str
+    scenario: str | None = None
+    """Which of several context lengths or presets, where the run has several."""
+    load: Literal["closed", "open"] = "closed"
+    users: int | None = None
+    """Requests in flight under a closed load."""
+    rate: float | None = None
+    """Blocks intended per second under an open load; every arm sends once in each."""
+    order: int = 0
+    """Position in which the cell was run, drawn at random."""
+    caching_forbidden: bool = False
+    """Whether the workload's prompts are unique, so that nothing may be read from a cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """Everything about a run but its raw records."""
+
+    name: str
+    provider: str
+    """One line that says whom the requests went to."""
+    model: str
+    embedded: bool
+    """Whether the provider was the embedded one, whose log is beside the records."""
+    one_way_s: float = 0.0
+    """The emulated wire's delay in one direction."""
+    arms: tuple[ArmInfo, ...]
+    cells: tuple[Cell, ...]
+    metrics: tuple[str, ...]
+    workload: str
+    workload_source: str = ""
+    """Where the workload comes from."""
+    workload_notes: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Load, budget, seed and the like, as plain data."""
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    """Python, system, cores, versions of packages."""
+    started_at: str = ""
+    """Wall-clock time of the start, ISO 8601 with its zone."""
+
+    @property
+    def references(self) -> tuple[ArmInfo, ...]:
+        """The arms that others are compared with, one at least."""
+        return tuple(arm for arm in self.arms if arm.role == "reference") or self.arms[:1]
+
+    @property
+    def copies(self) -> tuple[ArmInfo, ...]:
+        """The references' copies, which take part for the instrument's own noise."""
+        return tuple(arm for arm in self.arms if arm.role == "again")
+
+    def reference_of(self, arm: str) -> ArmInfo:
+        """Return the arm that an arm is compared with, by its name; a reference is its own."""
+        found = next(each for each in self.arms if each.name == arm)
+        if found in self.references:
+            return found
+        return next((each for each in self.references if each.name == found.reference), self.references[0])
+
+    def again_of(self, arm: str) -> ArmInfo | None:
+        """Return the copy of the reference that an arm is compared with; None for a run without one."""
+        reference = self.reference_of(arm)
+        return next((each for each in self.copies if self.reference_of(each.name) is reference), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestMetric:
+    """One figure of a request that can be compared between arms; docs/measuring.md defines each."""
+
+    name: str
+    title: str
+    unit: str
+    """Of the values that `value` returns: "ms", "tokens/s", "bytes" or "US$"."""
+    lower_is_better: bool = True
+    words: tuple[str, str] = ("faster", "slower")
+    """What is said where an arm's values are better, and where they are worse."""
+    value: Callable[[Sample], float | None]
+    """None where the request gave no such figure, as a failed one does."""
+    meaning: str
+    """What it is, in a sentence or two."""
+
+
+def _time(name: str, title: str, meaning: str) -> RequestMetric:
+    def milliseconds(sample: Sample) -> float | None:
+        value = getattr(sample, f"{name}_s")
+        return None if value is None else value * 1e3
+
+    return RequestMetric(name=name, title=title, unit="ms", value=milliseconds, meaning=meaning)
+
+
+def _rate(name: str, title: str, meaning: str) -> RequestMetric:
+    return RequestMetric(
+        name=name, title=title, unit="tokens/s", lower_is_better=False, value=attrgetter(name), meaning=meaning
+    )
+
+
+METRICS: Final = {
+    metric.name: metric
+    for metric in (
+        _time(
+            "time_to_first_token",
+            "Time to first token",
+            "TTFT: from just before the call until its first output, reasoning included; connecting is inside.",
+        ),
+        _time(
+            "time_to_first_content_token",
+            "Time to first content token",
+            "The same until the first output that is no reasoning.",
+        ),
+        _time(
+            "time_per_output_token",
+            "Time per output token",
+            "TPOT: (E2E - TTFT) / (output tokens - 1), with these parentheses; tokens by the provider's usage. Some "
+            "load generators put TTFT inside what they call TPOT.",
+        ),
+        _time(
+            "inter_token_latency",
+            "Inter-token latency",
+            "ITL: the mean time between a request's chunks with output; a chunk may carry several tokens.",
+        ),
+        _time("generation_time", "Token generation time", "E2E - TTFT: from the first output to the last one."),
+        _time("api_end_to_end", "API end-to-end", "E2E: from just before the call until the last output."),
+        _rate("decode_speed", "Decode speed", "1 / TPOT, as one user sees it."),
+        _rate("output_throughput", "Output throughput", "Output tokens of a request over its E2E."),
+        RequestMetric(
+            name="request_bytes",
+            title="Request body",
+            unit="bytes",
+            words=("smaller", "larger"),
+            value=attrgetter("request_bytes"),
+            meaning="Bytes of the body as sent, without headers, framing and TLS.",
+        ),
+        RequestMetric(
+            name="price",
+            title="Price",
+            unit="US$",
+            words=("cheaper", "dearer"),
+            value=attrgetter("price"),
+            meaning="US dollars of one request by its usage and the catalog's prices.",
+        ),
+    )
+}
+DEFAULT_METRICS: Final = ("time_to_first_token", "time_per_output_token", "api_end_to_end")
+
+
+def metric_named(name: str) -> RequestMetric:
+    """Return a metric by its name. Raises ConfigurationError, which lists the known ones."""
+    if name not in METRICS:
+        raise ConfigurationError(f"unknown metric {name!r}: the known metrics are {', '.join(METRICS)}")
+    return METRICS[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRun:
+    """One run. Every report is made from this alone, whether it has just been recorded or read from a folder."""
+
+    header: Header
+    samples: tuple[Sample, ...]
+    vitals: tuple[Vitals, ...] = ()
+    log: tuple[RequestLog, ...] | None = None
+    """The provider's own account; None for a real provider, which gives none."""
+    unlogged: tuple[str, ...] = ()
+    """Tags of requests whose account was lost with a session that was killed before it could be kept."""
+    duration_s: float = 0.0
+    """From the first block's start to the last one's end, of each cell, added up."""
+    ended: str = "finished"
+    """Why it ended: "finished", "interrupted", "precision reached", or the budget that was spent."""
+
+    def openers(self, samples: Iterable[Sample]) -> tuple[Sample, ...] | None:
+        """Return those of the samples whose request opened a connection; None where it is not known of every sample.
+
+        By the provider's log, or else by the clients' own records. Of requests that waited for one opening together
+        the first counts.
+        """
+        if self.log is not None:
+            first = {entry.tag for entry in self.log if entry.connection_request_number == 1}
+            return tuple(sample for sample in samples if sample.tag in first)
+        found: list[Sample] = []
+        openings: set[tuple[str | None, int | None]] = set()
+        for sample in samples:
+            attempts = [] if sample.call is None else sample.call["attempts"]
+            if not attempts or any(attempt.get("connection_reused") is None for attempt in attempts):
+                return None
+            # A port may be used again later, so that the connection's name is not enough.
+            own = {
+                (attempt["connection_id"], attempt["wire"]["connect_started_ns"])
+                for attempt in attempts
+                if not attempt["connection_reused"]
+            }
+            if own - openings:
+                found.append(sample)
+            openings |= own
+        return tuple(found)
+
+    def measured(self, cell: str | None = None, arm: str | None = None) -> tuple[Sample, ...]:
+        """Return the samples that count, of one cell or arm or of all."""
+        return tuple(
+            sample
+            for sample in self.samples
+            if sample.part == "measured" and cell in (None, sample.cell) and arm in (None, sample.arm)
+        )
+
+
+SCHEMA: Final = 3
+"""Of all files of a folder: raised when a field changes its meaning or goes away."""
+RUN: Final = "run.json"
+RECORDS: Final = "records.jsonl"
+VITALS: Final = "vitals.jsonl"
+SERVER: Final = "server.jsonl"
+_HEADER: Final = TypeAdapter(Header)
+_VITALS: Final = TypeAdapter(Vitals)
+_SAMPLE_FIELDS: Final = tuple(field.name for field in fields(Sample) if field.name != "record")
+
+
+class RunWriter:
+    """Writes a run's folder while the run goes on. Raises ConfigurationError for a folder that cannot be written to."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[str, TextIO] = {}
+        see_writable(folder, "a run")
+        if any((folder / name).exists() for name in (RUN, RECORDS)):
+            raise ConfigurationError(f"{folder} holds a run already: name a folder that holds none")
+
+    def begin(self, header: Header) -> None:
+        """Write what the run is, and open the files of its records."""
+        self._write_run(header, None)
+        for name in (RECORDS, VITALS, SERVER):
+            self._files[name] = (self._folder / name).open("a", encoding="utf-8")
+
+    def sample(self, sample: Sample) -> None:
+        """Append one request's record."""
+        self._append(RECORDS, sample_data(sample))
+
+    def vitals(self, vitals: Vitals) -> None:
+        """Append one process's vitals."""
+        self._append(VITALS, asdict(vitals))
+
+    def log(self, entries: Iterable[RequestLog]) -> None:
+        """Append what the provider wrote down."""
+        for entry in entries:
+            self._append(SERVER, entry.to_json())
+
+    def end(self, header: Header, ended: str) -> None:
+        """Write why the run ended."""
+        self._write_run(header, ended)
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files.values():
+            file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _append(self, name: str, row: Mapping[str, Any]) -> None:
+        file = self._files[name]
+        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        # To the system, not to the disk: what is written survives the process, which is what is killed.
+        file.flush()
+
+    def _write_run(self, header: Header, ended: str | None) -> None:
+        data = {"schema": SCHEMA, "header": asdict(header), "ended": ended}
+        text = json.dumps(data, ensure_ascii=False, indent=2) + "\n"
+        # In one step: a run that is killed meanwhile has the old one or the new one.
+        beside = self._folder / (RUN + ".new")
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(self._folder / RUN)
+
+
+def see_writable(folder: Path, what: str) -> None:
+    """Make a folder that `what` needs. Raises ConfigurationError where it cannot be made or written to."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigurationError(
+            f"{what} needs a folder that can be written to, and {folder} is none: {error.strerror or error}"
+        ) from error
+
+
+def read_run(folder: Path) -> RecordedRun:
+    """Read a run, also one that was cut off. Raises ConfigurationError, which names the file and line, for no run."""
+    path = folder / RUN
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        schema, header = data["schema"], _HEADER.validate_python(data["header"]) if data["schema"] == SCHEMA else None
+    except OSError as error:
+        raise ConfigurationError(f"{folder} holds no run: cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(f"{path} is no run's: {type(error).__name__}: {error}") from error
+    if header is None:
+        raise ConfigurationError(
+            f"{path} has schema {schema}, and this version of fastlane reads schema {SCHEMA}: "
+            "read it with the version that wrote it"
+        )
+    samples = tuple(map(_sample_from, _rows(folder / RECORDS)))
+    log = _log(folder / SERVER) if header.embedded else None
+    logged = {entry.tag for entry in log or ()}
+    return RecordedRun(
+        header=header,
+        samples=samples,
+        vitals=tuple(map(_VITALS.validate_python, _rows(folder / VITALS))),
+        log=log,
+        unlogged=tuple(
+            sample.tag for sample in samples if log is not None and data["ended"] is None and sample.tag not in logged
+        ),
+        duration_s=duration_s(samples),
+        ended=data["ended"] or "interrupted",
+    )
+
+
+def sample_data(sample: Sample) -> dict[str, Any]:
+    """Return a request's record as plain JSON data, without what follows from other fields."""
+    data = {name: getattr(sample, name) for name in _SAMPLE_FIELDS}
+    data["token_ns"] = list(sample.token_ns)
+    return data
+
+
+def duration_s(samples: Iterable[Sample]) -> float:
+    """Return the seconds of all cells: from the start of the first measured request to the end of the last.
+
+    Stamps of different shards, which may be on different machines, are never compared.
+    """
+    spans: dict[tuple[str, int], tuple[int, int]] = {}
+    for sample in samples:
+        if sample.part == "measured":
+            first, last = spans.get((sample.cell, sample.shard), (sample.issued_ns, sample.ended_ns))
+            spans[sample.cell, sample.shard] = min(first, sample.issued_ns), max(last, sample.ended_ns)
+    cells: dict[str, float] = {}
+    for (cell, _), (first, last) in spans.items():
+        cells[cell] = max(cells.get(cell, 0.0), (last - first) / 1e9)
+    return sum(cells.values())
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    if not path.exists():
+        return
+    for where, row in json_lines(path, may_be_cut_off=True):
+        if not isinstance(row, dict):
+            raise ConfigurationError(f"{where}: expected a record, got {described(row)}")
+        yield row
+
+
+def _sample_from(row: dict[str, Any]) -> Sample:
+    known = {name: row[name] for name in _SAMPLE_FIELDS if name in row}
+    return Sample(**{**known, "token_ns": array("q", row.get("token_ns", ()))})
+
+
+def _log(path: Path) -> tuple[RequestLog, ...]:
+    from ..emulator import RequestLog
+
+    return tuple(map(RequestLog.from_json, _rows(path)))
+
+
+def with_own_records(sample: Sample, round_trip_ns: int) -> Sample:
+    """Return a sample with its client's record also as plain data, as files hold it.
+
+    `round_trip_ns` is that of the emulated wire, or 0. Loopback answers a SYN at once, and the wire holds back what
+    follows: the TCP handshake's round trip is in the client's stamps of TLS, and is moved to those of the connect.
+    """
+    if sample.record is None:
+        return sample
+    attempts = tuple(
+        replace(attempt, wire=_connected(attempt.wire, round_trip_ns)) for attempt in sample.record.attempts
+    )
+    record = replace(sample.record, attempts=attempts)
+    return replace(sample, record=record, call=record.to_dict())
+
+
+def _connected(wire: WireStamps, round_trip_ns: int) -> WireStamps:
+    if wire.connect_started_ns is None or wire.connect_ended_ns is None or wire.tls_ended_ns is None:
+        return wire
+    ended_ns = min(max(wire.connect_ended_ns, wire.connect_started_ns + round_trip_ns), wire.tls_ended_ns)
+    return replace(wire, connect_ended_ns=ended_ns, tls_started_ns=ended_ns)

@@ -16,7 +16,6 @@ from typing import Self
 import trustme
 
 from fastlane.emulator import ProviderModel, RequestLog, Server
-from fastlane.emulator._server import ServerTls
 
 _HOST = "127.0.0.1"
 _PATIENCE_S = 10.0
@@ -90,12 +89,12 @@ def _live(model: ProviderModel, authority_pem: str, key_pem: bytes, port: int, s
     authority = trustme.CA.from_pem(authority_pem.encode(), key_pem)
     authority.issue_cert("localhost", _HOST).configure_cert(context)
     context.set_alpn_protocols(["h2", "http/1.1"])
-    asyncio.run(_serve(model, ServerTls(context=context, authority_pem=authority_pem.encode()), port, said))
+    asyncio.run(_serve(model, context, port, said))
 
 
-async def _serve(model: ProviderModel, tls: ServerTls, port: int, said: Connection) -> None:
+async def _serve(model: ProviderModel, context: ssl.SSLContext, port: int, said: Connection) -> None:
     server = Server(model=model, port=port, tls=False)
-    server._tls = tls  # of the same authority in every life
+    server._context = context  # of the same authority in every life
     async with server:
         said.send(server.port)
         await asyncio.Event().wait()

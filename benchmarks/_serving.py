@@ -20,10 +20,10 @@ Speak = Callable[[Any], None]
 
 def serve(http2: Speak, http1: Speak) -> None:
     """Say the port and the certificate authority on stdout, and serve until stdin ends."""
-    tls = make_tls("127.0.0.1", http2=True)
+    context, authority_pem = make_tls("127.0.0.1", http2=True)
 
     def one(sock: socket.socket) -> None:
-        with contextlib.suppress(OSError), tls.context.wrap_socket(sock, server_side=True) as wrapped:
+        with contextlib.suppress(OSError), context.wrap_socket(sock, server_side=True) as wrapped:
             wrapped.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             (http2 if wrapped.selected_alpn_protocol() == "h2" else http1)(wrapped)
 
@@ -34,7 +34,7 @@ def serve(http2: Speak, http1: Speak) -> None:
 
     with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
         threading.Thread(target=accept, args=(listener,), daemon=True).start()
-        say({"port": listener.getsockname()[1], "authority": tls.authority_pem.decode()})
+        say({"port": listener.getsockname()[1], "authority": authority_pem.decode()})
         sys.stdin.read()
 
 

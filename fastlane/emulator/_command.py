@@ -8,7 +8,6 @@ import shlex
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
 
@@ -42,7 +41,6 @@ def emulator(
     host: Annotated[str, typer.Option(help="The address to listen on; keep to loopback.")] = "127.0.0.1",
     no_tls: Annotated[bool, typer.Option("--no-tls", help="Plain HTTP/1.1, without TLS and HTTP/2.")] = False,
     http1: Annotated[bool, typer.Option("--http1", help="TLS without HTTP/2.")] = False,
-    log: Annotated[Path | None, typer.Option(help="At the end write one JSON line per request here.")] = None,
     list_presets: Annotated[bool, typer.Option("--list-presets", help="List the presets and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
@@ -89,11 +87,6 @@ def emulator(
         # In steps: on Windows an unlimited wait would not let the signal through.
         while not stop.wait(0.5):
             pass
-        records = running.log()
-        if log:
-            log.write_text("".join(json.dumps(record.to_json()) + "\n" for record in records), encoding="utf-8")
-    if not as_json:
-        typer.echo(f"\n{len(records)} requests answered.")
 
 
 @contextlib.contextmanager

@@ -81,17 +81,12 @@ class PrefixCache:
         tokens = held * self._block_tokens
         return tokens if tokens >= self._minimum_tokens else 0
 
-    def remember(
-        self, machine: int, lane: Hashable, digests: tuple[bytes, ...], now: int, *, at_least_ns: int = 0
-    ) -> None:
+    def remember(self, machine: int, lane: Hashable, digests: tuple[bytes, ...], now: int) -> None:
         """Hold a prompt's blocks from now on, and forget what has expired."""
         if len(self._expires) > _MOST_BLOCKS:
             self._expires = {key: until for key, until in self._expires.items() if until > now}
-        until = now + max(self._expiry_ns, at_least_ns)
         for digest in digests:
-            key = (machine, lane, digest)
-            # A later request that asks for less does not shorten what an earlier one was promised.
-            self._expires[key] = max(until, self._expires.get(key, 0))
+            self._expires[machine, lane, digest] = now + self._expiry_ns
 
     def clear(self) -> None:
         """Forget everything."""

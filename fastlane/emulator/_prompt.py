@@ -27,8 +27,6 @@ _SHOWN: Mapping[type, str] = {
     bytes: "binary data", type(None): "null",
 }  # fmt: skip
 _MAXIMUM_CHOICES = 128
-# `prompt_cache_options.ttl`, of https://developers.openai.com/api/docs/guides/prompt-caching.
-_LIFETIMES_S: Mapping[str, float] = {"30m": 1_800, "12h": 43_200}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +47,6 @@ class GenerationRequest:
     cache_key: str | None = None
     cache_lane: tuple[object, ...] = ()
     """What beside the model and the tier keeps prompts of one text apart in the cache."""
-    cache_at_least_s: float = 0
-    """How long the request asks to be kept at least."""
     prewarm: bool = False
     """Whether the prompt is to be remembered, and nothing generated."""
     schema: Schema | None = None
@@ -153,7 +149,6 @@ def _caching(body: Body, effort: object, verbosity: object) -> dict[str, Any]:
             value if isinstance(value, str) else None
             for value in (effort, verbosity, body.get("cache_salt"), body.get("prompt_cache_isolation_key"))
         ),
-        "cache_at_least_s": _LIFETIMES_S.get(str(_optional(body, "prompt_cache_options", dict, {}).get("ttl")), 0),
     }
 
 

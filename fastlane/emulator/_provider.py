@@ -143,7 +143,7 @@ class Provider:
         machine = self.cache.machine(prompt.cache_key, luck.random, prefix=prompt.text[:ROUTED_CHARACTERS], now=now)
         lane = (prompt.model, tier, *prompt.cache_lane)
         cached = self.cache.cached_tokens(machine, lane, digests, now)
-        self.cache.remember(machine, lane, digests, now, at_least_ns=round(prompt.cache_at_least_s * _NS))
+        self.cache.remember(machine, lane, digests, now)
         kept = len(digests) * _CACHE_BLOCK_TOKENS
         written = kept - cached if kept >= _CACHE_MINIMUM_TOKENS else 0
         return Recalled(cached, written, machine)

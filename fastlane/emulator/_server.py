@@ -7,7 +7,7 @@ import contextlib
 import ipaddress
 import ssl
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -23,18 +23,10 @@ from ..errors import MissingExtraError
 _BACKLOG = 1_024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerTls:
-    """The server's TLS context, and the authority (PEM) by which a client can trust it."""
-
-    context: ssl.SSLContext
-    authority_pem: bytes
-
-
-def make_tls(host: str, *, http2: bool) -> ServerTls:
+def make_tls(host: str, *, http2: bool) -> tuple[ssl.SSLContext, bytes]:
     """Make an authority that lives as long as this process, and a certificate for loopback and `host`.
 
-    Raises MissingExtraError.
+    Returns the server's TLS context, and the authority (PEM) by which a client can trust it. Raises MissingExtraError.
     """
     try:
         import trustme
@@ -50,7 +42,7 @@ def make_tls(host: str, *, http2: bool) -> ServerTls:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(*names).configure_cert(context)
     context.set_alpn_protocols(["h2", "http/1.1"] if http2 else ["http/1.1"])
-    return ServerTls(context=context, authority_pem=authority.cert_pem.bytes())
+    return context, authority.cert_pem.bytes()
 
 
 class Server:
@@ -72,20 +64,19 @@ class Server:
         self.host = host
         self.port = port
         self.connections = 0
-        self._tls: ServerTls | None = make_tls(host, http2=http2) if tls else None
+        self.authority_pem: bytes | None = None
+        """The certificate authority by which clients can trust the server; None without TLS."""
+        self._context: ssl.SSLContext | None = None
+        if tls:
+            self._context, self.authority_pem = make_tls(host, http2=http2)
         self._service = ProviderService(self.provider)
         self._open: set[ServerConnection] = set()
         self._listener: asyncio.Server | None = None
 
     @property
-    def authority_pem(self) -> bytes | None:
-        """The certificate authority by which clients can trust the server; None without TLS."""
-        return self._tls.authority_pem if self._tls else None
-
-    @property
     def base_url(self) -> str:
         """What a client takes as its base URL."""
-        return base_url(self.host, self.port, tls=self._tls is not None)
+        return base_url(self.host, self.port, tls=self._context is not None)
 
     @property
     def log(self) -> tuple[RequestLog, ...]:
@@ -102,9 +93,8 @@ class Server:
         return ssl.create_default_context(cadata=(self.authority_pem or b"").decode())
 
     async def __aenter__(self) -> Self:
-        context = self._tls.context if self._tls else None
         self._listener = await asyncio.get_running_loop().create_server(
-            self._accept, self.host, self.port, ssl=context, backlog=_BACKLOG
+            self._accept, self.host, self.port, ssl=self._context, backlog=_BACKLOG
         )
         self.port = self._listener.sockets[0].getsockname()[1]
         return self

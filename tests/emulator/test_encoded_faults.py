@@ -160,12 +160,3 @@ def test_what_fails_on_encoded_bodies_fails_too_where_nothing_valid_is_asked(
 
     assert answer.status_code == (500 if "status" in fault else 200)
     assert plain.status_code == 400
-
-
-def test_a_header_may_ask_for_it_too(http: httpx2.Client) -> None:
-    fault = {"x-emulator-fault": "status=422;only=encoded"}
-    posted = encoded(LONG, "json+gzip")
-    posted["headers"] = {**posted["headers"], **fault}
-
-    assert http.post("/chat/completions", **posted).status_code == 422
-    assert http.post("/chat/completions", json=LONG, headers=fault).status_code == 200

@@ -155,15 +155,6 @@ def test_no_done_and_no_usage_leave_them_out(http: httpx2.Client) -> None:
     assert "usage" not in http.post("/chat/completions", json=chat(), headers=headers).json()
 
 
-def test_early_role_comes_before_prefill(http: httpx2.Client, emulator: Emulator) -> None:
-    with reading(http, "early_role", bool, x_emulator_prefill_ms=FOR_EVER_MS) as text:
-        record = emulator.log()[0]
-
-    assert events(text)[0]["choices"][0]["delta"]["role"] == "assistant"
-    assert record.headers_sent_ns is not None
-    assert record.first_token_ns is None
-
-
 def test_keepalive_comments_until_the_first_token(http: httpx2.Client) -> None:
     def three(text: str) -> bool:
         return text.count(": keep-alive\n\n") >= 3

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from fastlane import errors
-from fastlane.emulator import STANDARD_TIERS, Emulator, KeyRateLimits, ProviderModel
+from fastlane.emulator import STANDARD_TIERS, Emulator, KeyRateLimits
 from fastlane.emulator._admission import Bucket, FixedWindow, Limiter, LimitExceeded, Quantized, duration
 from tests.emulator.requests import chat
 
@@ -155,14 +155,6 @@ def test_request_larger_than_the_limit_is_not_told_to_retry() -> None:
     assert "retry-after" not in dict(refused.headers)
 
 
-def test_refused_request_counts_as_a_request() -> None:
-    limiter = Limiter(KeyRateLimits(requests_per_minute=3, tokens_per_minute=100))
-    limiter.spend(0, "me", "m", 100)
-    limiter.spend(0, "me", "m", 0)
-
-    assert dict(refusal(limiter, tokens=50).headers)["x-ratelimit-remaining-requests"] == "0"
-
-
 def test_each_key_and_each_model_has_limits_of_its_own() -> None:
     limiter = Limiter(KeyRateLimits(requests_per_minute=1))
     limiter.spend(0, "me", "m", 5)
@@ -170,19 +162,6 @@ def test_each_key_and_each_model_has_limits_of_its_own() -> None:
     assert refusal(limiter).why == "requests/minute"
     assert limiter.spend(0, "you", "m", 5)
     assert limiter.spend(0, "me", "other", 5)
-
-
-@pytest.mark.parametrize("settings", [{"requests_per_minute": 0}, {"window": "leaky"}, {"burst": 0}])
-def test_limit_that_cannot_work_is_refused_by_name(settings: dict[str, Any]) -> None:
-    with pytest.raises(errors.ConfigurationError, match=next(iter(settings))):
-        KeyRateLimits(**settings)
-
-
-def test_limits_survive_json() -> None:
-    limits = KeyRateLimits(requests_per_minute=3, window="quantized")
-    model = ProviderModel(rate_limits=limits, model_rate_limits={"a": limits, "b": KeyRateLimits(tokens_per_minute=9)})
-
-    assert ProviderModel.from_json(json.loads(json.dumps(model.to_json()))) == model
 
 
 # From here on: a provider that serves.

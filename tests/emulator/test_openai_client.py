@@ -165,16 +165,6 @@ def test_models_are_listed_and_found(client: openai.OpenAI) -> None:
     assert client.models.retrieve("any/model").id == "any/model"
 
 
-def test_files_are_taken_and_listed(client: openai.OpenAI) -> None:
-    file = client.files.create(file=("batch.jsonl", b'{"a": 1}\r\n{"b": 2}\n'), purpose="batch")
-
-    assert (file.bytes, file.filename, file.purpose) == (19, "batch.jsonl", "batch")
-    assert file.id in [each.id for each in client.files.list()]
-    assert client.files.retrieve(file.id) == file
-    with pytest.raises(openai.BadRequestError):
-        client.post("/files", cast_to=object, body={"purpose": "batch"})
-
-
 def test_azures_paths_answer_likewise(emulator: Emulator, trust: ssl.SSLContext) -> None:
     with openai.AzureOpenAI(
         azure_endpoint=emulator.base_url.removesuffix("/v1"),

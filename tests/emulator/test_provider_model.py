@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fastlane import errors
-from fastlane.emulator import ProviderModel, Quantiles, ServiceTier, preset, presets
+from fastlane.emulator import Dialect, KeyRateLimits, ProviderModel, Quantiles, ServiceTier, preset, presets
 from fastlane.emulator._prompt import read_chat
 from fastlane.emulator._provider import Provider
 from fastlane.emulator._request import Overrides
@@ -92,43 +92,40 @@ def test_points_that_are_no_distribution_are_refused(points: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("kind", "settings"),
     [
-        {"prefill_base_s": -1},
-        {"inter_token_s": float("nan")},
-        {"inter_token_jitter": 2},
-        {"late_share": 1.1},
-        {"late_share": -0.1},
-        {"late_factor": 0.5},
-        {"concurrency": 0},
-        {"cache_expiry_s": -1},
-        {"service_tiers": {}},
-        {"default_output_tokens": "many"},
+        (ProviderModel, {"prefill_base_s": -1}),
+        (ProviderModel, {"inter_token_s": float("nan")}),
+        (ProviderModel, {"inter_token_jitter": 2}),
+        (ProviderModel, {"late_share": 1.1}),
+        (ProviderModel, {"late_share": -0.1}),
+        (ProviderModel, {"late_factor": 0.5}),
+        (ProviderModel, {"concurrency": 0}),
+        (ProviderModel, {"cache_expiry_s": -1}),
+        (ProviderModel, {"cache_requests_per_key_per_minute": float("inf")}),
+        (ProviderModel, {"service_tiers": {}}),
+        (ProviderModel, {"default_output_tokens": "many"}),
+        (ServiceTier, {"time_factor": 0}),
+        (ServiceTier, {"exhausted": 1.5}),
+        (ServiceTier, {"retry_after_s": 0}),
+        (KeyRateLimits, {"requests_per_minute": 0}),
+        (KeyRateLimits, {"window": "leaky"}),
+        (KeyRateLimits, {"burst": 0}),
     ],
 )
-def test_a_setting_that_cannot_work_is_refused_by_name(settings: dict[str, Any]) -> None:
+def test_a_setting_that_cannot_work_is_refused_by_name(kind: Any, settings: dict[str, Any]) -> None:
     with pytest.raises(errors.ConfigurationError, match=next(iter(settings))):
-        ProviderModel(**settings)
+        kind(**settings)
 
 
-def test_a_tier_that_cannot_work_is_refused() -> None:
-    with pytest.raises(errors.ConfigurationError, match="time_factor"):
-        ServiceTier(time_factor=0)
-
-
-@pytest.mark.parametrize("name", presets())
-def test_a_model_survives_json(name: str) -> None:
-    assert ProviderModel.from_json(json.loads(json.dumps(preset(name).to_json()))) == preset(name)
-
-
-def test_priority_is_faster_and_flex_slower() -> None:
-    model = preset("bench")
-    default, priority, flex = (
-        model.prefill_s(uncached_tokens=100, luck=0.5, tier=model.service_tiers[name])
-        for name in ("default", "priority", "flex")
-    )
-
-    assert priority < default < flex
+def test_a_model_survives_json() -> None:
+    limits = KeyRateLimits(requests_per_minute=3, window="quantized")
+    dialect = Dialect(headers={"Server": "x"}, owned_by="me", cached_tokens_path="usage.a.b")
+    for model in (
+        *map(preset, presets()),
+        ProviderModel(rate_limits=limits, model_rate_limits={"a": limits}, dialect=dialect),
+    ):
+        assert ProviderModel.from_json(json.loads(json.dumps(model.to_json()))) == model
 
 
 def test_equal_draws_are_equal_whatever_the_prompt() -> None:

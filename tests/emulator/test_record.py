@@ -1,14 +1,11 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import ssl
 import threading
 from urllib.parse import urlsplit
 
 import httpx2
-import msgpack  # type: ignore[import-untyped]
-import pytest
 
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator, RequestLog
@@ -167,24 +164,6 @@ def test_a_small_window_holds_the_tokens_back(emulator: Emulator) -> None:
     assert len(held.token_ns) < 10
     assert len(emulator.log()[0].token_ns) == 64
     assert raw.body(slow).endswith(b"[DONE]\n\n")
-
-
-@pytest.mark.parametrize("media_type", ["application/vnd.msgpack", "application/msgpack", "application/x-msgpack"])
-@pytest.mark.parametrize("zipped", [True, False])
-def test_messagepack_and_gzip_bodies_are_read(
-    http: httpx2.Client, emulator: Emulator, media_type: str, zipped: bool
-) -> None:
-    packed = msgpack.packb(chat("word " * 1_000))
-    headers = {"content-type": media_type, **({"content-encoding": "gzip"} if zipped else {})}
-    body = gzip.compress(packed) if zipped else packed
-    answer = http.post("/chat/completions", content=body, headers=headers)
-    plain = http.post("/chat/completions", json=chat("word " * 1_000))
-    record = emulator.log()[0]
-
-    assert answer.json()["choices"] == plain.json()["choices"]
-    assert record.bytes_in == len(body)
-    assert record.bytes_in_decoded == len(packed)
-    assert record.content_encoding == ("gzip" if zipped else None)
 
 
 def test_a_record_survives_json(emulator: Emulator, http: httpx2.Client) -> None:

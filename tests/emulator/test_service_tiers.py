@@ -6,11 +6,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
-import openai
 import pytest
 
-from fastlane import errors
-from fastlane.emulator import ProviderModel, RequestLog, Server, ServiceTier
+from fastlane.emulator import ProviderModel, RequestLog, Server
 from fastlane.emulator._admission import PlaceQueue
 from tests.emulator.requests import chat, events
 
@@ -156,29 +154,3 @@ async def test_fewer_places_are_reached_as_requests_leave() -> None:
 
     assert await waiting is True
     assert queue.full
-
-
-@pytest.mark.asyncio
-async def test_the_stock_client_falls_to_the_next_tier_by_the_code_of_the_error() -> None:
-    async with (
-        serving(tiers={"flex": {"exhausted": 1.0}}) as (server, _),
-        openai.AsyncOpenAI(base_url=server.base_url, api_key="any", max_retries=0) as client,
-    ):
-        with pytest.raises(openai.RateLimitError) as caught:
-            await client.responses.create(model="m", input="x", service_tier="flex")
-        answer = await client.responses.create(model="m", input="x", service_tier="priority")
-
-    assert caught.value.code == "resource_unavailable"
-    assert answer.service_tier == "priority"
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"exhausted": 1.5},
-        {"retry_after_s": 0},
-    ],
-)
-def test_a_tier_that_cannot_work_is_refused_by_name(settings: dict[str, Any]) -> None:
-    with pytest.raises(errors.ConfigurationError, match=next(iter(settings))):
-        ServiceTier(**settings)

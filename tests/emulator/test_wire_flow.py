@@ -112,24 +112,12 @@ def test_a_larger_body_never_arrives_sooner(body: int, more: int) -> None:
     assert upload_rounds(body) <= upload_rounds(body + more)
 
 
-def test_a_body_of_thirteen_kilobytes_takes_one_round() -> None:
-    assert upload_rounds(13_000) == 1
-    assert upload_rounds(13_100) == 2
-
-
-def test_a_body_of_forty_one_kilobytes_takes_two_rounds() -> None:
-    assert upload_rounds(41_000) == 2
-    assert upload_rounds(42_100) == 3
-
-
-def test_a_body_of_a_hundred_kilobytes_takes_three_rounds() -> None:
-    assert upload_rounds(99_000) == 3
-    assert upload_rounds(101_000) == 4
-
-
-def test_a_body_of_a_hundred_and_sixty_kilobytes_takes_four_rounds() -> None:
-    assert upload_rounds(160_000) == 4
-    assert upload_rounds(170_000) == 5
+@pytest.mark.parametrize(
+    ("body", "beyond", "rounds"),
+    [(13_000, 13_100, 1), (41_000, 42_100, 2), (99_000, 101_000, 3), (160_000, 170_000, 4)],
+)
+def test_a_cold_body_takes_the_rounds_of_slow_start(body: int, beyond: int, rounds: int) -> None:
+    assert (upload_rounds(body), upload_rounds(beyond)) == (rounds, rounds + 1)
 
 
 def test_a_connection_that_was_just_used_carries_a_large_body_in_one_round() -> None:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, strategies as st
 from opentelemetry.context import attach, detach
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import set_span_in_context
 
 from fastlane import AsyncOpenAI, OpenAI, user_action
@@ -139,16 +138,6 @@ def test_calls_and_user_actions_are_told_by_themselves(meters: Meters, arguments
     assert point.count == 1
 
 
-@pytest.mark.asyncio
-async def test_so_are_those_of_an_asynchronous_client(meters: Meters, arguments: dict[str, Any]) -> None:
-    async with AsyncOpenAI(**arguments) as client:
-        stream = await client.chat.completions.create(stream=True, **ASK)
-        async for _ in stream:
-            pass
-
-    assert meters.values("fastlane.client.attempts") == {("first", "completed"): 1}
-
-
 def test_generic_metrics_have_the_names_of_the_conventions(meters: Meters) -> None:
     meters.tell(ended())
 
@@ -273,15 +262,6 @@ def test_exemplars_lead_to_the_calls_own_span_and_to_no_other(meters: Meters) ->
     assert exemplar.span_id == mine.get_span_context().span_id
     assert exemplar.value == 0.1
     assert not points["fastlane.interaction.duration"][0].exemplars
-
-
-def test_a_call_that_is_not_sampled_is_measured_all_the_same(meters: Meters) -> None:
-    span = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False).get_tracer("test").start_span("chat")
-    meters.tell(ended(span=span.get_span_context()))
-
-    (point,) = meters.points()["fastlane.client.time_to_first_token"]
-    assert point.count == 1
-    assert not point.exemplars
 
 
 def open_here(meters: Meters, port: int) -> dict[tuple[Any, ...], float]:

@@ -80,10 +80,6 @@ def test_a_span_says_what_the_record_says() -> None:
     assert (told["fastlane.admission.ahead"], told["fastlane.admission.concurrency"]) == (3, 16)
 
 
-def test_a_call_without_the_play_says_nothing_of_it() -> None:
-    assert not [name for name in call_attributes(record()) if "urgency" in name or "admission" in name]
-
-
 @pytest.mark.parametrize("level", ["call", "phases"])
 def test_the_wait_of_a_call_is_a_span_of_its_own_and_no_part_of_its_preparation(
     arguments: dict[str, Any], listening: Listening, level: str

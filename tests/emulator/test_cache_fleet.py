@@ -52,12 +52,6 @@ def test_another_key_or_another_beginning_goes_elsewhere() -> None:
     assert len({*routed(cache, 1), *routed(cache, 1, key="k"), *routed(cache, 1, prefix="b")}) == 3
 
 
-def test_more_than_a_machine_takes_in_a_minute_goes_to_additional_ones() -> None:
-    taken = routed(fleet(), 40)
-
-    assert [taken.count(machine) for machine in dict.fromkeys(taken)] == [15, 15, 10]
-
-
 @given(st.lists(st.integers(0, 10 * SECOND), min_size=30, max_size=150))
 def test_a_machine_takes_no_more_in_a_minute_and_an_additional_one_only_what_the_others_do_not(gaps: list[int]) -> None:
     cache, now = fleet(machines=1 << 30, per_minute=5), 0

@@ -137,14 +137,6 @@ def test_equal_draws_are_equal_whatever_the_prompt() -> None:
     assert (one.prefill, one.pace, one.jitter.random()) == (two.prefill, two.pace, two.jitter.random())
 
 
-@given(st.integers(0, 100), st.integers(0, 100))
-def test_the_same_seed_and_number_draw_alike(seed: int, number: int) -> None:
-    lucks = [Provider(preset("bench"), seed=seed).luck(number, PROMPT, Overrides()) for _ in range(2)]
-
-    assert lucks[0].prefill == lucks[1].prefill
-    assert lucks[0].jitter.random() == lucks[1].jitter.random()
-
-
 def late(provider: Provider, count: int, **overrides: Any) -> list[bool]:
     return [provider.luck(number, PROMPT, Overrides(**overrides)).late for number in range(count)]
 

@@ -22,7 +22,7 @@ import fastlane
 from fastlane import BoundedOutput, Call, CallRecord, Connection, ContextTrimming, Hedging, Play, PromptCache, Routing
 from fastlane.catalog import Catalog
 from fastlane.telemetry import experiment
-from tests.attempts.scripted import EVENTS, Asked, answer, model_at, refuse, say_nothing, two_upstreams, used_to
+from tests.attempts.scripted import EVENTS, answer, model_at, refuse, say_nothing, two_upstreams
 from tests.call_peer import JSON, CallPeer, Reply
 from tests.session_play import SessionPlay
 from tests.telemetry.conftest import Listening, Told
@@ -431,18 +431,6 @@ def test_what_every_play_knows_of_a_call_is_told_in_figures(
         assert {"fastlane.route.reason", "fastlane.cache.prefix.hash"} <= chat.keys()
         # Names of fields stand in records: where the schema has no bound, and where an answer was wrong.
         assert found(planted, told, heard, tmp_path, client) == []
-
-
-def test_a_hedge_is_told_without_what_either_attempt_said(
-    trusting_peers: None, planted: Planted, heard: Heard, listening: Listening, tmp_path: Path
-) -> None:
-    with two_upstreams() as (near, _), Asked("sync", near.url, Hedging(budget=1.0, minimum_delay_s=0.05)) as asked:
-        used_to(asked, near, model="m")
-        told = listening(level="phases")
-        near.scripts = [say_nothing, answer(planted.word("answer"))]
-        assert asked.text("m", stream=True, user=planted.text("user")) == planted.word("answer")
-        assert len(told.named("POST")) == 2
-        assert found(planted, told, heard, tmp_path, asked.client) == []
 
 
 def test_of_a_wrong_answer_the_names_of_the_schema_are_recorded_and_nothing_is_exported(

@@ -105,9 +105,6 @@ class SyncFace:
         request = self.client.build_request(method, url, **parts)
         return SyncAnswer(self.client.send(request, stream=True))
 
-    def begin_open(self, url: str = "/", method: str = "GET", **options: Any) -> Pending:
-        return in_a_thread(self.open, url, method, **options)
-
     def together(self, *urls: str, **options: Any) -> list[Any]:
         """Several requests at once; what each gave or raised."""
 
@@ -220,9 +217,6 @@ class AsyncFace:
         """Send a request and leave the answer's body unread."""
         answer: AsyncAnswer = self.run(self._open(url, method, **options))
         return answer
-
-    def begin_open(self, url: str = "/", method: str = "GET", **options: Any) -> Pending:
-        return self.submit(self._open(url, method, **options))
 
     def together(self, *urls: str, **options: Any) -> list[Any]:
         """Several requests at once; what each gave or raised."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -390,5 +390,22 @@ def test_a_stream_that_the_application_takes_as_lines_is_observed_too(undecoded:
     assert sum(line.startswith("data: ") for line in lines) == 18
     assert record is not None
     assert record.outcome == "completed"
+    assert record.usage == Usage(input_tokens=31, output_tokens=16)
+    assert len(record.timeline.token_ns) == 16
+
+
+@pytest.mark.asyncio
+async def test_a_stream_that_a_task_takes_as_lines_is_observed_too(undecoded: ScriptedServer) -> None:
+    async def lines(response: Any) -> AsyncIterator[str]:
+        async for line in response.iter_lines():
+            yield line
+
+    async with fastlane.AsyncOpenAI(base_url=undecoded.base_url, api_key="sk-test", max_retries=0) as client:
+        raw = client.chat.completions.with_streaming_response
+        async with raw.create(**ASK, stream=True) as response:
+            assert len([line async for line in lines(response)]) > 18
+        record = client.last_call
+
+    assert record is not None
     assert record.usage == Usage(input_tokens=31, output_tokens=16)
     assert len(record.timeline.token_ns) == 16

@@ -6,8 +6,6 @@ import dataclasses
 import json
 from typing import Any
 
-import pytest
-
 import fastlane
 from fastlane.emulator import Emulator
 from fastlane.records import (
@@ -56,60 +54,59 @@ TWO_ATTEMPTS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("said", "savings"),
-    [
-        (
-            {"attempts": TWO_ATTEMPTS},
-            {"request_bytes": (2_000, "measured"), "response_bytes": 70, "connection_reused": True},
-        ),
-        (
-            {"request_encoding": encoded()},
-            {"encoding_bytes": (7_000, "measured"), "encoding_cpu_s": 0.001},
-        ),
-        ({"request_encoding": encoded(plain_bytes=100, sent_bytes=120)}, {"encoding_bytes": -20}),
-        ({"request_encoding": encoded(form="json")}, {"encoding_bytes": None, "encoding_cpu_s": 0.001}),
-        (
-            {"prompt_cache": CACHE, "usage": Usage(input_tokens=2_000, cached_tokens=1_536)},
-            {"cache_expected_tokens": (1_792, "estimated"), "cache_read_tokens": (1_536, "reported")},
-        ),
-        # A provider that says nothing of its cache has not read nothing.
-        ({"usage": Usage(input_tokens=2_000)}, {"cache_read_tokens": None}),
-        ({"usage": Usage(input_tokens=2_000, cached_tokens=0)}, {"cache_read_tokens": 0}),
-        (
-            {"hedging": hedged(won=True, extra_input_tokens=40, extra_price=0.5)},
-            {"hedge": "won", "hedge_tokens": (40, "estimated"), "hedge_price": 0.5},
-        ),
-        ({"hedging": hedged(won=False)}, {"hedge": "lost"}),
-        ({"hedging": hedged(won=None)}, {"hedge": None}),
-        ({"hedging": hedged(hedged=False, won=None)}, {"hedge": None}),
-        # Money is known only where the catalog has prices.
-        ({"routing": routed()}, {"price": None, "fallbacks": 0}),
-        ({"routing": routed(price=0.25)}, {"price": 0.25}),
-        ({}, {"price": None, "fallbacks": None}),
-        (
-            {"output": BoundedOutputRecord(rejected=(COUNTED, COUNTED))},
-            {"rejected_answers": 2, "rejected_tokens": (30, "reported")},
-        ),
-        ({"output": BoundedOutputRecord(rejected=(COUNTED, GUESSED))}, {"rejected_tokens": (30, "estimated")}),
-        (
-            {"output": BoundedOutputRecord(tokens_not_generated=70, ceiling_tokens=90), "service_tier": "flex"},
-            {"tokens_not_generated": 70, "tier": "flex"},
-        ),
-        (
-            {"context_trimming": ContextTrimmingRecord(tokens_before=9_000, tokens_after=4_000, cuts=(CUT,))},
-            {"trimmed_tokens": 5_000},
-        ),
-        ({"context_trimming": ContextTrimmingRecord(tokens_before=9, tokens_after=9)}, {"trimmed_tokens": None}),
-    ],
-)
-def test_savings_of_a_record_are_what_its_sections_say(said: dict[str, Any], savings: dict[str, Any]) -> None:
-    found = record(**said).savings
+SAVINGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (
+        {"attempts": TWO_ATTEMPTS},
+        {"request_bytes": (2_000, "measured"), "response_bytes": 70, "connection_reused": True},
+    ),
+    (
+        {"request_encoding": encoded()},
+        {"encoding_bytes": (7_000, "measured"), "encoding_cpu_s": 0.001},
+    ),
+    ({"request_encoding": encoded(plain_bytes=100, sent_bytes=120)}, {"encoding_bytes": -20}),
+    ({"request_encoding": encoded(form="json")}, {"encoding_bytes": None, "encoding_cpu_s": 0.001}),
+    (
+        {"prompt_cache": CACHE, "usage": Usage(input_tokens=2_000, cached_tokens=1_536)},
+        {"cache_expected_tokens": (1_792, "estimated"), "cache_read_tokens": (1_536, "reported")},
+    ),
+    # A provider that says nothing of its cache has not read nothing.
+    ({"usage": Usage(input_tokens=2_000)}, {"cache_read_tokens": None}),
+    ({"usage": Usage(input_tokens=2_000, cached_tokens=0)}, {"cache_read_tokens": 0}),
+    (
+        {"hedging": hedged(won=True, extra_input_tokens=40, extra_price=0.5)},
+        {"hedge": "won", "hedge_tokens": (40, "estimated"), "hedge_price": 0.5},
+    ),
+    ({"hedging": hedged(won=False)}, {"hedge": "lost"}),
+    ({"hedging": hedged(won=None)}, {"hedge": None}),
+    ({"hedging": hedged(hedged=False, won=None)}, {"hedge": None}),
+    # Money is known only where the catalog has prices.
+    ({"routing": routed()}, {"price": None, "fallbacks": 0}),
+    ({"routing": routed(price=0.25)}, {"price": 0.25}),
+    ({}, {"price": None, "fallbacks": None}),
+    (
+        {"output": BoundedOutputRecord(rejected=(COUNTED, COUNTED))},
+        {"rejected_answers": 2, "rejected_tokens": (30, "reported")},
+    ),
+    ({"output": BoundedOutputRecord(rejected=(COUNTED, GUESSED))}, {"rejected_tokens": (30, "estimated")}),
+    (
+        {"output": BoundedOutputRecord(tokens_not_generated=70, ceiling_tokens=90), "service_tier": "flex"},
+        {"tokens_not_generated": 70, "tier": "flex"},
+    ),
+    (
+        {"context_trimming": ContextTrimmingRecord(tokens_before=9_000, tokens_after=4_000, cuts=(CUT,))},
+        {"trimmed_tokens": 5_000},
+    ),
+    ({"context_trimming": ContextTrimmingRecord(tokens_before=9, tokens_after=9)}, {"trimmed_tokens": None}),
+]
 
-    for name, expected in savings.items():
-        value, basis = expected if isinstance(expected, tuple) else (expected, None)
-        assert (found[name].value if name in found else None) == value
-        assert basis is None or found[name].basis == basis
+
+def test_savings_of_a_record_are_what_its_sections_say() -> None:
+    for said, savings in SAVINGS:
+        found = record(**said).savings
+        for name, expected in savings.items():
+            value, basis = expected if isinstance(expected, tuple) else (expected, None)
+            assert (found[name].value if name in found else None) == value, (name, said)
+            assert basis is None or found[name].basis == basis, (name, said)
 
 
 def test_where_nothing_is_known_nothing_is_claimed() -> None:

@@ -13,6 +13,8 @@ import pytest
 import fastlane
 from fastlane._clock import now_ns
 from fastlane.catalog import Catalog, CatalogModel, Route
+from fastlane.engine import refused_fields as _refused_fields
+from fastlane.engine.refused_fields import REFUSED_FOR_NS
 from fastlane.knowledge.sightings import Sighting
 from tests.attempts.scripted import (
     EVENTS,
@@ -352,3 +354,18 @@ def test_streaming_underneath_goes_on_after_a_400(kind: str, upstreams: tuple[Up
 
     assert [body.get("stream") for body in near.asked] == [True, True, None, True]
     assert far.asked == []
+
+
+def test_a_refused_stream_is_asked_for_again_after_an_hour(
+    upstreams: tuple[Upstream, Upstream], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near, far = upstreams
+    near.scripts = [refuse(400, param="stream")]
+    with Asked("sync", near.url, routing(near, far)) as asked:
+        for _ in range(2):
+            assert asked.text().strip() == "from near"
+        after_ns = now_ns() + REFUSED_FOR_NS
+        monkeypatch.setattr(_refused_fields, "now_ns", lambda: after_ns)
+        assert asked.text().strip() == "from near"
+
+    assert [bool(body.get("stream")) for body in near.asked] == [True, False, False, True]

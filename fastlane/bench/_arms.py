@@ -142,12 +142,7 @@ def stock_async(base_url: str, api_key: str) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=base_url, api_key=api_key)
 
 
-def stock_aiohttp(base_url: str, api_key: str) -> openai.AsyncOpenAI:
-    """Make openai's own asynchronous client on aiohttp, which has to be installed."""
-    return openai.AsyncOpenAI(base_url=base_url, api_key=api_key, http_client=openai.DefaultAioHttpClient())
-
-
-_STOCK: Final = (stock, stock_async, stock_aiohttp)
+_STOCK: Final = (stock, stock_async)
 
 # Nobody has written down what the embedded provider takes, or what a server of the user's own does.
 _ENCODING: Final = RequestEncoding(forms=("json+gzip",))
@@ -166,11 +161,6 @@ KNOWN_ARMS: Final = {
         Arm(name=BASELINE, description="openai.OpenAI()", client=stock),
         Arm(name=BASELINE + AGAIN, description="openai.OpenAI(): what the bench itself sways by", client=stock),
         Arm(name="baseline-async", description="openai.AsyncOpenAI()", client=stock_async),
-        Arm(
-            name="baseline-aiohttp",
-            description="openai.AsyncOpenAI(http_client=DefaultAioHttpClient())",
-            client=stock_aiohttp,
-        ),
         Arm(name="no-plays", plays=()),
         Arm(name="connection", plays=(Connection(),)),
         Arm(name="encoding", plays=(Connection(), _ENCODING)),

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import ConfigurationError
 from ._formatting import change_with_interval, counted, percent
-from .recorded import METRICS, ArmInfo, Header, RecordedRun, RequestMetric, Sample, metric_named
+from .recorded import METRICS, ArmInfo, Header, Key, RecordedRun, RequestMetric, Sample, errors_of, metric_named
 from .statistics import (
     ENOUGH_PAIRS,
     Floats,
@@ -167,12 +167,6 @@ class Findings:
     """The change, as a share, below which two arms count as equivalent."""
 
 
-Key = tuple[str, int, int, int]
-"""A block, as `Sample.key` names it."""
-BROKE_OFF: Final = "answer broke off"
-"""What an answer counts as that ended without an error and without its finish reason."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmValues:
     """One arm's requests of one cell by one metric."""
@@ -182,22 +176,6 @@ class ArmValues:
     failed: frozenset[Key] = frozenset()
     silent: int = 0
     """Requests that succeeded and gave no value."""
-
-
-def errors_of(samples: Sequence[Sample]) -> dict[Key, str]:
-    """Return which requests failed and by what: those that broke off have failed as well.
-
-    Servers that are interrupted, or that run out of room, close a stream as if it were whole; its times are those of
-    part of an answer. Where not one of the arm's answers says why it ended, that is how its client or server is.
-    """
-    says_why = any(sample.finish_reason is not None for sample in samples)
-    found = {}
-    for sample in samples:
-        if sample.error is not None:
-            found[sample.key] = sample.error
-        elif says_why and sample.finish_reason is None:
-            found[sample.key] = BROKE_OFF
-    return found
 
 
 def reading(samples: Iterable[Sample], failed: Mapping[Key, str], metric: RequestMetric) -> ArmValues:
@@ -570,16 +548,11 @@ def find(recorded: RecordedRun, *, margin: float = 0.03, seed: int = 0) -> Findi
     metrics = [metric_named(name) for name in recorded.header.metrics]
     # Reports by load, length and user show more than what arms are compared by; only comparisons are tests.
     described = [*metrics, *(metric for metric in METRICS.values() if metric not in metrics)]
-    by_cell: dict[str, dict[str, list[Sample]]] = {
-        cell.name: {arm.name: [] for arm in recorded.header.arms} for cell in recorded.header.cells
-    }
-    for sample in recorded.samples:
-        if sample.part == "measured" and sample.arm in by_cell.get(sample.cell, ()):
-            by_cell[sample.cell][sample.arm].append(sample)
     design = design_of(recorded.header.arms)
     cells: list[CellFindings] = []
     attributions: list[Attribution] = []
-    for cell, samples in by_cell.items():
+    for cell in (each.name for each in recorded.header.cells):
+        samples = {arm.name: recorded.measured(cell, arm.name) for arm in recorded.header.arms}
         errors = {arm: errors_of(own) for arm, own in samples.items()}
         readings = {
             (arm, metric.name): reading(own, errors[arm], metric)

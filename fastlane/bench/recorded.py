@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -364,7 +366,7 @@ def metric_named(name: str) -> RequestMetric:
     return METRICS[name]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RecordedRun:
     """One run. Every report is made from this alone, whether it has just been recorded or read from a folder."""
 
@@ -408,11 +410,42 @@ class RecordedRun:
 
     def measured(self, cell: str | None = None, arm: str | None = None) -> tuple[Sample, ...]:
         """Return the samples that count, of one cell or arm or of all."""
+        if cell is not None and arm is not None:
+            return tuple(self._measured.get((cell, arm), ()))
         return tuple(
             sample
             for sample in self.samples
             if sample.part == "measured" and cell in (None, sample.cell) and arm in (None, sample.arm)
         )
+
+    @cached_property
+    def _measured(self) -> Mapping[tuple[str, str], Sequence[Sample]]:
+        found: dict[tuple[str, str], list[Sample]] = defaultdict(list)
+        for sample in self.measured():
+            found[sample.cell, sample.arm].append(sample)
+        return found
+
+
+Key = tuple[str, int, int, int]
+"""A block, as `Sample.key` names it."""
+BROKE_OFF: Final = "answer broke off"
+"""What an answer counts as that ended without an error and without its finish reason."""
+
+
+def errors_of(samples: Sequence[Sample]) -> dict[Key, str]:
+    """Return which requests failed and by what: those that broke off have failed as well.
+
+    Servers that are interrupted, or that run out of room, close a stream as if it were whole; its times are those of
+    part of an answer. Where not one of the arm's answers says why it ended, that is how its client or server is.
+    """
+    says_why = any(sample.finish_reason is not None for sample in samples)
+    found = {}
+    for sample in samples:
+        if sample.error is not None:
+            found[sample.key] = sample.error
+        elif says_why and sample.finish_reason is None:
+            found[sample.key] = BROKE_OFF
+    return found
 
 
 SCHEMA: Final = 3

@@ -399,8 +399,8 @@ def makes_async(base_url: str, api_key: str) -> openai.AsyncOpenAI:
         (("baseline", "baseline-async"), {"baseline-async": "baseline"}),
         (("baseline", "baseline-async", "fastlane"), {"baseline-async": "baseline", "fastlane": "baseline"}),
         (
-            ("baseline", "baseline-async", "baseline-aiohttp", "fastlane-async"),
-            {"baseline": "baseline-async", "baseline-aiohttp": "baseline-async", "fastlane-async": "baseline-async"},
+            ("baseline", "baseline-async", "fastlane-async"),
+            {"baseline": "baseline-async", "fastlane-async": "baseline-async"},
         ),
         (("fastlane", "fastlane-async"), {"fastlane-async": "fastlane"}),
         (

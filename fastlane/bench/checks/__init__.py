@@ -12,7 +12,6 @@ from ._check import (
     CheckResult as CheckResult,
     Level as Level,
     RunView,
-    cut as cut,
     without_refused_tails as without_refused_tails,
 )
 

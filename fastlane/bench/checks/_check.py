@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeVar
 
 from ..findings import CellFindings, Figures, Findings, Quantile
-from ..recorded import ArmInfo, Cell, RecordedRun, Sample, Vitals
+from ..recorded import ArmInfo, Cell, RecordedRun, Sample, Vitals, errors_of
 
 Level = Literal["passed", "flagged", "refused", "not checked"]
 """Sound; worth knowing; the cell's figures must not be used; or nothing to check it by."""
@@ -83,14 +83,6 @@ class RunView:
 
     recorded: RecordedRun
     findings: Findings | None = None
-    _measured: dict[tuple[str, str], tuple[Sample, ...]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        found: dict[tuple[str, str], list[Sample]] = {}
-        for sample in self.recorded.samples:
-            if sample.part == "measured":
-                found.setdefault((sample.cell, sample.arm), []).append(sample)
-        self._measured.update({key: tuple(samples) for key, samples in found.items()})
 
     @property
     def arms(self) -> tuple[ArmInfo, ...]:
@@ -109,20 +101,13 @@ class RunView:
 
     def measured(self, cell: Cell, arm: ArmInfo) -> tuple[Sample, ...]:
         """Return the measured requests of a cell and arm."""
-        return self._measured.get((cell.name, arm.name), ())
-
-    def says_why(self, cell: Cell, arm: ArmInfo) -> bool:
-        """Whether any answer of an arm has a finish reason: where none has, its client or server leaves it out."""
-        return any(sample.finish_reason is not None for sample in self.measured(cell, arm))
+        return self.recorded.measured(cell.name, arm.name)
 
     def answered(self, cell: Cell, arm: ArmInfo) -> tuple[Sample, ...]:
         """Return the requests that were answered with some output, and to the end."""
-        says_why = self.says_why(cell, arm)
-        return tuple(
-            sample
-            for sample in self.measured(cell, arm)
-            if sample.error is None and sample.token_ns and not (says_why and cut(sample))
-        )
+        samples = self.measured(cell, arm)
+        failed = errors_of(samples)
+        return tuple(sample for sample in samples if sample.token_ns and sample.key not in failed)
 
     def vitals(self, cell: Cell, arm: ArmInfo | None) -> tuple[Vitals, ...]:
         """Return the vitals of an arm's processes in a cell; of the coordinators for None."""
@@ -205,14 +190,6 @@ def of_answers(
         return answer("passed", passed)
     level: Level = "refused" if len(bad) > refuse_above * len(samples) else "flagged"
     return answer(level, f"{len(bad)} of {len(samples)} {said}")
-
-
-def cut(sample: Sample) -> bool:
-    """Whether an answer broke off: it ended without an error and without a finish reason.
-
-    Servers that are interrupted, or that run out of room, were seen to close such a stream as if it were whole.
-    """
-    return sample.error is None and sample.finish_reason is None
 
 
 TAIL: Final = 0.75

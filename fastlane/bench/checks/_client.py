@@ -145,8 +145,6 @@ def _name(arm: ArmInfo | None) -> str:
 
 USERS_TOLERANCE: Final = 0.2
 """Of the requests in flight on average: lanes that start staggered and end one by one leave some of it idle."""
-RATE_TOLERANCE: Final = 0.1
-"""Of the rate, beyond what chance does to a Poisson schedule (three standard errors, 3 / sqrt(n))."""
 NEIGHBOUR_TOLERANCE: Final = 0.25
 """A cell that lies a quarter above both of its neighbours, or below: in a load report of gpt-4.1-nano one cell of a
 sweep in order stood at 1.37 s between 0.50 s and 0.53 s."""
@@ -202,31 +200,6 @@ def _in_flight(samples: Sequence[Sample], think_s: float) -> tuple[int, float, f
             blocks[each.lane, each.block] += each.ended_ns - each.issued_ns
         busy += [spent / (spent + think_s * 1e9) for spent in blocks.values() if spent]
     return most, mean, statistics.fmean(busy) if busy else 0.0
-
-
-@looks_for("achieved rate")
-def achieved_rate(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
-    """Look for an open load whose requests were sent less or more often than it says."""
-    if cell.load != "open" or not cell.rate:
-        return None
-    shards: dict[int, list[int]] = defaultdict(list)
-    for sample in view.measured(cell, arm):
-        shards[sample.shard].append(sample.issued_ns)
-    rates = [
-        (len(issued) - 1) * 1e9 / (max(issued) - min(issued))
-        for issued in shards.values()
-        if len(issued) > 1 and max(issued) > min(issued)
-    ]
-    if not rates:
-        return answer("not checked", f"too few requests of {arm.name} for a rate")
-    share = sum(rates) / cell.rate
-    chance = 3 / math.sqrt(sum(map(len, shards.values())))
-    off = abs(share - 1) > RATE_TOLERANCE + chance
-    return answer(
-        "refused" if off else "passed",
-        f"{arm.name} sent {sum(rates):.3g} requests per second of the {cell.rate:.3g} that were asked for"
-        + ("; use more processes or a lower rate" if off else ""),
-    )
 
 
 @looks_for("out of line in a sweep")

@@ -9,9 +9,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from .._formatting import percent
-from ..recorded import ArmInfo, Cell, Sample
+from ..recorded import ArmInfo, Cell, Sample, errors_of
 from ..statistics import percentile
-from ._check import Answers, CheckResult, Level, RunView, answer, cut, looks_for, of_answers
+from ._check import Answers, CheckResult, Level, RunView, answer, looks_for, of_answers
 
 if TYPE_CHECKING:
     from ...emulator import RequestLog
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SHORT_SHARE: Final = 0.1
 """More answers than this outside the range that was asked for, and the cell is another workload."""
 CUT_SHARE: Final = 0.1
-"""The same for answers that broke off."""
+"""The same for answers that broke off, or are empty."""
 COUNT_TOLERANCE: Final = 0.25
 """Beyond the estimate's own error: it is right to within 9 % on average for prose and code, and 10 % for most
 languages (docs/tokens.md), with frames around messages that differ by model."""
@@ -72,46 +72,21 @@ def _range(samples: list[Sample]) -> str:
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-@looks_for("usage missing")
-def usage_present(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
-    """Look for answers whose tokens the provider did not count."""
-    samples = view.answered(cell, arm)
-    return of_answers(
-        samples,
-        [sample for sample in samples if sample.output_tokens is None],
-        f"answers of {arm.name} came without usage: they have no time per output token; ask for it with "
-        'stream_options {"include_usage": true}',
-        passed="every answer has its usage",
-    )
-
-
 @looks_for("answers cut off")
 def complete(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
-    """Look for answers that ended without saying why."""
-    answered = [sample for sample in view.measured(cell, arm) if sample.error is None]
-    if answered and not view.says_why(cell, arm):
+    """Look for answers that ended without saying why, or hold no output at all."""
+    samples = [sample for sample in view.measured(cell, arm) if sample.error is None]
+    broken = errors_of(samples)
+    bad = [sample for sample in samples if sample.key in broken or not sample.token_ns]
+    if samples and not bad and all(sample.finish_reason is None for sample in samples):
         return answer("flagged", f"no answer of {arm.name} has a finish_reason: nothing says whether they are whole")
     return of_answers(
-        answered,
-        [sample for sample in answered if cut(sample)],
-        f"answers of {arm.name} ended without a finish_reason: they broke off and do not count as answers; see whether "
-        "the server serves several requests at once and has room for the whole answer",
-        passed=f"{len(answered)} answers came to their end",
-        refuse_above=CUT_SHARE,
-    )
-
-
-@looks_for("answers without output")
-def with_output(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
-    """Look for successes that hold no output at all."""
-    whole = view.says_why(cell, arm)
-    samples = [each for each in view.measured(cell, arm) if each.error is None and not (whole and cut(each))]
-    return of_answers(
         samples,
-        [sample for sample in samples if not sample.token_ns],
-        f"answers of {arm.name} hold no output, and so have no times; see what the server sends instead (a filter, a "
-        "field that this client does not know)",
-        passed="every answer holds output",
+        bad,
+        f"answers of {arm.name} broke off (they have no finish_reason) or hold no output, and so have no times; see "
+        "whether the server serves several requests at once, has room for the whole answer, and sends what this client "
+        "knows",
+        passed=f"{len(samples)} answers came to their end",
         refuse_above=CUT_SHARE,
     )
 

@@ -308,7 +308,7 @@ def _work(material: Material) -> Table:
         material,
         "Requests, connections, bytes and tokens",
         (*columns, "output tokens", "price (US$)"),
-        lambda cell, arm: _taken(material, material.samples.get((cell.name, arm.name), ())),
+        lambda cell, arm: _taken(material, material.sent(cell.name, arm.name)),
         arms=material.arms,
     )
     return replace(table, notes=(*_errors(material), *table.notes))

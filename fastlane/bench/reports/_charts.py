@@ -266,7 +266,7 @@ def _distribution(material: Material, metric: RequestMetric) -> _Views:
     for cell in material.valid_cells:
         rows: list[dict[str, Any]] = []
         for arm in material.arms:
-            samples = material.samples.get((cell.name, arm.name), ())
+            samples = material.sent(cell.name, arm.name)
             found = (metric.value(sample) for sample in samples if sample.error is None)
             values = sorted(value for value in found if value is not None and math.isfinite(value))
             failed = sum(sample.error is not None for sample in samples)

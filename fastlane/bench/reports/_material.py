@@ -308,14 +308,9 @@ class Material:
         kept = tuple(each for each in self.recorded.samples if not self.refused(each.cell, each.arm))
         return phases(replace(self.recorded, samples=kept))
 
-    @cached_property
-    def samples(self) -> Mapping[tuple[str, str], Sequence[Sample]]:
-        """The samples that count and may be used, by cell and arm."""
-        grouped: dict[tuple[str, str], list[Sample]] = {}
-        for sample in self.recorded.samples:
-            if sample.part == "measured" and not self.refused(sample.cell, sample.arm):
-                grouped.setdefault((sample.cell, sample.arm), []).append(sample)
-        return grouped
+    def sent(self, cell: str, arm: str) -> Sequence[Sample]:
+        """Return an arm's samples that count and may be used."""
+        return () if self.refused(cell, arm) else self.recorded.measured(cell, arm)
 
 
 def scenario_of(cell: Cell) -> str:

@@ -234,7 +234,7 @@ def _by_length(material: Material, scenarios: Sequence[str]) -> Iterator[Table]:
 
 
 def _mean_input(material: Material, cell: Cell, arm: str) -> float | None:
-    sent = material.samples.get((cell.name, arm), ())
+    sent = material.sent(cell.name, arm)
     counts = [sample.input_tokens for sample in sent if sample.error is None and sample.input_tokens is not None]
     return fmean(counts) if counts else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fastlane.bench.checks import check, cut
+from fastlane.bench.checks import check
 from fastlane.bench.recorded import Sample
 from tests.bench.checks.answers import about, level
 from tests.bench.recorded_runs import a_run, changed
@@ -19,7 +19,6 @@ def test_usage_that_never_comes_is_unknown_and_no_zero() -> None:
     found = check(run)
 
     assert found.refusals() == ()
-    assert level(found, "usage missing") == "flagged"
     assert level(found, "cached tokens") == "not checked"
     assert level(found, "usage against own count") == "not checked"
 
@@ -53,10 +52,7 @@ def test_an_interrupted_answer_is_no_answer() -> None:
     run = a_run(pairs=100, change=interrupted)
     found = check(run)
 
-    assert sum(map(cut, run.measured())) > 0
     assert level(found, "answers cut off") == "flagged"
-    # It is not among the answers: the others have their usage.
-    assert level(found, "usage missing") == "passed"
 
 
 def test_a_server_that_never_says_why_an_answer_ended_is_told_and_not_refused() -> None:
@@ -64,10 +60,6 @@ def test_a_server_that_never_says_why_an_answer_ended_is_told_and_not_refused() 
 
     assert level(found, "answers cut off") == "flagged"
     assert found.refusals() == ()
-
-
-def test_a_stream_without_done_that_says_why_it_ended_is_whole() -> None:
-    assert not any(map(cut, a_run().samples))
 
 
 def test_a_server_that_closes_after_every_stream_is_told() -> None:
@@ -109,7 +101,7 @@ def test_reasoning_that_is_hidden_makes_the_time_per_token_too_small() -> None:
 def test_successes_without_output_are_refused() -> None:
     run = a_run(change=lambda each: replace(each, token_ns=(), output_tokens=0, first_content_ns=None))
 
-    assert level(check(run), "answers without output") == "refused"
+    assert level(check(run), "answers cut off") == "refused"
 
 
 def test_a_prompt_that_was_cut_off_on_its_way_is_told() -> None:

@@ -188,11 +188,3 @@ def test_lanes_that_stand_still_are_told() -> None:
         )
 
     assert level(check(a_run(change=later)), "achieved concurrency", None) == "flagged"
-
-
-@pytest.mark.parametrize(("rate", "expected"), [(5.0, "passed"), (20.0, "refused")])
-def test_a_rate_that_was_not_reached_is_refused(rate: float, expected: str) -> None:
-    run = a_run(cells=(an_open_cell(5.0),), pairs=50)
-    cells = (replace(run.header.cells[0], rate=rate),)
-
-    assert level(check(replace(run, header=replace(run.header, cells=cells))), "achieved rate") == expected

@@ -134,7 +134,7 @@ def test_the_terminal_shows_every_table_and_verdict(kind: str) -> None:
     for line in found.verdicts:
         assert line.text in text
     assert "flagged cache hits chat, 1: Some hits." in text
-    assert "Passed: usage missing" in text
+    assert "Passed: answers cut off" in text
     assert "Definitions" in text
 
 

@@ -197,13 +197,13 @@ def lane_of(
     The conversations are dealt out to the lanes, and when they are used up, once more from the first: `passes` times,
     or for ever where it is None. No two lanes replay the same conversation of the same pass.
     """
-    places = _replayable(workload)
     random = Random(f"{seed}/{lane}")
-    end = None if passes is None else passes * len(places)
+    conversations = workload.conversations
+    end = None if passes is None else passes * len(conversations)
     number = count()
     for deal in count(lane, lanes) if end is None else range(lane, end, lanes):
-        again, at = divmod(deal, len(places))
-        for turn in workload.conversations[places[at]].turns:
+        again, at = divmod(deal, len(conversations))
+        for turn in conversations[at].turns:
             order = tuple(random.sample(list(arms), len(arms)))
             yield Block(lane=lane, number=next(number), replay=_replay(workload, again, at), turn=turn, order=order)
 
@@ -234,21 +234,12 @@ def open_blocks(
 
 def first_turn(workload: Workload) -> Turn:
     """Return the workload's first request."""
-    return workload.conversations[_replayable(workload)[0]].turns[0]
+    return workload.conversations[0].turns[0]
 
 
 def blocks_in_pass(workload: Workload) -> int:
     """Return how many blocks one pass over the workload has."""
-    return sum(len(workload.conversations[at].turns) for at in _replayable(workload))
-
-
-def _replayable(workload: Workload) -> Sequence[int]:
-    """Return the places of the conversations that have a turn."""
-    conversations = workload.conversations
-    if not isinstance(conversations, tuple):
-        # Those that are made when they are asked for have turns, and may be thousands.
-        return range(len(conversations))
-    return [at for at, conversation in enumerate(conversations) if conversation.turns]
+    return sum(len(each.turns) for each in workload.conversations)
 
 
 def _replay(workload: Workload, again: int, at: int) -> str:
@@ -259,7 +250,7 @@ def _replay(workload: Workload, again: int, at: int) -> str:
 def _all_turns(workload: Workload, passes: Iterator[int]) -> Iterator[tuple[str, Turn]]:
     # Turn by turn over all conversations: what arrives at the same time are different users' requests, while the next
     # turn of the same conversation comes only after some time, as it does in traffic.
-    talks = [workload.conversations[at].turns for at in _replayable(workload)]
+    talks = [each.turns for each in workload.conversations]
     for again in passes:
         for place in range(max(map(len, talks))):
             for at, talk in enumerate(talks):

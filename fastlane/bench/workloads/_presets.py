@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from statistics import NormalDist
 from types import MappingProxyType
 from typing import Final
 
 from ...errors import ConfigurationError
 from ._code_review import code_review
-from ._workload import Conversation, Made, Message, Turn, Workload
+from ._workload import Conversation, Prompt, Turn, Workload
 
 # 256 words of three letters. With the blank before it, and at the start of a text, each is one token of OpenAI's
 # o200k_base and cl100k_base (checked with both); with its blank it is four characters, which is one token of the
@@ -69,11 +69,6 @@ def prompt(key: str, number: int, tokens: int) -> str:
     tail, tail_tokens = (INSTRUCTION, INSTRUCTION_TOKENS) if tokens >= 2 * INSTRUCTION_TOKENS else ("", 0)
     filling = words(f"{key}/{number}", tokens - tail_tokens - _LEAD_WORDS)
     return " ".join([*lead(key, number), *([filling] if filling else [])]) + tail
-
-
-def user_prompt(asked: tuple[str, int, int]) -> Message:
-    """Return the prompt of a key, a number and a number of tokens as a message."""
-    return {"role": "user", "content": prompt(*asked)}
 
 
 def _block(key: str, number: int, tokens: int) -> str:
@@ -151,8 +146,8 @@ class Preset:
     """Empty for conversations, which grow by turn. No two prompts of a scenario begin alike."""
     users: tuple[int, ...]
     """Requests in flight that it is run with, one cell each."""
-    requests: int = 10_000
-    """Conversations that it has if not told otherwise; they cost nothing until they are used."""
+    requests: int = 2_000
+    """Conversations that it has if not told otherwise; their text costs nothing until it is used."""
     runs: int | None = None
     """Requests that count, after one for warm-up; None leaves both to the run."""
 
@@ -271,7 +266,7 @@ def _of_lengths(whole: Preset, scenario: Scenario, seed: int, count: int) -> Wor
     notes.append("no two prompts share their first three words")
     return Workload(
         name=name,
-        conversations=Made(range(count), _OfLengths(name, seed, scenario)),
+        conversations=tuple(_of_length(name, f"{name}/{seed}", scenario, number) for number in range(count)),
         notes=tuple(notes),
         source=whole.source,
         caching_forbidden=True,
@@ -280,24 +275,16 @@ def _of_lengths(whole: Preset, scenario: Scenario, seed: int, count: int) -> Wor
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _OfLengths:
-    """Makes conversations of one turn, whose lengths are drawn by their number: always the same ones."""
-
-    label: str
-    seed: int
-    scenario: Scenario
-
-    def __call__(self, number: int) -> Conversation:
-        name, key, scenario = f"{self.label} {number}", f"{self.label}/{self.seed}", self.scenario
-        tokens = scenario.input.drawn(f"{key}/input/{number}")
-        turn = Turn(
-            conversation=name,
-            number=1,
-            messages=Made([(key, number, tokens)], user_prompt),
-            tools=(),
-            answer_tokens=scenario.output.drawn(f"{key}/output/{number}"),
-            least_answer_tokens=scenario.output.least,
-            input_tokens=tokens,
-        )
-        return Conversation(name=name, made=(turn,))
+def _of_length(label: str, key: str, scenario: Scenario, number: int) -> Conversation:
+    """Return a conversation of one turn, whose lengths are drawn by its number: always the same ones."""
+    name, tokens = f"{label} {number}", scenario.input.drawn(f"{key}/input/{number}")
+    turn = Turn(
+        conversation=name,
+        number=1,
+        messages=Prompt(partial(prompt, key, number, tokens)),
+        tools=(),
+        answer_tokens=scenario.output.drawn(f"{key}/output/{number}"),
+        least_answer_tokens=scenario.output.least,
+        input_tokens=tokens,
+    )
+    return Conversation(name=name, made=(turn,))

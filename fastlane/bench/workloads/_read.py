@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +16,16 @@ from ...recordings.entry import HEADER_KEY as HEADER_KEY, VERSION
 from ...recordings.shape import BLOCK_CHARACTERS
 from .._json_lines import described, json_lines, rows_of
 from ._presets import shared_prompt
-from ._workload import CHARACTERS_PER_TOKEN, Conversation, Made, Message, Turn, UnusableMessageError, Workload, sendable
+from ._workload import (
+    CHARACTERS_PER_TOKEN,
+    Conversation,
+    Message,
+    Prompt,
+    Turn,
+    UnusableMessageError,
+    Workload,
+    sendable,
+)
 
 MOST_CALLS: Final = 100_000
 """Calls that are kept of a recording without a limit: about 20 MB."""
@@ -49,30 +59,24 @@ class _Call:
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of the request's body."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Replay:
-    """Makes the conversation of each call."""
-
-    block_tokens: int
-
-    def __call__(self, call: _Call) -> Conversation:
+    def conversation(self, block_tokens: int) -> Conversation:
+        """Return the call as a conversation of one turn."""
+        tokens = self.input_tokens if self.input_tokens != _UNCOUNTED else max(1, len(self.blocks) * block_tokens)
         messages: Sequence[Message]
-        messages, tools = call.text or (Made([call], self._prompt), ())
+        messages, tools = self.text or (
+            Prompt(partial(shared_prompt, self.key, self.number, tokens, self.blocks, block_tokens)),
+            (),
+        )
         turn = Turn(
-            conversation=call.name,
+            conversation=self.name,
             number=1,
             messages=messages,
             tools=tools,
-            answer_tokens=max(2, call.answer_tokens),
-            input_tokens=call.input_tokens,
-            fields=call.fields,
+            answer_tokens=max(2, self.answer_tokens),
+            input_tokens=tokens,
+            fields=self.fields,
         )
-        return Conversation(name=call.name, made=(turn,))
-
-    def _prompt(self, call: _Call) -> Message:
-        text = shared_prompt(call.key, call.number, call.input_tokens, call.blocks, self.block_tokens)
-        return {"role": "user", "content": text}
+        return Conversation(name=self.name, made=(turn,))
 
 
 def notes_of(changes: Counter[str]) -> list[str]:
@@ -93,13 +97,9 @@ def recorded_calls(path: Path, limit: int) -> Workload:
             f"{synthetic} calls are replayed as one message of synthetic words with about the recorded tokens; what "
             f"begins alike in the recording, to {BLOCK_CHARACTERS} characters, begins alike here"
         )
-    counted = tuple(
-        call if call.input_tokens != _UNCOUNTED else replace(call, input_tokens=max(1, len(call.blocks) * block_tokens))
-        for call in calls
-    )
     return Workload(
         name=path.name,
-        conversations=Made(counted, _Replay(block_tokens)),
+        conversations=tuple(call.conversation(block_tokens) for call in calls),
         notes=tuple(notes),
         source=f"the recording {path.name} of one's own calls",
         shares_prefixes=True,

@@ -6,9 +6,8 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import takewhile
-from typing import Any, TypeVar, overload
+from typing import Any
 
 from ...errors import ConfigurationError
 
@@ -103,7 +102,17 @@ def salted_tools(tools: Sequence[Message], salt: str) -> list[Message]:
     return [{**tools[0], "function": described}, *tools[1:]]
 
 
-T = TypeVar("T")
+@dataclass(frozen=True, slots=True)
+class Prompt(Sequence[Message]):
+    """One message of the user, whose text is written each time it is looked at: thousands cost nothing until then."""
+
+    write: Callable[[], str]
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, at: Any) -> Any:
+        return ({"role": "user", "content": self.write()},)[at]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +123,7 @@ class Turn:
     number: int
     """1 for the conversation's first assistant turn."""
     messages: Sequence[Message]
-    """The whole history before the turn: a tuple, or a sequence that writes its text when it is looked at."""
+    """The whole history before the turn: a tuple, or a Prompt."""
     tools: Sequence[Message]
     answer_tokens: int
     """Tokens of the recorded answer, at four characters a token; at least 2, so that there is a time per token."""
@@ -154,36 +163,13 @@ class Conversation:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Made(Sequence[T]):
-    """Conversations, or messages, that are made each time they are looked at, each of one item.
-
-    Thousands of them cost nothing until then. Pickles as its items and `make`.
-    """
-
-    items: Sequence[Any]
-    make: Callable[[Any], T]
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    @overload
-    def __getitem__(self, at: int) -> T: ...
-    @overload
-    def __getitem__(self, at: slice) -> Made[T]: ...
-    def __getitem__(self, at: int | slice) -> T | Made[T]:
-        if isinstance(at, slice):
-            return Made(self.items[at], self.make)
-        return self.make(self.items[at])
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """Conversations to replay. Raises ConfigurationError where none has an assistant turn to replay."""
 
     name: str
-    conversations: Sequence[Conversation]
-    """A tuple, or a sequence that makes each one when it is asked for: index it, and keep what is needed."""
+    conversations: tuple[Conversation, ...]
+    """Those that have an assistant turn; the others are left out."""
     notes: tuple[str, ...] = ()
     """What had to be changed so that an API takes the messages, one sentence each."""
     source: str = ""
@@ -197,7 +183,8 @@ class Workload:
     """Pause between the turns of a user that goes with it; None where any will do."""
 
     def __post_init__(self) -> None:
-        if not any(conversation.turns for conversation in self.conversations):
+        object.__setattr__(self, "conversations", tuple(each for each in self.conversations if each.turns))
+        if not self.conversations:
             raise ConfigurationError(
                 f"workload {self.name!r} has no assistant message that follows another message, so there is nothing "
                 "to replay: record whole conversations, answers included"
@@ -214,23 +201,17 @@ class Workload:
         """
         if max_input_tokens is None:
             return self
-        shorter = partial(_shorter, max_input_tokens)
-        conversations = self.conversations
-        if isinstance(conversations, tuple):
-            kept: Sequence[Conversation] = tuple(one for each in conversations if (one := shorter(each)).turns)
-        else:
-            kept = Made(conversations, shorter)
-        if not kept or not kept[0].turns:
+        kept = tuple(
+            replace(each, made=turns)
+            for each in self.conversations
+            if (turns := tuple(takewhile(lambda turn: _input_tokens(turn) <= max_input_tokens, each.turns)))
+        )
+        if not kept:
             raise ConfigurationError(
                 f"no turn of workload {self.name!r} has a prompt of at most {max_input_tokens:,} tokens: allow more, "
                 "or take another workload"
             )
         return replace(self, conversations=kept)
-
-
-def _shorter(max_input_tokens: int, conversation: Conversation) -> Conversation:
-    turns = tuple(takewhile(lambda turn: _input_tokens(turn) <= max_input_tokens, conversation.turns))
-    return replace(conversation, made=turns)
 
 
 def _input_tokens(turn: Turn) -> int:

@@ -38,6 +38,11 @@ class Failures:
                 self._errors[sample.error] += 1
 
     @property
+    def count(self) -> int:
+        """Requests that counted and failed."""
+        return self._errors.total()
+
+    @property
     def are_alike(self) -> bool:
         """Whether the run is to end, because it would only show how requests fail."""
         most = max(self._errors.values(), default=0)

@@ -7,7 +7,7 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -107,146 +107,149 @@ def run_session(
         cold = coordinator.start(cells[0])
         started_at = datetime.fromtimestamp(wall_ns() / 1e9, UTC).isoformat(timespec="seconds")
         header = header_of(experiment, running, coordinator.clients, started_at=started_at)
-        work = _Session(experiment, cells, running, coordinator, writer, header, on_progress)
+        if writer is not None:
+            writer.begin(header)
+        work = _Session(
+            experiment=experiment,
+            cells=cells,
+            running=running,
+            coordinator=coordinator,
+            writer=writer,
+            header=header,
+            on_progress=on_progress,
+        )
         for sample in cold:
             work.take(sample)
         with coordinator.ctrl_c():
             return work.run()
 
 
+@dataclass(kw_only=True)
 class _Session:
     """What is known of a run while it goes on; all of it in one thread."""
 
-    def __init__(
-        self,
-        experiment: Benchmark,
-        cells: Sequence[Cell],
-        running: RunningProvider,
-        coordinator: Coordinator,
-        writer: RunWriter | None,
-        header: Header,
-        on_progress: Callable[[Progress], None] | None,
-    ) -> None:
-        self._experiment = experiment
-        self._running = running
-        self._coordinator = coordinator
-        self._writer = writer
-        self._header = header
-        self._on_progress = on_progress
-        self._samples: list[Sample] = []
-        self._vitals: list[Vitals] = []
-        self._log: list[RequestLog] = []
-        self._abandoned: set[str] = set()
-        self._logged = 0
-        self._spent = RunCost()
-        self._blocks = 0
-        self._failed = 0
-        self._failures = Failures()
-        self._cells_done = 0
-        self._began_ns = now_ns()
-        self._cells = cells
-        self._planned = None if experiment.passes is None else _planned(experiment, self._cells)
-        if writer is not None:
-            writer.begin(header)
+    experiment: Benchmark
+    cells: Sequence[Cell]
+    running: RunningProvider
+    coordinator: Coordinator
+    writer: RunWriter | None
+    header: Header
+    on_progress: Callable[[Progress], None] | None
+    samples: list[Sample] = field(default_factory=list)
+    all_vitals: list[Vitals] = field(default_factory=list)
+    log: list[RequestLog] = field(default_factory=list)
+    logged: int = 0
+    """Entries of the provider's log that were read."""
+    abandoned: set[str] = field(default_factory=set)
+    spent: RunCost = field(default_factory=RunCost)
+    blocks: int = 0
+    failures: Failures = field(default_factory=Failures)
+    cells_done: int = 0
+    began_ns: int = field(default_factory=now_ns)
 
     def run(self) -> RecordedRun:
         """Run the cells, and return the whole run."""
         reasons: list[str] = []
-        for cell in self._cells:
+        for cell in self.cells:
             why = self._cell(cell)
             reasons.append(why)
             self._read_log()
             if why == "interrupted":
-                self._coordinator.abandon()
+                self.coordinator.abandon()
             if why in ("interrupted", FAILED_ALIKE):
                 break
-            self._cells_done += 1
+            self.cells_done += 1
         ended = _run_ended(reasons)
-        if self._writer is not None:
-            self._writer.end(self._header, ended)
+        if self.writer is not None:
+            self.writer.end(self.header, ended)
         return RecordedRun(
-            header=self._header,
-            samples=tuple(self._samples),
-            vitals=tuple(self._vitals),
-            log=tuple(self._log) if self._running.embedded else None,
-            duration_s=duration_s(self._samples),
+            header=self.header,
+            samples=tuple(self.samples),
+            vitals=tuple(self.all_vitals),
+            log=tuple(self.log) if self.running.embedded else None,
+            duration_s=duration_s(self.samples),
             ended=ended,
         )
 
     def take(self, sample: Sample) -> None:
         """Count and keep a request that is over."""
-        self._samples.append(sample)
-        self._spent = self._spent.with_sample(sample)
-        self._failed += sample.error is not None
-        self._failures.add(sample)
-        if self._writer is not None:
-            self._writer.sample(sample)
+        self.samples.append(sample)
+        self.spent = self.spent.with_sample(sample)
+        self.failures.add(sample)
+        if self.writer is not None:
+            self.writer.sample(sample)
 
     def _cell(self, cell: Cell) -> str:
-        experiment = self._experiment
+        experiment = self.experiment
         precision = experiment.precision
         watched = dict.fromkeys([*experiment.metrics, *([precision.metric] if precision else [])])
         references = {arm.name: experiment.reference_of(arm) for arm in experiment.resolved}
-        watch = Watch(cell.name, references, list(watched))
-        budget = share_of(experiment.budget, self._spent, cells_left=len(self._cells) - self._cells_done)
-        planned = None if self._planned is None else self._planned[cell.name]
-        began_ns, before, blocks = now_ns(), self._spent, 0
+        watch = Watch(references, list(watched))
+        budget = share_of(experiment.budget, self.spent, cells_left=len(self.cells) - self.cells_done)
+        planned = self._planned(cell)
+        began_ns, before, blocks = now_ns(), self.spent, 0
         why = ""
         self._say(cell, watch, 0.0)
-        for event in self._coordinator.run(cell, budget):
+        for event in self.coordinator.run(cell, budget):
             if isinstance(event, Sample):
                 self.take(event)
-                if self._failures.are_alike:
-                    self._coordinator.end_cell()
+                if self.failures.are_alike:
+                    self.coordinator.end_cell()
             elif isinstance(event, BlockDone):
-                self._blocks += 1
+                self.blocks += 1
                 blocks += 1
                 watch.pair(event.samples)
                 if precision is not None and watch.reached(precision):
-                    self._coordinator.end_cell()
+                    self.coordinator.end_cell()
                 spent = RunCost(
                     seconds=(now_ns() - began_ns) / 1e9,
-                    calls=self._spent.calls - before.calls,
-                    money=self._spent.money - before.money,
+                    calls=self.spent.calls - before.calls,
+                    money=self.spent.money - before.money,
                 )
                 done = min(1.0, blocks / planned) if planned else 0.0
                 self._say(cell, watch, max(share_spent(budget, spent), done))
             elif isinstance(event, Vitals):
-                self._vitals.append(event)
-                if self._writer is not None:
-                    self._writer.vitals(event)
+                self.all_vitals.append(event)
+                if self.writer is not None:
+                    self.writer.vitals(event)
             elif isinstance(event, CellEnded):
-                self._abandoned.update(event.abandoned)
+                self.abandoned.update(event.abandoned)
                 # A block that is under way when the time is over finishes, and no later cell pays for it.
                 limits = [] if budget.seconds is None else [budget.seconds]
-                self._spent = self._spent.with_seconds(min([event.duration_s, *limits]))
+                self.spent = self.spent.with_seconds(min([event.duration_s, *limits]))
                 why = "precision reached" if event.why == "ended early" else event.why
-        return FAILED_ALIKE if self._failures.are_alike else why
+        return FAILED_ALIKE if self.failures.are_alike else why
+
+    def _planned(self, cell: Cell) -> int | None:
+        """Return how many blocks the passes over a cell's workload have; None where something else ends it."""
+        if self.experiment.passes is None:
+            return None
+        workload = next(each for each in self.experiment.workloads if each.name == cell.workload)
+        return blocks_in_pass(workload) * self.experiment.passes
 
     def _read_log(self) -> None:
-        if self._running.read_log is None:
+        if self.running.read_log is None:
             return
-        entries = self._running.read_log()
-        new = [entry for entry in entries[self._logged :] if entry.tag not in self._abandoned]
-        self._logged = len(entries)
-        self._log += new
-        if self._writer is not None:
-            self._writer.log(new)
+        entries = self.running.read_log()
+        new = [entry for entry in entries[self.logged :] if entry.tag not in self.abandoned]
+        self.logged = len(entries)
+        self.log += new
+        if self.writer is not None:
+            self.writer.log(new)
 
     def _say(self, cell: Cell, watch: Watch, share: float) -> None:
-        if self._on_progress is None:
+        if self.on_progress is None:
             return
-        self._on_progress(
+        self.on_progress(
             Progress(
                 cell=cell.name,
-                cells_done=self._cells_done,
-                cells=len(self._cells),
-                blocks_done=self._blocks,
-                blocks_planned=None if self._planned is None else sum(self._planned.values()),
-                requests=len(self._samples),
-                failed=self._failed,
-                share=(self._cells_done + share) / len(self._cells),
-                elapsed_s=(now_ns() - self._began_ns) / 1e9,
+                cells_done=self.cells_done,
+                cells=len(self.cells),
+                blocks=self.blocks,
+                requests=len(self.samples),
+                failed=self.failures.count,
+                share=(self.cells_done + share) / len(self.cells),
+                elapsed_s=(now_ns() - self.began_ns) / 1e9,
                 ratios=watch.ratios(),
             )
         )
@@ -261,8 +264,3 @@ def _run_ended(reasons: Sequence[str]) -> str:
     ):
         return why
     return "finished"
-
-
-def _planned(experiment: Benchmark, cells: Sequence[Cell]) -> dict[str, int]:
-    blocks = {each.name: blocks_in_pass(each) for each in experiment.workloads}
-    return {cell.name: blocks[cell.workload] * (experiment.passes or 1) for cell in cells}

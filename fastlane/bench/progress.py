@@ -96,9 +96,8 @@ _ALPHA = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningRatio:
-    """One arm's metric over the reference's in one cell, by the pairs so far; it may be looked at after each."""
+    """One arm's metric over the reference's in the running cell, by the pairs so far."""
 
-    cell: str
     arm: str
     metric: str
     pairs: int
@@ -117,8 +116,7 @@ class Watch:
     `references` has the reference of each arm, by name; a reference's is its own.
     """
 
-    def __init__(self, cell: str, references: Mapping[str, str], metrics: Sequence[str]) -> None:
-        self._cell = cell
+    def __init__(self, references: Mapping[str, str], metrics: Sequence[str]) -> None:
         self._references = references
         self._metrics = {name: metric_named(name).value for name in metrics}
         followed = [(arm, metric) for arm, reference in references.items() if arm != reference for metric in metrics]
@@ -145,7 +143,6 @@ class Watch:
                 low, high = interval
                 found.append(
                     RunningRatio(
-                        cell=self._cell,
                         arm=arm,
                         metric=metric,
                         pairs=sequence.count,
@@ -179,10 +176,8 @@ class Progress:
     """The cell that is running."""
     cells_done: int
     cells: int
-    blocks_done: int
-    """Of all cells."""
-    blocks_planned: int | None
-    """None where only the budget, or the precision that is asked, ends the run."""
+    blocks: int
+    """Done in all cells."""
     requests: int
     failed: int
     share: float

@@ -22,7 +22,7 @@ from fastlane.bench.running._messages import (
     ScheduledRequest,
     Settle,
 )
-from fastlane.bench.running._workers import Worker
+from fastlane.bench.running._worker import Worker
 
 THINK_S: Final = 0.02
 """A lane waits up to this long before each further request, so that lanes that once met do not stay together."""

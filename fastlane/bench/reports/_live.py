@@ -49,8 +49,7 @@ class LiveProgress:
 
 def _said(progress: Progress) -> Iterator[str]:
     yield progress.cell if progress.cells == 1 else f"{progress.cell} ({progress.cells_done + 1}/{progress.cells})"
-    planned = "" if progress.blocks_planned is None else f" of {progress.blocks_planned:,}"
-    yield f"{progress.blocks_done:,}{planned} blocks"
+    yield counted(progress.blocks, "block")
     yield counted(progress.requests, "request")
     if progress.failed:
         yield f"{progress.failed:,} failed"

@@ -2,9 +2,4 @@
 
 from ._coordinator import Coordinator as Coordinator
 from ._messages import BlockDone as BlockDone, CellEnded as CellEnded, RunFailedError as RunFailedError
-from ._workers import (
-    LocalShard as LocalShard,
-    MakeShard as MakeShard,
-    Shard as Shard,
-    ShardPlan as ShardPlan,
-)
+from ._worker import LocalShard as LocalShard, MakeShard as MakeShard, Shard as Shard, ShardPlan as ShardPlan

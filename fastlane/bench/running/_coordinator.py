@@ -17,7 +17,6 @@ from ..._clock import now_ns
 from ..load import Open, RunBudget, RunCost, exhausted, lane_of, open_blocks
 from ..recorded import Cell, Sample, Vitals, with_own_records
 from ..workloads import Workload
-from ._jobs import Jobs
 from ._messages import (
     BeginCell,
     BlockDone,
@@ -30,9 +29,9 @@ from ._messages import (
     ScheduledRequest,
     Settle,
 )
-from ._pacing import ClosedPacing, Due, OpenPacing, Pacing
 from ._probes import Probe
-from ._workers import MakeShard, Shard, ShardPlan
+from ._schedule import ClosedPacing, Due, Jobs, OpenPacing, Pacing
+from ._worker import MakeShard, Shard, ShardPlan
 
 if TYPE_CHECKING:
     from .._experiment import Benchmark

@@ -16,7 +16,7 @@ from fastlane.errors import ConfigurationError, MissingExtraError
 
 from ..._clock import now_ns
 from ._messages import BeginCell, RunFailedError, ScheduledRequest
-from ._workers import LocalShard, MakeShard, ShardPlan
+from ._worker import LocalShard, MakeShard, ShardPlan
 
 _STOP_S = 15.0
 _ANSWER_S = 5.0

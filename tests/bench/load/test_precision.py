@@ -32,7 +32,7 @@ def test_any_line_of_equal_arms_is_coloured_in_one_run_of_twenty() -> None:
     by_block = [list(block.values()) for block in blocks(250, 0, arms=arms)]
     chance, runs, stopped = random.Random(1), 100, 0
     for _ in range(runs):
-        watch = Watch("chat, 4 users", dict.fromkeys(arms, "baseline"), METRICS[:1])
+        watch = Watch(dict.fromkeys(arms, "baseline"), METRICS[:1])
         # Which of a block's equal requests was whose is drawn again for every run.
         for block in chance.sample(by_block, len(by_block)):
             watch.pair(dict(zip(arms, chance.sample(block, len(block)), strict=True)))
@@ -43,8 +43,8 @@ def test_any_line_of_equal_arms_is_coloured_in_one_run_of_twenty() -> None:
 
 
 def test_more_lines_make_wider_intervals_and_later_precision() -> None:
-    one = Watch("cell", dict.fromkeys(("baseline", "one"), "baseline"), METRICS[:1])
-    all_ = Watch("cell", dict.fromkeys(ARMS, "baseline"), METRICS)
+    one = Watch(dict.fromkeys(("baseline", "one"), "baseline"), METRICS[:1])
+    all_ = Watch(dict.fromkeys(ARMS, "baseline"), METRICS)
     for block in blocks(60, 1, ratio=0.8):
         one.pair(block)
         all_.pair(block)

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from fastlane.bench.checks import Checked
 from fastlane.bench.findings import Findings, find
 from fastlane.bench.recorded import Cell, RecordedRun, Sample
-from fastlane.bench.reports._charts import View, arm_colours, draw, steps
 from fastlane.bench.reports._material import Material
+from fastlane.bench.reports._page import View, arm_colours, draw, steps
 from fastlane.errors import MissingExtraError
 from tests.bench.recorded_runs import a_cell, a_run, an_open_cell
 from tests.bench.reports.made import checks_with, findings_of

@@ -8,9 +8,9 @@ from fastlane.bench.checks import Checked, check
 from fastlane.bench.findings import Findings, find
 from fastlane.bench.recorded import RecordedRun
 from fastlane.bench.reports import document, judge, markdown, parse_fail_if, report
-from fastlane.bench.reports._charts import draw
 from fastlane.bench.reports._figures import csv_rows
 from fastlane.bench.reports._material import Material
+from fastlane.bench.reports._page import draw
 from tests.bench.recorded_runs import a_run, with_vitals
 
 ARMS = ("baseline", "baseline-again", "bad", "good")

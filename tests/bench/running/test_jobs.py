@@ -4,9 +4,8 @@ from typing import Any
 
 from fastlane.bench.load import Block
 from fastlane.bench.recorded import Cell
-from fastlane.bench.running._jobs import Jobs
 from fastlane.bench.running._messages import ScheduledRequest
-from fastlane.bench.running._pacing import Due
+from fastlane.bench.running._schedule import Due, Jobs
 from fastlane.bench.workloads import Conversation, Workload
 
 TOOL: dict[str, Any] = {"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {}}}

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given, strategies as st
 
 from fastlane.bench.load import lane_of, open_blocks
-from fastlane.bench.running._pacing import ClosedPacing, Due, OpenPacing, Pacing
+from fastlane.bench.running._schedule import ClosedPacing, Due, OpenPacing, Pacing
 from fastlane.bench.workloads import Conversation, Workload
 
 ARMS = ("baseline", "fastlane")

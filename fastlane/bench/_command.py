@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,12 +21,11 @@ from rich.console import Console
 from .._clock import wall_ns
 from ..errors import ConfigurationError, FastlaneError, MissingExtraError
 from ._experiment import Benchmark
-from ._failures import FAILED_ALIKE, remedy
 from ._options import ReportOptions, RunOptions, argument, takes
 from ._provider import Embedded
 from .checks import check
 from .findings import find
-from .recorded import RecordedRun, read_run, see_writable
+from .recorded import FAILED_ALIKE, RecordedRun, Sample, read_run, see_writable
 from .reports import (
     KINDS,
     LiveProgress,
@@ -160,6 +161,14 @@ _AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document i
 _INTERRUPTED = 130
 # The self-test's table is wide, and a file has no edge.
 _WIDTH_OF_SELF_TEST = 160
+# "This model's maximum context length is 4096 tokens", "context window of 8192 tokens", "(4096 > 2048 context size)".
+_CONTEXT: Final = re.compile(r"context (?:length|window|size)\D{0,30}(\d{3,})", re.IGNORECASE)
+_REMEDIES: Final = {
+    "401": "the key in --api-key-env is not accepted: set the provider's own",
+    "403": "the key in --api-key-env is not allowed to use the model: name another --model or key",
+    "404": "name a --model that the provider has, and a --base-url that ends as its documentation says, often in /v1",
+    "429": "the provider's limits are lower than this load: use fewer --users, or a --rate",
+}
 
 
 @bench.callback()
@@ -185,6 +194,19 @@ def _settings(context: typer.Context) -> None:
 def _params(context: typer.Context) -> list[Any]:
     command = context.command.get_command(context, "run")  # type: ignore[attr-defined]
     return [option for option in command.params if option.name not in ("help", "help_all")]
+
+
+def remedy(samples: Iterable[Sample]) -> str:
+    """Return what failed most often, and what to change."""
+    found = Counter((sample.error, sample.error_message or "") for sample in samples if sample.error is not None)
+    ((error, message), count), *_ = found.most_common(1)
+    said = f"{count} requests failed alike, and the run was ended: {error}: {message}"
+    context = _CONTEXT.search(message)
+    if context is not None or "context_length_exceeded" in message:
+        fits = f" {int(context[1]) * 3 // 4}" if context is not None else " N"
+        return f"{said}. The model's context is smaller than the workload: give --max-input-tokens{fits}"
+    status = (error or "").rpartition(" ")[2]
+    return f"{said}. {_REMEDIES[status].capitalize()}" if status in _REMEDIES else said
 
 
 @bench.command()

@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 import os
 import platform
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from .._clock import now_ns, wall_ns
-from ._failures import FAILED_ALIKE, Failures
 from ._provider import RunningProvider
 from .load import RunCost, blocks_in_pass, share_of, share_spent
 from .progress import Progress, Watch
-from .recorded import ArmInfo, Cell, Header, RecordedRun, RunWriter, Sample, Vitals, duration_s
+from .recorded import FAILED_ALIKE, ArmInfo, Cell, Header, RecordedRun, RunWriter, Sample, Vitals, duration_s
 from .running import BlockDone, CellEnded, Coordinator, LocalShard, MakeShard
 
 if TYPE_CHECKING:
@@ -88,6 +88,36 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+MOST_ALIKE: Final = 20
+"""Failures with the same error that end a run, if more than half of all requests failed with it."""
+
+
+class Failures:
+    """Counts the failures of a run."""
+
+    def __init__(self) -> None:
+        self._requests = 0
+        self._errors: Counter[str] = Counter()
+
+    def add(self, sample: Sample) -> None:
+        """Count a request that counts."""
+        if sample.part == "measured":
+            self._requests += 1
+            if sample.error is not None:
+                self._errors[sample.error] += 1
+
+    @property
+    def count(self) -> int:
+        """Requests that counted and failed."""
+        return self._errors.total()
+
+    @property
+    def are_alike(self) -> bool:
+        """Whether the run is to end, because it would only show how requests fail."""
+        most = max(self._errors.values(), default=0)
+        return most >= MOST_ALIKE and 2 * most > self._requests
 
 
 def run_session(

@@ -366,6 +366,10 @@ def metric_named(name: str) -> RequestMetric:
     return METRICS[name]
 
 
+FAILED_ALIKE: Final = "requests failed alike"
+"""How a run has ended whose requests failed with the same error."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecordedRun:
     """One run. Every report is made from this alone, whether it has just been recorded or read from a folder."""
@@ -380,7 +384,7 @@ class RecordedRun:
     duration_s: float = 0.0
     """From the first block's start to the last one's end, of each cell, added up."""
     ended: str = "finished"
-    """Why it ended: "finished", "interrupted", "precision reached", or the budget that was spent."""
+    """Why it ended: "finished", "interrupted", "precision reached", FAILED_ALIKE, or the budget that was spent."""
 
     def openers(self, samples: Iterable[Sample]) -> tuple[Sample, ...] | None:
         """Return those of the samples whose request opened a connection; None where it is not known of every sample.

@@ -10,7 +10,6 @@ from typing import Final
 
 from rich.text import Text
 
-from .._failures import FAILED_ALIKE
 from .._formatting import (
     change_with_interval,
     counted,
@@ -25,7 +24,7 @@ from .._formatting import (
 )
 from ..checks import Checked
 from ..findings import Findings
-from ..recorded import ArmInfo, Cell, RecordedRun, RequestMetric
+from ..recorded import FAILED_ALIKE, ArmInfo, Cell, RecordedRun, RequestMetric
 from ..statistics import wanted
 from ._ab import band_of, connections, play_name, tone_of, verdict_word
 from ._material import TITLES, ArmPhases, Material

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import heapq
 import multiprocessing
@@ -15,7 +14,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from multiprocessing.connection import Connection
@@ -159,7 +158,7 @@ async def _serve(arm: Arm, base_url: str, api_key: str, probe: Probe, pipe: Conn
     )
     orders.start()
     await ended.wait()
-    with contextlib.suppress(Exception):
+    with suppress(Exception):
         closing = client.close()
         if closing is not None:
             await closing
@@ -274,7 +273,7 @@ class _Tasks:
             self._telling.finished(job, reading)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _or_end() -> Iterator[None]:
     """End the process where something fails: its parent would wait for it for ever."""
     try:
@@ -342,7 +341,7 @@ class Worker:
 
     def close(self) -> None:
         """End the process, whether it has been abandoned or is idle; by force where it does not end in time."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self._pipe.send(None)
         self._process.join(_STOP_TIMEOUT_S)
         if self._process.is_alive():

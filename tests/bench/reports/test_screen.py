@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from fastlane.bench._failures import FAILED_ALIKE, remedy
+from fastlane.bench._command import remedy
 from fastlane.bench.checks import Checked
-from fastlane.bench.recorded import RecordedRun, Sample
+from fastlane.bench.recorded import FAILED_ALIKE, RecordedRun, Sample
 from fastlane.bench.reports import screen
 from tests.bench.recorded_runs import a_run, an_arm
 from tests.bench.reports.made import a_sweep, checks_with, findings_of

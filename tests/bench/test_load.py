@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+from itertools import islice, pairwise
+
+import pytest
+from hypothesis import given, strategies as st
+
+from fastlane.bench.load import (
+    Block,
+    Closed,
+    Open,
+    RunBudget,
+    RunCost,
+    arrivals,
+    blocks_in_pass,
+    cells_of,
+    exhausted,
+    lane_of,
+    open_blocks,
+    share_of,
+    share_spent,
+    spread,
+)
+from fastlane.bench.recorded import Sample
+from fastlane.bench.workloads import Conversation, Workload
+
+rates = st.floats(0.01, 1_000)
+
+
+@given(rates, st.text(max_size=3))
+def test_poisson_arrivals_come_in_order_and_are_fixed_by_the_seed(rate: float, seed: str) -> None:
+    moments = list(islice(arrivals(rate, seed=seed), 100))
+
+    assert moments == sorted(moments)
+    assert moments == list(islice(arrivals(rate, seed=seed), 100))
+
+
+def test_poisson_gaps_have_the_mean_and_the_deviation_of_an_exponential_distribution() -> None:
+    moments = list(islice(arrivals(5.0, seed="7"), 20_001))
+    gaps = [later - earlier for earlier, later in pairwise(moments)]
+
+    # Both are 1 / rate; their standard errors at this n are 0.0014 and 0.002.
+    assert statistics.mean(gaps) == pytest.approx(0.2, abs=0.007)
+    assert statistics.stdev(gaps) == pytest.approx(0.2, abs=0.010)
+
+
+@given(st.integers(1, 9), rates)
+def test_requests_of_one_block_are_spread_evenly_over_less_than_the_time_to_the_next(arms: int, rate: float) -> None:
+    offsets = spread(arms, rate)
+
+    assert offsets[0] == 0
+    assert all(0 <= offset < min(1 / rate, 1.0) for offset in offsets)
+    assert all(later - earlier == pytest.approx(min(1 / rate, 1.0) / arms) for earlier, later in pairwise(offsets))
+
+
+ARMS = ("baseline", "fastlane", "baseline-again")
+
+
+def workload(*lengths: int) -> Workload:
+    said = ({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello there."})
+    return Workload(
+        name="talks",
+        conversations=tuple(
+            Conversation(name=f"talk {at}", messages=said * length) for at, length in enumerate(lengths)
+        ),
+    )
+
+
+lengths = st.lists(st.integers(1, 5), min_size=1, max_size=8)
+
+
+def all_lanes(talks: Workload, lanes: int, passes: int = 1) -> list[list[Block]]:
+    return [list(lane_of(talks, ARMS, lane=lane, lanes=lanes, passes=passes, seed="0/cell")) for lane in range(lanes)]
+
+
+@given(lengths, st.integers(1, 12), st.integers(1, 3))
+def test_users_share_every_pass_over_the_workload_and_leave_nothing_out(
+    lengths: list[int], users: int, passes: int
+) -> None:
+    talks = workload(*lengths)
+
+    blocks = [block for lane in all_lanes(talks, users, passes) for block in lane]
+
+    assert len(blocks) == passes * blocks_in_pass(talks) == passes * sum(lengths)
+    assert len({(block.replay, block.turn.number) for block in blocks}) == len(blocks)
+    assert len({(block.lane, block.number) for block in blocks}) == len(blocks)
+
+
+@given(lengths, st.integers(1, 12))
+def test_one_user_takes_the_turns_of_a_conversation_in_order(lengths: list[int], users: int) -> None:
+    for lane in all_lanes(workload(*lengths), users):
+        assert [block.number for block in lane] == list(range(len(lane)))
+        for before, after in pairwise(lane):
+            if before.replay == after.replay:
+                assert after.turn.number == before.turn.number + 1
+            else:
+                assert after.turn.number == 1
+
+
+@given(lengths, st.integers(1, 12), st.text(max_size=4))
+def test_every_block_has_every_arm_once(lengths: list[int], users: int, seed: str) -> None:
+    for lane in all_lanes(workload(*lengths), users):
+        assert all(sorted(block.order) == sorted(ARMS) for block in lane)
+
+
+def test_the_order_of_the_arms_is_drawn_for_every_block() -> None:
+    first = lane_of(workload(3), ARMS, lane=0, lanes=1, passes=None, seed="0/cell")
+    places = [block.order.index("fastlane") for block in islice(first, 3_000)]
+
+    # Three places at 1,000 each, give or take five standard deviations.
+    assert all(abs(places.count(place) - 1_000) < 5 * 26 for place in range(3))
+
+
+def test_the_same_seed_gives_the_same_blocks_and_another_one_other_orders() -> None:
+    def orders(seed: str) -> list[tuple[str, ...]]:
+        blocks = lane_of(workload(4), ARMS, lane=0, lanes=1, passes=None, seed=seed)
+        return [block.order for block in islice(blocks, 50)]
+
+    assert orders("1/cell") == orders("1/cell")
+    assert orders("1/cell") != orders("2/cell")
+
+
+def test_a_workload_that_is_used_up_begins_again_as_another_replay() -> None:
+    blocks = list(islice(lane_of(workload(2), ARMS, lane=0, lanes=1, passes=None, seed="0/cell"), 6))
+
+    assert [block.replay for block in blocks] == ["0/0", "0/0", "1/0", "1/0", "2/0", "2/0"]
+
+
+def test_more_users_than_conversations_all_have_something_to_say() -> None:
+    talks = workload(1, 1)
+
+    lanes = [next(lane_of(talks, ARMS, lane=lane, lanes=5, passes=None, seed="0/cell")) for lane in range(5)]
+
+    assert [block.replay for block in lanes] == ["0/0", "0/1", "1/0", "1/1", "2/0"]
+
+
+@given(lengths, st.floats(0.1, 50))
+def test_an_open_load_sends_every_turn_in_each_pass(lengths: list[int], rate: float) -> None:
+    blocks = list(open_blocks(workload(*lengths), ARMS, rate=rate, passes=2, seed="0/cell"))
+
+    assert [block.number for block in blocks] == list(range(2 * sum(lengths)))
+    assert len({(block.replay, block.turn.number) for block in blocks}) == len(blocks)
+
+
+@given(lengths, st.floats(0.1, 50))
+def test_an_open_load_sends_the_arms_of_a_block_apart_and_before_long(lengths: list[int], rate: float) -> None:
+    blocks = open_blocks(workload(*lengths), ARMS, rate=rate, passes=1, seed="0/cell")
+    for block in blocks:
+        assert block.intended_s is not None
+        first, *_, last = block.intended_s
+        assert list(block.intended_s) == sorted(set(block.intended_s))
+        assert last - first < min(1 / rate, 1.0)
+
+
+@given(st.integers(1, 1_000), st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_cells_never_spend_more_than_the_budget_and_the_last_may_spend_all_the_rest(
+    calls: int, uses: list[float]
+) -> None:
+    budget, spent = RunBudget(seconds=None, calls=calls), RunCost()
+    for left, use in zip(range(len(uses), 0, -1), uses, strict=True):
+        share = share_of(budget, spent, cells_left=left).calls or 0
+        if left == 1:
+            assert share == calls - spent.calls
+        spent = RunCost(calls=spent.calls + round(share * use))
+
+    assert spent.calls <= calls
+
+
+def test_no_limit_is_never_spent() -> None:
+    unlimited = RunBudget(seconds=None)
+
+    assert exhausted(unlimited, RunCost(seconds=1e9, calls=10**9, money=1e6), calls_of_next=9) is None
+    assert share_spent(unlimited, RunCost(seconds=1e9)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("budget", "spent", "why"),
+    [
+        (RunBudget(seconds=10.0), RunCost(seconds=10.0), "seconds spent"),
+        (RunBudget(seconds=None, calls=10), RunCost(calls=8), "calls spent"),
+        (RunBudget(seconds=None, money=0.5), RunCost(money=0.6), "money spent"),
+    ],
+)
+def test_a_spent_limit_is_named(budget: RunBudget, spent: RunCost, why: str) -> None:
+    assert exhausted(budget, spent, calls_of_next=3) == why
+
+
+def test_a_block_that_just_fits_the_calls_may_start() -> None:
+    assert exhausted(RunBudget(seconds=None, calls=10), RunCost(calls=7), calls_of_next=3) is None
+
+
+def test_a_request_costs_a_call_and_its_price() -> None:
+    sample = Sample(
+        arm="a",
+        tag="t",
+        lane=0,
+        block=0,
+        conversation="c",
+        turn=1,
+        issued_ns=0,
+        ended_ns=1,
+        price=0.25,
+    )
+
+    assert RunCost().with_sample(sample).with_sample(sample) == RunCost(calls=2, money=0.5)
+    assert share_spent(RunBudget(seconds=None, calls=8, money=1.0), RunCost(calls=2, money=0.5)) == 0.5
+
+
+TALK = ({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello there."})
+TALKS = Workload(name="talks", conversations=(Conversation(name="one", messages=TALK),))
+
+
+def test_every_number_of_users_is_a_cell_and_their_order_is_drawn() -> None:
+    load = Closed(users=(1, 2, 4, 8, 16))
+
+    orders = {tuple(cell.users for cell in cells_of([TALKS], load, seed=seed)) for seed in range(20)}
+
+    assert all(sorted(users for users in order if users) == [1, 2, 4, 8, 16] for order in orders)
+    assert len(orders) > 10
+    assert [cell.order for cell in cells_of([TALKS], load, seed=3)] == [0, 1, 2, 3, 4]
+
+
+def test_scenarios_are_crossed_with_loads() -> None:
+    long = replace(TALKS, name="long", caching_forbidden=True)
+
+    cells = cells_of([TALKS, long], Open(rates=(1.0, 2.5)), seed=0)
+
+    assert {(cell.scenario, cell.rate, cell.caching_forbidden) for cell in cells} == {
+        ("talks", 1.0, False),
+        ("talks", 2.5, False),
+        ("long", 1.0, True),
+        ("long", 2.5, True),
+    }
+    assert sorted(cell.name for cell in cells) == ["long, 1/s", "long, 2.5/s", "talks, 1/s", "talks, 2.5/s"]
+
+
+def test_a_single_workload_is_no_scenario() -> None:
+    (cell,) = cells_of([TALKS], Closed(users=(1,)), seed=0)
+
+    assert (cell.name, cell.scenario, cell.load) == ("talks, 1 user", None, "closed")

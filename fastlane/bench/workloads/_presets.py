@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from statistics import NormalDist
 from types import MappingProxyType
 from typing import Final
@@ -281,7 +281,7 @@ def _of_length(label: str, key: str, scenario: Scenario, number: int) -> Convers
     turn = Turn(
         conversation=name,
         number=1,
-        messages=Prompt(partial(prompt, key, number, tokens)),
+        messages=Prompt(prompt, (key, number, tokens)),
         tools=(),
         answer_tokens=scenario.output.drawn(f"{key}/output/{number}"),
         least_answer_tokens=scenario.output.least,

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
@@ -64,7 +63,7 @@ class _Call:
         tokens = self.input_tokens if self.input_tokens != _UNCOUNTED else max(1, len(self.blocks) * block_tokens)
         messages: Sequence[Message]
         messages, tools = self.text or (
-            Prompt(partial(shared_prompt, self.key, self.number, tokens, self.blocks, block_tokens)),
+            Prompt(shared_prompt, (self.key, self.number, tokens, self.blocks, block_tokens)),
             (),
         )
         turn = Turn(

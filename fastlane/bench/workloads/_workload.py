@@ -106,13 +106,14 @@ def salted_tools(tools: Sequence[Message], salt: str) -> list[Message]:
 class Prompt(Sequence[Message]):
     """One message of the user, whose text is written each time it is looked at: thousands cost nothing until then."""
 
-    write: Callable[[], str]
+    write: Callable[..., str]
+    arguments: tuple[Any, ...]
 
     def __len__(self) -> int:
         return 1
 
     def __getitem__(self, at: Any) -> Any:
-        return ({"role": "user", "content": self.write()},)[at]
+        return ({"role": "user", "content": self.write(*self.arguments)},)[at]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,6 +100,15 @@ def sides(name: str, theirs: Sequence[float], ours: Sequence[float], unit: str) 
     }
 
 
+def ttft(prefix: str, theirs: Sequence[float], ours: Sequence[float]) -> dict[str, float]:
+    """Return the same of times to first token in milliseconds."""
+    return {
+        **paired(f"{prefix}ttft", theirs, ours),
+        f"{prefix}stock_ttft_ms": median(theirs).value,
+        f"{prefix}fastlane_ttft_ms": median(ours).value,
+    }
+
+
 def in_turns(measure: Callable[[_Arm], _T], arms: Iterable[_Arm], rounds: int) -> dict[_Arm, list[_T]]:
     """Measure each arm once per round, in reversed order every other round; what came of it, round by round."""
     order = list(arms)

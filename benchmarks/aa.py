@@ -18,15 +18,16 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import mannwhitneyu
 
-from benchmarks._peeking import Looked, look
 from benchmarks._report import Figure, Report
 from benchmarks._swaying import (
     METRIC,
     NOISE,
     TAIL,
     TAIL_SHARE,
+    Looked,
     drift,
     log_ratios_of,
+    look,
     plain,
     run,
     share,

@@ -19,10 +19,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any, ClassVar, Final
 
 from benchmarks._report import Figure, Report
-from benchmarks._trimming import TRIMMING, true_parts_ms, workload
-from fastlane import PromptCache, RequestEncoding
+from fastlane import Play, PromptCache, RequestEncoding
 from fastlane.bench import Benchmark, Embedded
 from fastlane.bench._provider import RunningProvider
 from fastlane.bench.findings import Attribution, find
@@ -31,6 +31,8 @@ from fastlane.bench.recorded import RecordedRun
 from fastlane.bench.workloads import Conversation, Workload
 from fastlane.emulator import Emulator, ProviderModel
 from fastlane.emulator.wire import Wire
+from fastlane.engine.call import Call
+from fastlane.engine.session import Session
 
 _METRIC = "time_to_first_token"
 _RATE_BITS_PER_S = 10e6
@@ -38,6 +40,93 @@ _LANES = 4
 _TURNS = 6
 _MACHINES = 8
 _PLAYS = (RequestEncoding(forms=("json+gzip",)), PromptCache())
+
+
+# Plays whose effect is known to the token: each leaves out known parts of a prompt
+
+_PART_TOKENS: Final = 1_500
+_PARTS: Final = 5
+_SECONDS_PER_TOKEN: Final = 20e-6
+_SENTENCE: Final = "What was left out is not read again. "
+
+
+def _mark(part: int) -> str:
+    return f"Part {part}. "
+
+
+def _part(part: int) -> str:
+    characters = 4 * _PART_TOKENS
+    return (_mark(part) + _SENTENCE * (characters // len(_SENTENCE) + 1))[:characters]
+
+
+def _five_parts() -> Workload:
+    """Return one request whose prompt has five parts of the same length."""
+    messages: tuple[Mapping[str, Any], ...] = (
+        *({"role": "user", "content": _part(part)} for part in range(_PARTS)),
+        {"role": "assistant", "content": "Read, as far as it was there."},
+    )
+    return Workload(
+        name="five parts",
+        conversations=(Conversation(name="one", messages=messages),),
+        caching_forbidden=True,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Trimming(Play):
+    parts: ClassVar[frozenset[int]] = frozenset()
+
+    def open(self, call: Call) -> Session:
+        return _LeavingOut(self.parts)
+
+
+class _LeavingOut(Session):
+    def __init__(self, parts: frozenset[int]) -> None:
+        self._parts = parts
+
+    def plan(self, call: Call) -> Call:
+        messages = call.body.get("messages", [])
+        kept = [message for message in messages if not self._trims(message)]
+        return call.with_body("left parts of the prompt out", messages=kept) if len(kept) < len(messages) else call
+
+    def _trims(self, message: Any) -> bool:
+        text = message.get("content") if isinstance(message, Mapping) else None
+        # The first message has the engine's salt before its part.
+        return isinstance(text, str) and any(_mark(part) in text[:200] for part in self._parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning(_Trimming):
+    """Leaves out the second and the third part."""
+
+    parts: ClassVar[frozenset[int]] = frozenset({1, 2})
+
+
+@dataclass(frozen=True, slots=True)
+class Middle(_Trimming):
+    """Leaves out the third and the fourth part, the third of which `Beginning` leaves out as well."""
+
+    parts: ClassVar[frozenset[int]] = frozenset({2, 3})
+
+
+@dataclass(frozen=True, slots=True)
+class End(_Trimming):
+    """Leaves out the last part."""
+
+    parts: ClassVar[frozenset[int]] = frozenset({4})
+
+
+_TRIMMING: Final = (Beginning(), Middle(), End())
+
+
+def _true_parts_ms() -> dict[str, float]:
+    """Return what each play saves of the time to the first token; a part that two leave out is saved by both half."""
+    each_ms = _PART_TOKENS * _SECONDS_PER_TOKEN * 1e3
+    takers = {part: sum(part in play.parts for play in _TRIMMING) for part in range(_PARTS)}
+    return {repr(play): -sum(each_ms / takers[part] for part in play.parts) for play in _TRIMMING}
+
+
+# Plays whose effect the provider's log shows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,11 +193,11 @@ def _figures(kind: str, attribution: Attribution, truth: Mapping[str, float]) ->
 
 
 def _known(blocks: int) -> dict[str, Figure]:
-    arms = 2 * len(TRIMMING) + 2
+    arms = 2 * len(_TRIMMING) + 2
     recorded = Benchmark(
         arms=(),
-        attribute=TRIMMING,
-        workload=workload(),
+        attribute=_TRIMMING,
+        workload=_five_parts(),
         load=Closed(users=(_LANES,), think_s=0.02),
         metrics=(_METRIC,),
         provider=Embedded(round_trip_time_s=0.02),
@@ -116,7 +205,7 @@ def _known(blocks: int) -> dict[str, Figure]:
         again=False,
         max_output_tokens=2,
     ).run()
-    return _figures("known", _attributed(recorded), true_parts_ms())
+    return _figures("known", _attributed(recorded), _true_parts_ms())
 
 
 def _real(blocks: int) -> dict[str, Figure]:

@@ -23,11 +23,13 @@ from statistics import median
 
 import numpy as np
 
-from benchmarks._peeking import Looked, look, one_after_the_other
 from benchmarks._report import Figure, Report
 from benchmarks._swaying import (
     OVERHEAD_MS,
+    Looked,
     log_ratios_of,
+    look,
+    one_after_the_other,
     plain,
     run,
     share,

@@ -19,7 +19,7 @@ from unittest.mock import patch
 import openai
 from openai._utils._json import openapi_dumps
 
-from benchmarks._paired import added, cpu_pairs, median, paired
+from benchmarks._paired import added, cpu_pairs, median, paired, ttft
 from benchmarks._provider import MODEL, fact, providers
 from benchmarks._report import Figure, Report
 from benchmarks._transport import first_content_ms, ours, wishes
@@ -217,9 +217,7 @@ def _headline_figures(kind: _Kind, pairs: Sequence[_Pair], log: Sequence[Request
     if any(abs(one.bytes_in_decoded / _BODY_BYTES - 1) > 0.02 for one in log):
         raise RuntimeError(f"each call was to have about {_BODY_BYTES} bytes of JSON")
     return {
-        **paired(f"{kind}_ttft", theirs, own),
-        f"{kind}_stock_ttft_ms": median(theirs).value,
-        f"{kind}_fastlane_ttft_ms": median(own).value,
+        **ttft(f"{kind}_", theirs, own),
         f"{kind}_saved_ms": added("", theirs, own)["_us"],
         f"{kind}_sent_bytes": [one for one in log if one.tag == "fastlane"][-1].bytes_in,
     }

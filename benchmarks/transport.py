@@ -18,7 +18,7 @@ from typing import Any
 import openai
 
 import fastlane
-from benchmarks._paired import added, cpu_pairs, median, paired, turns
+from benchmarks._paired import added, cpu_pairs, median, ttft, turns
 from benchmarks._provider import MODEL, providers
 from benchmarks._report import Figure, Report
 from benchmarks._transport import (
@@ -43,14 +43,6 @@ from fastlane.emulator import Emulator, RequestLog
 _ROUND_TRIP_TIME_S = 0.04
 _SIDES = ("stock", "fastlane")
 _MODES = ("sync", "async")
-
-
-def _ttft(name: str, theirs: Sequence[float], own: Sequence[float]) -> dict[str, Figure]:
-    return {
-        **paired(f"{name}ttft", theirs, own),
-        f"{name}stock_ttft_ms": median(theirs).value,
-        f"{name}fastlane_ttft_ms": median(own).value,
-    }
 
 
 # A pause
@@ -99,7 +91,7 @@ def idle_reuse(quick: bool) -> Report:
     theirs, own = ([value for taken in lanes for value in taken[index]] for index in (0, 1))
     return Report(
         figures={
-            **_ttft("", theirs, own),
+            **ttft("", theirs, own),
             **added("saved", theirs, own, "ms"),
             "pairs": len(own),
         },
@@ -125,7 +117,7 @@ def _streamed_calls(*, http2: bool) -> dict[str, Figure]:
             f"{name}{side}_connections": len({request.connection_id for request in log if request.tag == side})
             for side in _SIDES
         },
-        **_ttft(name, taken["stock"], taken["fastlane"]),
+        **ttft(name, taken["stock"], taken["fastlane"]),
     }
 
 

@@ -18,7 +18,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,10 +127,5 @@ class PostgresServer(LocalServer):
         return False
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Do what the command line says, and return the exit code."""
-    return run_script(__doc__, arguments, install=directory, server=PostgresServer, variable="POSTGRES_URL")
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_script(__doc__, sys.argv[1:], install=directory, server=PostgresServer, variable="POSTGRES_URL"))

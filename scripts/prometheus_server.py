@@ -100,10 +100,6 @@ class Prometheus(Server):
         return dict(self.ask(path)["data"])
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Do what the command line says, and return the exit code."""
-    return run_script(__doc__, arguments or ["--help"], install=program, server=lambda: Prometheus(arguments))
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    given = sys.argv[1:]
+    sys.exit(run_script(__doc__, given or ["--help"], install=program, server=lambda: Prometheus(given)))

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -165,10 +165,5 @@ class RedisCluster:
             server.stop()
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Do what the command line says, and return the exit code."""
-    return run_script(__doc__, arguments, install=program, server=RedisServer, variable="REDIS_URL")
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_script(__doc__, sys.argv[1:], install=program, server=RedisServer, variable="REDIS_URL"))

@@ -11,9 +11,8 @@ import gc
 import json
 import ssl
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, NamedTuple
 
 import httpx2
@@ -24,7 +23,7 @@ from benchmarks._paired import in_turns, median, paired, turns
 from benchmarks._provider import MODEL, provider_on_another_core
 from benchmarks._report import Figure, Report
 from benchmarks._server import server_on_another_core
-from benchmarks._transport import MESSAGES, WrongAnswerError, percentile, wishes
+from benchmarks._transport import MESSAGES, WrongAnswerError, percentile, settled, wishes
 from fastlane._clock import cpu_ns, now_ns
 from fastlane.emulator import Emulator, RequestLog
 from fastlane.transport import AsyncTransport
@@ -121,14 +120,7 @@ def _check(side: str, counts: list[int], asked: list[tuple[int, dict[str, str]]]
         raise RuntimeError(f"an answer of {side} is not whole")
 
 
-@asynccontextmanager
-async def _opened(side: str, base_url: str) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with _client(side, base_url, asynchronous=True) as client:
-        await client.models.list()
-        yield client
-
-
-async def _watched(side: str, reading: Sequence[asyncio.Task[Any]], begun: _Begun, window_s: float) -> _Window:
+async def _watched(side: str, reading: Sequence[asyncio.Future[Any]], begun: _Begun, window_s: float) -> _Window:
     await asyncio.to_thread(begun.wait)
     window = _Window()
     await asyncio.sleep(window_s)
@@ -138,12 +130,13 @@ async def _watched(side: str, reading: Sequence[asyncio.Task[Any]], begun: _Begu
     return window
 
 
-async def _async_turn(side: str, emulator: Emulator, streams: int, window_s: float) -> _Taken:
-    """Read streams with `async for` and take the time."""
+async def _stream_turn(side: str, emulator: Emulator, streams: int, window_s: float, *, threads: bool) -> _Taken:
+    """Read streams with `async for`, or with `for` in a thread of each, and take the time."""
     asked = _asked(streams, _TOKEN_MS, _UNEVEN, window_s + _SPARE_S)
     begun = _Begun(streams)
+    client = _client(side, emulator.base_url, asynchronous=not threads)
 
-    async def read(client: openai.AsyncOpenAI, headers: dict[str, str]) -> int:
+    async def read(headers: dict[str, str]) -> int:
         stream = await client.chat.completions.create(
             model=MODEL, messages=MESSAGES, stream=True, extra_headers=headers
         )
@@ -154,20 +147,7 @@ async def _async_turn(side: str, emulator: Emulator, streams: int, window_s: flo
             count += 1
         return count
 
-    async with _opened(side, emulator.base_url) as client:
-        emulator.clear()
-        reading = [asyncio.create_task(read(client, headers)) for _, headers in asked]
-        window = await _watched(side, reading, begun, window_s)
-        _check(side, await asyncio.gather(*reading), asked)
-    return window.taken(await asyncio.to_thread(emulator.log), _VERSIONS[side])
-
-
-def _sync_turn(side: str, emulator: Emulator, streams: int, window_s: float) -> _Taken:
-    """Read streams with `for`, each in a thread of its own, and take the time."""
-    asked = _asked(streams, _TOKEN_MS, _UNEVEN, window_s + _SPARE_S)
-    begun = _Begun(streams)
-
-    def read(client: openai.OpenAI, headers: dict[str, str]) -> int:
+    def read_in_thread(headers: dict[str, str]) -> int:
         stream = client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True, extra_headers=headers)
         next(stream)
         begun.one()
@@ -176,18 +156,18 @@ def _sync_turn(side: str, emulator: Emulator, streams: int, window_s: float) -> 
             count += 1
         return count
 
-    with _client(side, emulator.base_url, asynchronous=False) as client, ThreadPoolExecutor(streams) as pool:
-        client.models.list()
-        emulator.clear()
-        reading = [pool.submit(read, client, headers) for _, headers in asked]
-        begun.wait()
-        window = _Window()
-        threading.Event().wait(window_s)
-        window.close()
-        if any(future.done() for future in reading):
-            raise RuntimeError(f"a stream of {side} ended while it was measured: the machine is too busy")
-        _check(side, [future.result() for future in reading], asked)
-    return window.taken(emulator.log(), _VERSIONS[side])
+    await settled(client.models.list())
+    emulator.clear()
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(streams) as pool:
+        if threads:
+            reading = [loop.run_in_executor(pool, read_in_thread, headers) for _, headers in asked]
+        else:
+            reading = [asyncio.ensure_future(read(headers)) for _, headers in asked]
+        window = await _watched(side, reading, begun, window_s)
+        _check(side, await asyncio.gather(*reading), asked)
+    await settled(client.close())
+    return window.taken(await asyncio.to_thread(emulator.log), _VERSIONS[side])
 
 
 async def _lateness_turn(side: str, emulator: Emulator, window_s: float) -> list[float]:
@@ -208,7 +188,8 @@ async def _lateness_turn(side: str, emulator: Emulator, window_s: float) -> list
                 came.append(now_ns())
         return came
 
-    async with _opened(side, emulator.base_url) as client:
+    async with _client(side, emulator.base_url, asynchronous=True) as client:
+        await client.models.list()
         emulator.clear()
         reading = [asyncio.create_task(read(client, number, headers)) for number, (_, headers) in enumerate(asked)]
         await asyncio.to_thread(begun.wait)
@@ -263,9 +244,7 @@ def stream_cpu(quick: bool) -> Report:
 
     def turn(arm: tuple[str, int, str]) -> _Taken:
         name, streams, side = arm
-        if name.startswith("threads"):
-            return _sync_turn(side, emulator, streams, window_s)
-        return asyncio.run(_async_turn(side, emulator, streams, window_s))
+        return asyncio.run(_stream_turn(side, emulator, streams, window_s, threads=name.startswith("threads")))
 
     with provider_on_another_core() as (emulator, cores):
         taken = {name: values for (name, _, _), values in in_turns(turn, _STREAM_ARMS, rounds).items()}
@@ -473,56 +452,44 @@ class _CallTaken(NamedTuple):
     wall_us: float
 
 
-def _check_call(answer: Any, number: int) -> None:
-    if answer.choices[0].message.content != _TEXTS[number % len(_TEXTS)]:
-        raise WrongAnswerError(f"call {number} brought {answer.choices[0].message.content!r}")
-
-
-async def _async_calls(client: openai.AsyncOpenAI, tasks: int, calls: int) -> None:
+async def _calls(client: Any, tasks: int, calls: int) -> None:
     numbers = iter(range(calls))
 
     async def work() -> None:
         for number in numbers:
+            text = _TEXTS[number % len(_TEXTS)]
             headers = _HEADERS[number % len(_HEADERS)]
-            _check_call(
-                await client.chat.completions.create(model=MODEL, messages=MESSAGES, extra_headers=headers), number
+            answer = await settled(
+                client.chat.completions.create(model=MODEL, messages=MESSAGES, extra_headers=headers)
             )
+            if answer.choices[0].message.content != text:
+                raise WrongAnswerError(f"call {number} brought {answer.choices[0].message.content!r}")
 
     await asyncio.gather(*[work() for _ in range(tasks)])
 
 
-def _sync_calls(client: openai.OpenAI, calls: int) -> None:
-    for number in range(calls):
-        headers = _HEADERS[number % len(_HEADERS)]
-        _check_call(client.chat.completions.create(model=MODEL, messages=MESSAGES, extra_headers=headers), number)
-
-
 async def _call_rounds(emulator: Emulator, rounds: int, calls: int) -> dict[tuple[str, str], list[_CallTaken]]:
     taken: dict[tuple[str, str], list[_CallTaken]] = {arm: [] for arm in _CALL_ARMS}
-    async with AsyncExitStack() as stack:
-        clients: dict[tuple[str, str], Any] = {}
-        for arm in _CALL_ARMS:
-            client = _client(arm[1], emulator.base_url, asynchronous=arm[0] != "sync_1")
-            enter = stack.enter_context if arm[0] == "sync_1" else stack.enter_async_context
-            entered: Any = enter(client)
-            clients[arm] = entered if arm[0] == "sync_1" else await entered
-        for round_number, arm in turns(_CALL_ARMS, rounds, warm_ups=1):  # the first one opens connections
-            concurrency, side = arm
-            tasks = _TASKS if concurrency == f"async_{_TASKS}" else 1
-            count = calls if tasks > 1 else calls // 4
-            emulator.clear()
-            gc.collect()
-            started, cpu_started = now_ns(), cpu_ns()
-            if concurrency == "sync_1":
-                _sync_calls(clients[arm], count)
-            else:
-                await _async_calls(clients[arm], tasks, count)
-            cpu, wall = cpu_ns() - cpu_started, now_ns() - started
-            log = emulator.log()
-            if len(log) != count or {request.http_version for request in log} != {_VERSIONS[side]}:
-                raise RuntimeError(f"{side} did not send its calls over the protocol that it was to speak")
-            if round_number >= 0:
-                taken[arm].append(_CallTaken(cpu / 1e3 / count, wall / 1e3 / count))
+    clients = {
+        (concurrency, side): _client(side, emulator.base_url, asynchronous=concurrency != "sync_1")
+        for concurrency, side in _CALL_ARMS
+    }
+    for round_number, arm in turns(_CALL_ARMS, rounds, warm_ups=1):  # the first one opens connections
+        concurrency, side = arm
+        tasks = _TASKS if concurrency == f"async_{_TASKS}" else 1
+        count = calls if tasks > 1 else calls // 4
+        emulator.clear()
+        gc.collect()
+        started, cpu_started = now_ns(), cpu_ns()
+        await _calls(clients[arm], tasks, count)
+        cpu, wall = cpu_ns() - cpu_started, now_ns() - started
+        log = emulator.log()
+        if len(log) != count or {request.http_version for request in log} != {_VERSIONS[side]}:
+            raise RuntimeError(f"{side} did not send its calls over the protocol that it was to speak")
+        if round_number >= 0:
+            taken[arm].append(_CallTaken(cpu / 1e3 / count, wall / 1e3 / count))
+    for client in clients.values():
+        await settled(client.close())
     return taken
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from inspect import isawaitable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import openai
 
@@ -136,6 +136,53 @@ async def first_content_ms(
     if first is None or (text is not None and "".join(read) != text):
         raise WrongAnswerError(f"asked for {text!r}, got {''.join(read)!r}")
     return (first - started) / 1e6
+
+
+class LanePair(NamedTuple):
+    """One call of each of two clients, in milliseconds to its first content, and whether the second was encoded."""
+
+    first_ms: float
+    second_ms: float
+    encoded: bool
+
+
+Groups = Mapping[tuple[str, ...], Any]
+"""Messages that are sent once after a pause for each of several names, the second at once behind the first."""
+
+
+async def in_lanes(
+    each: Sequence[tuple[Sequence[openai.AsyncOpenAI], Groups]], rounds: int, *, apart_s: float, pause_s: float
+) -> list[dict[str, list[LanePair]]]:
+    """Have two clients in each lane send the same after every pause, in turns; what they took, by name.
+
+    Lanes begin one after the other, so that no call waits for the CPU of another lane's.
+    """
+    return await asyncio.gather(
+        *(_lane(*lane, rounds, start_s=number * apart_s, pause_s=pause_s) for number, lane in enumerate(each))
+    )
+
+
+async def _lane(
+    clients: Sequence[openai.AsyncOpenAI], groups: Groups, rounds: int, *, start_s: float, pause_s: float
+) -> dict[str, list[LanePair]]:
+    await asyncio.sleep(start_s)
+    pairs: dict[str, list[LanePair]] = {name: [] for names in groups for name in names}
+    async with clients[0], clients[1] as second:
+        for client in clients:
+            await first_content_ms(client, messages=list(groups.values())[-1])
+        for round_number, (names, messages) in itertools.product(range(rounds), groups.items()):
+            await asyncio.sleep(pause_s)
+            taken: dict[tuple[int, str], float] = {}
+            encoded: dict[str, bool] = {}
+            for side in (1, 0) if round_number % 2 else (0, 1):
+                for name in names:
+                    taken[side, name] = await first_content_ms(clients[side], messages=messages)
+                    if side and isinstance(second, fastlane.AsyncOpenAI):
+                        record = second.last_call.request_encoding if second.last_call is not None else None
+                        encoded[name] = record is not None and record.form != "json"
+            for name in names:
+                pairs[name].append(LanePair(taken[0, name], taken[1, name], encoded[name]))
+    return pairs
 
 
 def has_content(chunk: Any) -> bool:

@@ -7,13 +7,12 @@ stays, the ratio shrinks. Sides take turns, in reversed order every other round.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib.util import find_spec
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 from unittest.mock import patch
 
 import openai
@@ -22,7 +21,7 @@ from openai._utils._json import openapi_dumps
 from benchmarks._paired import added, cpu_pairs, median, paired, ttft
 from benchmarks._provider import MODEL, fact, providers
 from benchmarks._report import Figure, Report
-from benchmarks._transport import first_content_ms, ours, wishes
+from benchmarks._transport import LanePair, in_lanes, ours, wishes
 from fastlane.compat.requests import stock_bytes
 from fastlane.emulator import RequestLog
 from fastlane.plays.request_encoding import bodies
@@ -89,65 +88,12 @@ def _everything() -> ProviderFacts:
     return ProviderFacts(slug="emulator", encodings=dict.fromkeys(endpoints, forms))
 
 
-class _Pair(NamedTuple):
-    """One call of each side, in milliseconds, and whether ours was sent encoded."""
-
-    plain_ms: float
-    encoded_ms: float
-    encoded: bool
-
-
-_Groups = Mapping[tuple[str, ...], Any]
-"""Messages that are sent once after a pause for each of several names, the second at once behind the first."""
-
-
-async def _lane(
-    clients: Any, groups: _Groups, rounds: int, *, start_s: float, pause_s: float
-) -> dict[str, list[_Pair]]:
-    """Pairs of a client without the play and one with it, by name."""
-    await asyncio.sleep(start_s)  # so that no lane's call waits for the CPU of another
-    pairs: dict[str, list[_Pair]] = {name: [] for names in groups for name in names}
-    async with clients[0] as plain, clients[1] as encoding:
-        arms = {"plain": plain, "encoding": encoding}
-        for arm in arms.values():
-            await first_content_ms(arm, messages=list(groups.values())[-1])
-        for round_number, (names, messages) in itertools.product(range(rounds), groups.items()):
-            await asyncio.sleep(pause_s)
-            taken: dict[tuple[str, str], float] = {}
-            encoded: dict[str, bool] = {}
-            for side in reversed(arms) if round_number % 2 else arms:
-                for name in names:
-                    taken[side, name] = await first_content_ms(arms[side], messages=messages)
-                    if side == "encoding":
-                        record = encoding.last_call.request_encoding if encoding.last_call is not None else None
-                        encoded[name] = record is not None and record.form != "json"
-            for name in names:
-                pairs[name].append(_Pair(taken["plain", name], taken["encoding", name], encoded[name]))
-    return pairs
-
-
 # After idle seconds, beside `Connection()`
 
 # A window of 90 segments is halved four times, once for each round trip and 200 ms.
 _PAUSE_S = 1.2
 _LANES = 3
 _SIZES = {"4_kb": 4_000, "16_kb": 16_000, "64_kb": 64_000, "123_kb": _BODY_BYTES}
-
-
-async def _encoding_lanes(base_urls: Sequence[str], rounds: int) -> dict[str, list[_Pair]]:
-    again: dict[str, tuple[str, ...]] = {"123_kb": ("123_kb_again",)}
-    groups: _Groups = {(name, *again.get(name, ())): _prompt("source", size) for name, size in _SIZES.items()}
-
-    def clients(base_url: str) -> list[openai.AsyncOpenAI]:
-        return [ours("async", base_url), ours("async", base_url, RequestEncoding(facts=_everything()))]
-
-    lanes = await asyncio.gather(
-        *(
-            _lane(clients(url), groups, rounds, start_s=number * _PAUSE_S / _LANES, pause_s=_PAUSE_S)
-            for number, url in enumerate(base_urls)
-        )
-    )
-    return {name: [pair for lane in lanes for pair in lane[name]] for name in lanes[0]}
 
 
 def encoding(quick: bool) -> Report:
@@ -160,11 +106,18 @@ def encoding(quick: bool) -> Report:
     connections. Asynchronous, in lanes with a provider each.
     """
     rounds = 5 if quick else 25
+    groups: dict[tuple[str, ...], Any] = {(name,): _prompt("source", size) for name, size in _SIZES.items()}
+    groups["123_kb", "123_kb_again"] = groups.pop(("123_kb",))
     with providers(_LANES, round_trip_time_s=_ROUND_TRIP_TIME_S) as started:
-        taken = asyncio.run(_encoding_lanes([emulator.base_url for emulator in started], rounds))
+        each = []
+        for url in (emulator.base_url for emulator in started):
+            sides = [ours("async", url), ours("async", url, RequestEncoding(facts=_everything()))]
+            each.append((sides, groups))
+        lanes = asyncio.run(in_lanes(each, rounds, apart_s=_PAUSE_S / _LANES, pause_s=_PAUSE_S))
     figures: dict[str, Figure] = {}
-    for case, pairs in taken.items():
-        alone, own = [pair.plain_ms for pair in pairs], [pair.encoded_ms for pair in pairs]
+    for case in lanes[0]:
+        pairs = [pair for lane in lanes for pair in lane[case]]
+        alone, own = [pair.first_ms for pair in pairs], [pair.second_ms for pair in pairs]
         figures |= {
             f"at_{case}_ttft_ratio": paired("", alone, own)["_ratio"],
             f"at_{case}_alone_ttft_ms": median(alone).value,
@@ -192,26 +145,16 @@ _LANES_OF_A_KIND = 2
 _REACH: dict[_Kind, float] = {"talk": 4.0, "source": 2.5}
 
 
-async def _headline_lanes(base_urls: Sequence[str], kinds: Sequence[_Kind], rounds: int) -> list[list[_Pair]]:
-    def clients(base_url: str) -> list[openai.AsyncOpenAI]:
-        stock, own = wishes(tag="stock"), wishes(tag="fastlane")
-        return [
-            openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0, default_headers=stock),
-            ours("async", base_url, RequestEncoding(facts=_everything()), default_headers=own),
-        ]
-
-    apart_s = _HEADLINE_PAUSE_S / len(kinds)
-    lanes = await asyncio.gather(
-        *(
-            _lane(clients(url), {(kind,): _prompt(kind)}, rounds, start_s=number * apart_s, pause_s=_HEADLINE_PAUSE_S)
-            for number, (url, kind) in enumerate(zip(base_urls, kinds, strict=True))
-        )
-    )
-    return [pairs for lane in lanes for pairs in lane.values()]
+def _headline_clients(base_url: str) -> list[openai.AsyncOpenAI]:
+    stock, own = wishes(tag="stock"), wishes(tag="fastlane")
+    return [
+        openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0, default_headers=stock),
+        ours("async", base_url, RequestEncoding(facts=_everything()), default_headers=own),
+    ]
 
 
-def _headline_figures(kind: _Kind, pairs: Sequence[_Pair], log: Sequence[RequestLog]) -> dict[str, Figure]:
-    theirs, own = [pair.plain_ms for pair in pairs], [pair.encoded_ms for pair in pairs]
+def _headline_figures(kind: _Kind, pairs: Sequence[LanePair], log: Sequence[RequestLog]) -> dict[str, Figure]:
+    theirs, own = [pair.first_ms for pair in pairs], [pair.second_ms for pair in pairs]
     if {one.content_encoding for one in log if one.tag == "stock"} != {None}:
         raise RuntimeError("the stock client was to send JSON as it is")
     if any(abs(one.bytes_in_decoded / _BODY_BYTES - 1) > 0.02 for one in log):
@@ -235,12 +178,17 @@ def headline(quick: bool) -> Report:
     rounds = 5 if quick else 25
     kinds = [kind for kind in _KINDS for _ in range(_LANES_OF_A_KIND)]
     with providers(len(kinds), round_trip_time_s=_ROUND_TRIP_TIME_S) as started:
-        lanes = asyncio.run(_headline_lanes([emulator.base_url for emulator in started], kinds, rounds))
+        each = [
+            (_headline_clients(emulator.base_url), {(kind,): _prompt(kind)})
+            for emulator, kind in zip(started, kinds, strict=True)
+        ]
+        apart_s = _HEADLINE_PAUSE_S / len(kinds)
+        lanes = asyncio.run(in_lanes(each, rounds, apart_s=apart_s, pause_s=_HEADLINE_PAUSE_S))
         logs = [emulator.log() for emulator in started]
     figures: dict[str, Figure] = {}
     for kind in _KINDS:
         own = [number for number, other in enumerate(kinds) if other == kind]
-        pairs = [pair for number in own for pair in lanes[number]]
+        pairs = [pair for number in own for pair in lanes[number][kind]]
         figures |= _headline_figures(kind, pairs, [one for number in own for one in logs[number]])
     figures["pairs_of_a_kind"] = rounds * _LANES_OF_A_KIND
     return Report(

@@ -28,9 +28,11 @@ from benchmarks._transport import (
     connections,
     first_content_ms,
     has_content,
+    in_lanes,
     in_mode,
     made,
     opened,
+    ours,
     percentile,
     run,
     run_sync,
@@ -38,7 +40,7 @@ from benchmarks._transport import (
     wishes,
 )
 from fastlane._clock import now_ns
-from fastlane.emulator import Emulator, RequestLog
+from fastlane.emulator import RequestLog
 
 _ROUND_TRIP_TIME_S = 0.04
 _SIDES = ("stock", "fastlane")
@@ -51,32 +53,6 @@ _IDLE_PAUSE_S = 6.0
 _LANES = 3
 
 
-async def _idle_lane(base_url: str, number: int, rounds: int) -> list[list[float]]:
-    """The calls of each side after a pause."""
-    settings: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0}
-    # Lanes take turns, so that no call waits for the CPU of another.
-    await asyncio.sleep(number * _IDLE_PAUSE_S / _LANES)
-    async with (
-        openai.AsyncOpenAI(**settings) as theirs,
-        fastlane.AsyncOpenAI(**settings, only_plays=[fastlane.Connection()]) as own,
-    ):
-        arms = (theirs, own)
-        for arm in arms:
-            await first_content_ms(arm)
-        taken: list[list[float]] = [[], []]
-        last = -1
-        for round_number, index in turns((0, 1), rounds):
-            if round_number != last:
-                await asyncio.sleep(_IDLE_PAUSE_S)
-            last = round_number
-            taken[index].append(await first_content_ms(arms[index]))
-        return taken
-
-
-async def _idle_lanes(started: Sequence[Emulator], rounds: int) -> list[list[list[float]]]:
-    return await asyncio.gather(*(_idle_lane(one.base_url, number, rounds) for number, one in enumerate(started)))
-
-
 def idle_reuse(quick: bool) -> Report:
     """What a connection that is still open is worth after a pause: time to first token, stock against `Connection()`.
 
@@ -87,8 +63,13 @@ def idle_reuse(quick: bool) -> Report:
     another's connection warm.
     """
     with providers(_LANES, round_trip_time_s=_ROUND_TRIP_TIME_S) as started:
-        lanes = run(_idle_lanes(started, 6 if quick else 25))
-    theirs, own = ([value for taken in lanes for value in taken[index]] for index in (0, 1))
+        each = []
+        for url in (emulator.base_url for emulator in started):
+            stock = openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0)
+            each.append(([stock, ours("async", url)], {("call",): MESSAGES}))
+        lanes = run(in_lanes(each, 6 if quick else 25, apart_s=_IDLE_PAUSE_S / _LANES, pause_s=_IDLE_PAUSE_S))
+    pairs = [pair for lane in lanes for pair in lane["call"]]
+    theirs, own = [pair.first_ms for pair in pairs], [pair.second_ms for pair in pairs]
     return Report(
         figures={
             **ttft("", theirs, own),

@@ -15,7 +15,7 @@ request and its warm-up.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import fmean
@@ -192,35 +192,29 @@ def _figures(kind: str, attribution: Attribution, truth: Mapping[str, float]) ->
     return figures
 
 
-def _known(blocks: int) -> dict[str, Figure]:
-    arms = 2 * len(_TRIMMING) + 2
-    recorded = Benchmark(
+def _run(plays: Sequence[Play], workload: Workload, provider: Embedded, *, users: int, calls: int) -> RecordedRun:
+    return Benchmark(
         arms=(),
-        attribute=_TRIMMING,
-        workload=_five_parts(),
-        load=Closed(users=(_LANES,), think_s=0.02),
+        attribute=tuple(plays),
+        workload=workload,
+        load=Closed(users=(users,), think_s=0.02),
         metrics=(_METRIC,),
-        provider=Embedded(round_trip_time_s=0.02),
-        budget=RunBudget(seconds=None, calls=arms * (blocks + 2)),
+        provider=provider,
+        budget=RunBudget(seconds=None, calls=calls),
         again=False,
         max_output_tokens=2,
     ).run()
+
+
+def _known(blocks: int) -> dict[str, Figure]:
+    calls = (2 * len(_TRIMMING) + 2) * (blocks + 2)
+    recorded = _run(_TRIMMING, _five_parts(), Embedded(round_trip_time_s=0.02), users=_LANES, calls=calls)
     return _figures("known", _attributed(recorded), _true_parts_ms())
 
 
 def _real(blocks: int) -> dict[str, Figure]:
-    arms = 2 + len(_PLAYS)
-    recorded = Benchmark(
-        arms=(),
-        attribute=_PLAYS,
-        workload=_long_conversation(),
-        load=Closed(users=(1,), think_s=0.02),
-        metrics=(_METRIC,),
-        provider=_Narrow(round_trip_time_s=0.04),
-        budget=RunBudget(seconds=None, calls=arms * (blocks + 2)),
-        again=False,
-        max_output_tokens=2,
-    ).run()
+    calls = (2 + len(_PLAYS)) * (blocks + 2)
+    recorded = _run(_PLAYS, _long_conversation(), _Narrow(round_trip_time_s=0.04), users=1, calls=calls)
     none, every = (_phases_ms(recorded, name) for name in ("none", "every play"))
     truth = dict(
         zip(map(repr, _PLAYS), (after - before for before, after in zip(none, every, strict=True)), strict=True)

@@ -274,25 +274,19 @@ def measure(quick: bool) -> Report:
     counted, fell = _killed(jobs, kills, random)
     disk, refused, how = _full_disk(60 if quick else 200)
     postgres = _on_postgres(postgres_jobs, postgres_kills, random)
-    figures: dict[str, Figure] = {
-        "lost": counted.lost,
-        "doubled": counted.doubled,
-        "unmatched": counted.unmatched,
+    kinds = ("lost", "doubled", "unmatched")
+    figures: dict[str, Figure] = {name: getattr(counted, name) for name in kinds}
+    figures |= {
         "answered": counted.answered,
         "batches_made": counted.batches_made,
         "files_left": counted.files_left,
         **{f"kills_{state}": fell[state] for state in (*_STATES, "between")},
-        "disk_lost": disk.lost,
-        "disk_doubled": disk.doubled,
-        "disk_unmatched": disk.unmatched,
+        **{f"disk_{name}": getattr(disk, name) for name in kinds},
         "disk_refused": refused,
-        "postgres_lost": None if postgres is None else postgres.lost,
-        "postgres_doubled": None if postgres is None else postgres.doubled,
-        "postgres_unmatched": None if postgres is None else postgres.unmatched,
+        **{f"postgres_{name}": None if postgres is None else getattr(postgres, name) for name in kinds},
     }
-    bars = ["lost", "doubled", "unmatched", "disk_lost", "disk_doubled", "disk_unmatched"]
-    if postgres is not None:
-        bars += ["postgres_lost", "postgres_doubled", "postgres_unmatched"]
+    # What no server was there for has no bar.
+    bars = [name for name, value in figures.items() if name.rpartition("_")[2] in kinds and value is not None]
     return Report(
         figures=figures,
         reach=dict.fromkeys(bars, "== 0"),

@@ -146,8 +146,8 @@ class LanePair(NamedTuple):
     encoded: bool
 
 
-Groups = Mapping[tuple[str, ...], Any]
-"""Messages that are sent once after a pause for each of several names, the second at once behind the first."""
+Groups = Sequence[tuple[tuple[str, ...], Any]]
+"""Names, and the messages that are sent once for each of them after a pause, the second at once behind the first."""
 
 
 async def in_lanes(
@@ -166,11 +166,11 @@ async def _lane(
     clients: Sequence[openai.AsyncOpenAI], groups: Groups, rounds: int, *, start_s: float, pause_s: float
 ) -> dict[str, list[LanePair]]:
     await asyncio.sleep(start_s)
-    pairs: dict[str, list[LanePair]] = {name: [] for names in groups for name in names}
+    pairs: dict[str, list[LanePair]] = {name: [] for names, _ in groups for name in names}
     async with clients[0], clients[1] as second:
         for client in clients:
-            await first_content_ms(client, messages=list(groups.values())[-1])
-        for round_number, (names, messages) in itertools.product(range(rounds), groups.items()):
+            await first_content_ms(client, messages=groups[-1][1])
+        for round_number, (names, messages) in itertools.product(range(rounds), groups):
             await asyncio.sleep(pause_s)
             taken: dict[tuple[int, str], float] = {}
             encoded: dict[str, bool] = {}

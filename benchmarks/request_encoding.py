@@ -106,8 +106,8 @@ def encoding(quick: bool) -> Report:
     connections. Asynchronous, in lanes with a provider each.
     """
     rounds = 5 if quick else 25
-    groups: dict[tuple[str, ...], Any] = {(name,): _prompt("source", size) for name, size in _SIZES.items()}
-    groups["123_kb", "123_kb_again"] = groups.pop(("123_kb",))
+    again = {"123_kb": ("123_kb", "123_kb_again")}
+    groups = [(again.get(name, (name,)), _prompt("source", size)) for name, size in _SIZES.items()]
     with providers(_LANES, round_trip_time_s=_ROUND_TRIP_TIME_S) as started:
         each = []
         for url in (emulator.base_url for emulator in started):
@@ -179,7 +179,7 @@ def headline(quick: bool) -> Report:
     kinds = [kind for kind in _KINDS for _ in range(_LANES_OF_A_KIND)]
     with providers(len(kinds), round_trip_time_s=_ROUND_TRIP_TIME_S) as started:
         each = [
-            (_headline_clients(emulator.base_url), {(kind,): _prompt(kind)})
+            (_headline_clients(emulator.base_url), [((kind,), _prompt(kind))])
             for emulator, kind in zip(started, kinds, strict=True)
         ]
         apart_s = _HEADLINE_PAUSE_S / len(kinds)

@@ -66,7 +66,7 @@ def idle_reuse(quick: bool) -> Report:
         each = []
         for url in (emulator.base_url for emulator in started):
             stock = openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0)
-            each.append(([stock, ours("async", url)], {("call",): MESSAGES}))
+            each.append(([stock, ours("async", url)], [(("call",), MESSAGES)]))
         lanes = run(in_lanes(each, 6 if quick else 25, apart_s=_IDLE_PAUSE_S / _LANES, pause_s=_IDLE_PAUSE_S))
     pairs = [pair for lane in lanes for pair in lane["call"]]
     theirs, own = [pair.first_ms for pair in pairs], [pair.second_ms for pair in pairs]

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from operator import is_
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -87,39 +86,41 @@ Tools = frozenset[str]
 """Names of the other instrumentations of openai that are active for a client."""
 
 NO_TOOLS: Final[Tools] = frozenset()
-# Getters of the classes' live dictionaries.
-_REQUEST = tuple((vars(owner).get, "request") for owner in (*SYNC_CLIENTS, *ASYNC_CLIENTS))
+_REQUEST = tuple((owner, "request") for owner in (*SYNC_CLIENTS, *ASYNC_CLIENTS))
 
+_Watched = tuple[Callable[[str], Any], str, Any]
+"""The getter of a class's live dictionary, the name of a method, and what it was when it was looked at."""
 
-_last: tuple[list[Any], Tools] = ([], NO_TOOLS)
-"""The methods that were found at the call before, and the tools that have replaced them."""
+_last: tuple[int, tuple[_Watched, ...], Tools] = (0, (), NO_TOOLS)
+"""The number of imported modules, the methods that were found then, and the tools that have replaced them."""
 
 
 def other_tools(client: Any = None) -> Tools:
     """Find the instrumentations of openai that are active now. `client`: some instrument a single client."""
-    global _last  # noqa: PLW0603 - the same for all threads
-    found = [get(name) for get, name in _watched_methods(len(sys.modules))]
-    seen, tools = _last
-    # By identity: a wrapper may claim to equal what it wraps.
-    if len(seen) != len(found) or not all(map(is_, seen, found)):
-        modules = [module for method in found for module in _layers(method)]
-        tools = frozenset(
-            name for name, tool in _TOOLS.items() if any(_is_in(module, tool.module) for module in modules)
-        )
-        _last = (found, tools)
+    modules, methods, tools = _last
+    if modules != len(sys.modules):
+        tools = _find_tools()
+    else:
+        for get, name, method in methods:
+            if get(name) is not method:  # by identity: a wrapper may claim to equal what it wraps
+                tools = _find_tools()
+                break
     return tools | {LOGFIRE} if getattr(client or openai.OpenAI, _LOGFIRE_MARK, False) else tools
 
 
-@functools.lru_cache(maxsize=1)
-def _watched_methods(_modules: int) -> tuple[tuple[Any, str], ...]:
-    """Return a getter and a name for each method. The number of imported modules changes where one was added."""
-    found = list(_REQUEST)
+def _find_tools() -> Tools:
+    global _last  # noqa: PLW0603 - the same for all threads
+    watched = list(_REQUEST)
     for module, name, methods in _WATCHED:
         for prefix in ("", "Async"):
             owner = getattr(sys.modules.get(module), prefix + name, None)
             if owner is not None:
-                found += [(vars(owner).get, method) for method in methods]
-    return tuple(found)
+                watched += [(owner, method) for method in methods]
+    found = tuple((vars(owner).get, method, vars(owner).get(method)) for owner, method in watched)
+    modules = [module for _, _, method in found for module in _layers(method)]
+    tools = frozenset(name for name, tool in _TOOLS.items() if any(_is_in(module, tool.module) for module in modules))
+    _last = (len(sys.modules), found, tools)
+    return tools
 
 
 def _is_in(module: str, package: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..records import listeners
@@ -13,6 +14,13 @@ if TYPE_CHECKING:
     from ..records.listeners import ActionTrace, CallTrace
 
 
+@cache  # an import statement takes microseconds of each call
+def _traces() -> Any:
+    from . import traces
+
+    return traces
+
+
 class _Telemetry(listeners.CallListener):
     """Spans and metrics of OpenTelemetry."""
 
@@ -22,24 +30,17 @@ class _Telemetry(listeners.CallListener):
         # With a client and not with its first call, which may be made on an event loop: 30 ms of CPU.
         if is_active():
             try:
-                from . import traces  # noqa: F401
-                from .metrics import meters_of
-                from .spans import span_maker
-
-                meters_of(providers())
-                span_maker(providers())
+                traces = _traces()
+                traces.meters_of(providers())
+                traces.span_maker(providers())
             except Exception as error:  # noqa: BLE001 - which every call will say
                 warn_of_error("finding a provider", error)
 
     def trace_call(self, observation: CallState) -> CallTrace | None:
-        from .traces import trace_of
-
-        return trace_of(observation)
+        return _traces().trace_of(observation)  # type: ignore[no-any-return]
 
     def trace_action(self, action: user_action, before: Any) -> ActionTrace | None:
-        from .traces import ActionSpan
-
-        return ActionSpan(action, before)
+        return _traces().ActionSpan(action, before)  # type: ignore[no-any-return]
 
 
 listeners.listener = _Telemetry()

@@ -206,7 +206,7 @@ class SpanMaker:
 
     def drops(self, context: Context) -> bool:
         """Return whether a span that is made in this context is certainly not sampled."""
-        return self._root_decision is not None and self.is_lazy() and not self._decision(_parent_in(context))
+        return self._root_decision is not None and not self._decision(_parent_in(context))
 
     def _decision(self, parent: SpanContext | None) -> bool | None:
         """Return whether a span is sampled; None where the sampler has to be asked."""

@@ -58,16 +58,18 @@ def trace_of(observation: CallState) -> TracedCall | None:
     if operation is None:
         return None
     found = providers()
-    standing, maker = standing_of(observation.issued), span_maker(found)
-    # Whether another tool, the provider's processors or the server need the span while the call lasts.
-    starts_early = (
-        standing.mode != "own" or found.settings.propagate or HTTP_INSTRUMENTATION in sys.modules or not maker.is_lazy()
-    )
     if found.measures:
         meters_of(found)
-    is_dropped = not starts_early and maker.drops(standing.context)
-    if is_dropped and not found.measures:
-        return None
+    standing, maker = standing_of(observation.issued), span_maker(found)
+    # Whether another tool, the provider's processors or the server need the span while the call lasts.
+    starts_early, is_dropped = True, False
+    if standing.mode == "own" and not found.settings.propagate:
+        if not found.keeps_spans:
+            starts_early, is_dropped = False, True
+        elif HTTP_INSTRUMENTATION not in sys.modules and maker.is_lazy():
+            starts_early, is_dropped = False, maker.drops(standing.context)
+        if is_dropped and not found.measures:
+            return None
     return TracedCall(observation, operation, found, standing, starts_early=starts_early, is_dropped=is_dropped)
 
 
@@ -115,10 +117,12 @@ class TracedCall:
 
     def planned(self, observation: CallState, body: Any) -> None:
         """Note the parameters of the request that the plays have planned."""
+        if self._is_dropped:
+            return
         if self._body is None and isinstance(body, Mapping):
             # The prompt must not wait for an exporter.
             self._body = {name: value for name, value in body.items() if name not in _PROMPT_FIELDS}
-        if running_calls.watched is not None and not self._is_dropped:
+        if running_calls.watched is not None:
             running_calls.watched.begin(id(self), observation)
 
     def attempting(self, observation: CallState, request: Any) -> None:
@@ -235,15 +239,11 @@ class TracedCall:
         span, context = self._span, self._standing.context
         if span is not None and not span.is_recording():
             return span.get_span_context()
-        body = self._body
-
-        def request() -> dict[str, Any]:
-            if not body:
-                return {}
-            return {"gen_ai.operation.name": self._operation, **request_attributes(observation.endpoint, body)}
+        body, operation = self._body, self._operation
 
         def attributes() -> dict[str, Any]:
-            return {**request(), **self._attributes(observation.record())}
+            asked = request_attributes(observation.endpoint, body) if body else {}
+            return {"gen_ai.operation.name": operation, **asked, **self._attributes(observation.record())}
 
         maker, level = span_maker(self._providers), self._settings.level
         # (A record takes longer to make than all else here.)

@@ -36,7 +36,7 @@ from ..records.timeline import Timeline, TokenKind, WireStamps
 from ..records.usage import Usage
 from ..transport.protocols.exchange import Opening, Phases
 from .pipeline import NO_SESSIONS, Pipeline, Sessions, Watch
-from .session import STOP, CallOutcome, Stop
+from .session import STOP, CallOutcome, MakeSection, Stop
 from .user_action import current_action, current_user_action
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ class CallState:
     # Changes by plays
 
     sessions: Sessions = NO_SESSIONS
-    sections: tuple[RecordSection, ...] = ()
-    """The record sections that plays have added."""
+    sections: tuple[RecordSection | MakeSection, ...] = ()
+    """The record sections that plays have added, or what makes these."""
     changes: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     """Fields of the body that plays added. If the provider refuses one, the call is sent again without it."""
@@ -492,7 +492,7 @@ class CallState:
                 self.sessions = NO_SESSIONS
                 self.sections += sections
                 for section in self.sections:
-                    if section.checked_ns is not None:
+                    if isinstance(section, RecordSection) and section.checked_ns is not None:
                         self.ended_ns = max(self.ended_ns, section.checked_ns[1])
         except PlayError:
             self._report_record(quietly=quietly)
@@ -551,7 +551,9 @@ def _outcome_of_stream(call: CallState) -> Outcome:
 def _record_of(call: CallState, outcome: Outcome | None = None) -> CallRecord:
     """Make the record of a call that has ended, or would end with `outcome`."""
     last = call.attempts[-1] if call.attempts else None
-    answer, sections = call.answer, call.sections
+    answer = call.answer
+    made = [one if isinstance(one, RecordSection) else one(CallOutcome(call)) for one in call.sections]
+    sections = call.sections = tuple([one for one in made if one is not None])
     outcome = outcome or call.outcome or "failed"
     answer_ended_ns = None
     whole = outcome in ("completed", "truncated") and (not call.streaming or call.exhausted)

@@ -19,7 +19,7 @@ from ..records.record import CallRecord
 from ..records.section import RecordSection
 from .call import Call
 from .play import Play
-from .session import CallOutcome, Session
+from .session import CallOutcome, MakeSection, Session
 
 OnCallEnd = Callable[[CallRecord], Any]
 """Called with the record of every call that has ended, in the thread or task that ended it.
@@ -126,8 +126,8 @@ class Sessions:
                 self._report_error(play, "on_refused", raised)
         return taken_back
 
-    def close(self, outcome: CallOutcome, *, quietly: bool) -> tuple[RecordSection, ...]:
-        """Close all sessions. Returns their record sections."""
+    def close(self, outcome: CallOutcome, *, quietly: bool) -> tuple[RecordSection | MakeSection, ...]:
+        """Close all sessions. Returns their record sections, or what makes these."""
         return self._close(self.by_hook.get("close", ()), outcome, quietly=quietly)
 
     def close_upstream(self, outcome: CallOutcome) -> None:
@@ -137,13 +137,16 @@ class Sessions:
 
     def _close(
         self, opened: Sequence[tuple[Play, Session]], outcome: CallOutcome, *, quietly: bool
-    ) -> tuple[RecordSection, ...]:
-        sections, to_raise = [], None
+    ) -> tuple[RecordSection | MakeSection, ...]:
+        sections: list[RecordSection | MakeSection] = []
+        to_raise = None
         for play, session in opened:
             try:
                 section = session.close(outcome)
                 if isinstance(section, RecordSection):
                     sections.append(section)
+                elif callable(section):
+                    sections.append(partial(self._made, play, section))
                 elif section is not None:
                     raise TypeError(f"close() must return a RecordSection or None, got {type(section).__name__}")
             except Exception as error:  # noqa: BLE001 - a play must not break a call
@@ -154,6 +157,13 @@ class Sessions:
         if to_raise is not None:
             raise to_raise
         return tuple(sections)
+
+    def _made(self, play: Play, make: MakeSection, outcome: CallOutcome) -> RecordSection | None:
+        try:
+            return make(outcome)
+        except Exception as error:  # noqa: BLE001 - a play must not break a call
+            self._report_error(play, "close", error, quietly=True)
+            return None
 
     def _report_error(self, play: Play, hook: str, error: Exception, *, quietly: bool = False) -> None:
         assert self._pipeline is not None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ..protocol.usage import input_tokens
+
 if TYPE_CHECKING:
     from ..compat.responses import RequestAttempt
     from ..records.record import CallRecord, Outcome
@@ -19,6 +21,10 @@ SendCall = Callable[["Call"], "Flow"]
 
 SendAttempt = Callable[["RequestAttempt"], "Flow"]
 """Sends one attempt. Returns a `Reply` of any status; raises openai's connection errors."""
+
+
+MakeSection = Callable[["CallOutcome"], "RecordSection | None"]
+"""Makes a play's record section when the record is read."""
 
 
 class Stop:
@@ -72,8 +78,12 @@ class Session:
     def on_event(self, event: Any) -> Stop | None:
         """Handle a decoded event of the stream. Return STOP, or a `Stop`, to end the stream after it."""
 
-    def close(self, outcome: CallOutcome) -> RecordSection | None:
-        """Handle the end of the call and its stream. Return the play's record section, or None."""
+    def close(self, outcome: CallOutcome) -> RecordSection | MakeSection | None:
+        """Handle the end of the call and its stream. Return the play's record section, or None.
+
+        Return a function to have it called with the outcome when the record is first read, which for most calls is
+        never. It must not hold on to `outcome`.
+        """
 
 
 class CallOutcome:
@@ -121,6 +131,11 @@ class CallOutcome:
     def usage(self) -> Usage:
         """The tokens that the provider counted."""
         return self._state.usage
+
+    @property
+    def input_tokens(self) -> int | None:
+        """Those of the prompt: as `usage.input_tokens`, at a fraction of the CPU time."""
+        return input_tokens(self._state.answer.usage)
 
     @property
     def finish_reason(self) -> str | None:

@@ -25,9 +25,9 @@ from .section import PromptCacheSection
 
 if TYPE_CHECKING:
     from fastlane.engine.call import Call
+    from fastlane.engine.session import CallOutcome
     from fastlane.providers import ProviderFacts
     from fastlane.records.plays import PromptCacheRecord
-    from fastlane.records.usage import Usage
 
 _MAX_LINES, _MAX_ENDS, _MAX_HEADS, _MAX_STABLE_KEYS = 1_000, 64, 64, 8_192
 # Earlier prompts that the beginning of a new conversation is compared with, and those that may explain a drift.
@@ -157,8 +157,8 @@ class SentPrompt(PromptText):
     """A hash of the head, of leading system and developer messages, and of the next one."""
     stable_key: str
     """The cache key of all prompts with these stable parts."""
-    family: str
-    """Tells prompts of one kind from others."""
+    given_key: str | None
+    """The application's own."""
     key: str | None
     """The cache key that is sent."""
     shards: int = 1
@@ -176,7 +176,11 @@ class SentPrompt(PromptText):
     """The earlier prompt."""
     goes_on: bool = False
     """Whether the prompt begins with all of the earlier prompt, or the reverse."""
+    answered: bool
+    counted: int | None
+    """Its tokens as the provider counted them."""
     tokens: int
+    """These, or an estimate."""
     keeps: bool
     """Whether the provider is known to keep the prompt."""
     cached: int | None
@@ -292,8 +296,7 @@ class PromptHistory:
             stable = self._stable_keys[leading] = stable_key(endpoint, body, placements)
         prompt.stable_key = stable
         given = body.get(head.rules.key_field or KEY_FIELD) or body.get(KEY_FIELD)
-        prompt.key = given if isinstance(given, str) else None
-        prompt.family = f"{hash((call.origin, stable, prompt.key)) & 0xFFFF_FFFF_FFFF_FFFF:016x}"
+        prompt.key = prompt.given_key = given if isinstance(given, str) else None
         return prompt
 
     def expect(self, prompt: SentPrompt) -> None:
@@ -326,19 +329,26 @@ class PromptHistory:
         prompt.key = prompt.earlier = prompt.known_tokens = None
         prompt.shards, prompt.known_size, prompt.goes_on = 1, 0, False
 
-    def settle(
-        self, prompt: SentPrompt, usage: Usage, *, answered: bool, now_ns: int, reason: str | None = None
-    ) -> PromptCacheRecord:
-        """Record what was read of a prompt whose call is over, at `now_ns`.
+    def enter(self, prompt: SentPrompt, outcome: CallOutcome) -> None:
+        """Remember a prompt whose call is over: if it was answered, it is in the provider's cache from now on."""
+        head, status = prompt.head, outcome.status_code
+        prompt.answered = status is not None and status < 300
+        prompt.counted = outcome.input_tokens
+        if not (head.is_read or head.rules.automatic):
+            head.is_read = bool(outcome.usage.cached_tokens)
+        if prompt.answered:
+            with self.lock:
+                self._answered += 1
+                if self.kept_bytes and not head.is_stored and prompt.size > len(head.text):
+                    prompt.line = self._enter(prompt, outcome.ended_ns)
+        prompt.kept = SentPrompt.kept
 
-        Only a prompt that was `answered` is in the provider's cache from now on. `reason` is the provider's own word
-        for why it has read no more.
-        """
-        head, size = prompt.head, prompt.size
+    def settle(self, prompt: SentPrompt, outcome: CallOutcome) -> PromptCacheRecord:
+        """Return the record of what was read of a prompt."""
+        head, size, answered = prompt.head, prompt.size, prompt.answered
+        usage, reason = outcome.usage, outcome.cache_reason
         rules, cached = head.rules, None if usage.estimated else usage.cached_tokens
-        head.is_read = head.is_read or bool(cached)
-        counted = usage.input_tokens
-        tokens = prompt.tokens = round(size * _TOKENS_PER_BYTE) if counted is None else counted
+        tokens = prompt.tokens = round(size * _TOKENS_PER_BYTE) if prompt.counted is None else prompt.counted
         if prompt.known_tokens is not None and prompt.known_tokens > tokens:
             prompt.known_tokens = None
         reusable = prompt.tokens_of(prompt.known_size) if prompt.known_size else 0
@@ -353,8 +363,8 @@ class PromptHistory:
         may_depart = not prompt.goes_on and tokens - reusable >= (rules.block_tokens or 1)
         departs = answered and not head.is_stored and (is_lost or may_depart)
         prompt.keeps, prompt.cached, prompt.reason = keeps, cached, reason
-        record = PromptCacheSection(
-            family=prompt.family,
+        return PromptCacheSection(
+            family=f"{hash((head.address[0], prompt.stable_key, prompt.given_key)) & 0xFFFF_FFFF_FFFF_FFFF:016x}",
             prompt_tokens=tokens,
             reusable_tokens=reusable,
             expected_tokens=expected,
@@ -363,16 +373,8 @@ class PromptHistory:
             key=prompt.key,
             shards=prompt.shards,
         )
-        if answered:
-            with self.lock:
-                self._answered += 1
-                if self.kept_bytes and not head.is_stored and size > len(head.text):
-                    prompt.line = self._enter(prompt, counted, now_ns)
-        prompt.kept = SentPrompt.kept
-        return record
 
-    def _enter(self, prompt: SentPrompt, tokens: int | None, now_ns: int) -> PromptLine:
-        """Remember the prompt of an answered call: it is in the provider's cache from now on."""
+    def _enter(self, prompt: SentPrompt, now_ns: int) -> PromptLine:
         line = prompt.earlier
         # A line that has grown since then may be another branch of the conversation.
         if line is None or line not in self.lines or prompt.known_size not in (prompt.size, line.size):
@@ -384,7 +386,7 @@ class PromptHistory:
             if prompt.is_borrowed:
                 body = bytes(memoryview(body))
             self._text_bytes += len(body) - len(line.kept[0])
-            line.kept, line.size, line.tokens = (body, start, stop), prompt.size, tokens
+            line.kept, line.size, line.tokens = (body, start, stop), prompt.size, prompt.counted
         line.used_ns = now_ns
         line.ends.append((self._answered, prompt.count, now_ns))
         self._openings[line.opening] = line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
+from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -10,15 +11,13 @@ from pydantic import Field
 
 from fastlane.engine.call import Call
 from fastlane.engine.play import Play, Stage
-from fastlane.engine.session import CallOutcome, Session
+from fastlane.engine.session import CallOutcome, MakeSection, Session
 from fastlane.engine.settings import settings
 from fastlane.protocol.endpoints import GENERATING
 
 from .section import PromptCacheSection
 
 if TYPE_CHECKING:
-    from fastlane.records.plays import PromptCacheRecord
-
     from .history import PromptHistory, SentPrompt
     from .key import KeySpreader
 else:
@@ -103,14 +102,12 @@ class _PromptCacheSession(Session):
             call = with_breakpoints(call) if play.breakpoints else call
         return call
 
-    def close(self, outcome: CallOutcome) -> PromptCacheRecord | None:
+    def close(self, outcome: CallOutcome) -> MakeSection | None:
         prompt, self._prompt = self._prompt, None
         if prompt is None:
             return None
+        history = self._play.history
         if prompt.key_field in outcome.refused:
-            self._play.history.forget_key(prompt)
-        status = outcome.status_code
-        is_answered = status is not None and status < 300
-        return self._play.history.settle(
-            prompt, outcome.usage, answered=is_answered, now_ns=outcome.ended_ns, reason=outcome.cache_reason
-        )
+            history.forget_key(prompt)
+        history.enter(prompt, outcome)
+        return partial(history.settle, prompt)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from datetime import date
+from types import SimpleNamespace
 from typing import Any
 
 from fastlane.engine.call import Call
@@ -65,7 +66,7 @@ class Provider:
         body = json.loads(json.dumps({"model": "large", name: messages, **body}))
         given = call(body, facts=known, origin=origin, endpoint=endpoint, issued_ns=self.now_ns)
         prompt = self.history.read(given)
-        prompt.key, prompt.shards, prompt.family = key, shards, "family"
+        prompt.key, prompt.shards = key, shards
         self.history.expect(prompt)
         return prompt
 
@@ -74,10 +75,27 @@ class Provider:
     ) -> Any:
         usage = Usage(input_tokens=prompt.size, cached_tokens=cached) if answered else Usage()
         self.now_ns += SECOND_NS
-        return self.history.settle(prompt, usage, answered=answered, now_ns=self.now_ns, reason=reason)
+        return settled(self.history, prompt, usage, status=200 if answered else None, now_ns=self.now_ns, reason=reason)
 
     def call(self, messages: Any, cached: int | None = None, **options: Any) -> Any:
         return self.answer(self.sent(messages, **options), cached)
+
+
+def settled(
+    history: PromptHistory,
+    prompt: SentPrompt,
+    usage: Usage,
+    *,
+    now_ns: int,
+    status: int | None = 200,
+    reason: str | None = None,
+) -> Any:
+    """End a prompt's call, and return the section of its record."""
+    outcome: Any = SimpleNamespace(
+        status_code=status, input_tokens=usage.input_tokens, usage=usage, ended_ns=now_ns, cache_reason=reason
+    )
+    history.enter(prompt, outcome)
+    return history.settle(prompt, outcome)
 
 
 def size_of(messages: list[Any], **body: Any) -> int:

@@ -21,6 +21,7 @@ from tests.plays.prompt_cache.provider import (
     edited,
     facts,
     said,
+    settled,
     size_of,
     turns,
 )  # fmt: skip
@@ -127,7 +128,7 @@ def test_odd_bodies_are_no_error(body: dict[str, Any]) -> None:
     for now_ns in (1, 2, 3):
         prompt = history.read(call({**body, "temperature": now_ns}, facts=SMALL))
         history.expect(prompt)
-        assert history.settle(prompt, Usage(), answered=True, now_ns=now_ns).drift is None
+        assert settled(history, prompt, Usage(), now_ns=now_ns).drift is None
 
 
 def test_written_body_is_read_like_its_values() -> None:

@@ -25,7 +25,7 @@ from fastlane.providers import ProviderFacts, facts_of, registered
 from fastlane.records.usage import Usage
 from tests.call_peer import CallPeer, Reply
 from tests.knowledge.forks import in_child
-from tests.plays.prompt_cache.provider import CHAT, call as call_of, fact, facts
+from tests.plays.prompt_cache.provider import CHAT, call as call_of, fact, facts, settled
 from tests.waiting import Form
 
 POLICY = "You answer questions about our airline's policy.\n" + "Two bags of up to 23 kg are free of charge.\n" * 150
@@ -171,7 +171,7 @@ def test_volatile_messages_are_expected_in_no_later_call() -> None:
         planned_by(play, asked)
         prompt = play.history.read(asked, volatile=1)
         play.history.expect(prompt)
-        said.append(play.history.settle(prompt, Usage(), answered=True, now_ns=number))
+        said.append(settled(play.history, prompt, Usage(), now_ns=number))
 
     assert [record.drift for record in said] == [None] * 4
     assert said[1].reusable_tokens > 1_024

@@ -553,7 +553,8 @@ def _record_of(call: CallState, outcome: Outcome | None = None) -> CallRecord:
     last = call.attempts[-1] if call.attempts else None
     answer = call.answer
     made = [one if isinstance(one, RecordSection) else one(CallOutcome(call)) for one in call.sections]
-    sections = call.sections = tuple([one for one in made if one is not None])
+    sections = tuple([one for one in made if one is not None])
+    call.sections = sections
     outcome = outcome or call.outcome or "failed"
     answer_ended_ns = None
     whole = outcome in ("completed", "truncated") and (not call.streaming or call.exhausted)

@@ -188,19 +188,17 @@ def _leads(row: Segment) -> bool:
 
 def segments_of(line: PromptLine, count: int) -> PromptSegments | None:
     """Return a line's prompt with so many messages; None if its text is not kept."""
-    (body, start, stop), known = line.kept, line.segments
-    if not body:
+    chunks, known = line.chunks, line.segments
+    if not chunks:
         return None
-    if known is None or known[0] is not body:
+    if known is None or known[0] is not chunks:
         rows: list[Segment] = []
         for part, value in parsed(line.head.text).items():
             # The bytes of a name belong to what stands behind it, so that sizes add up to those of the whole prompt.
             _add(rows, part, value, len(part) + 4)
         heads = len(rows)
-        items = body[start : stop + 1]
-        if items:
-            _add(rows, line.head.items_name, parsed(items), 0)
-        known = line.segments = body, PromptSegments(rows, heads)
+        _add(rows, line.head.items_name, parsed(b"".join(chunks) + line.end), 0)
+        known = line.segments = chunks, PromptSegments(rows, heads)
     whole: PromptSegments = known[1]
     rest = whole.rows[: whole.heads + count]
     return whole if len(rest) == len(whole.rows) else PromptSegments(rest, whole.heads)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fastlane.providers import ProviderFacts
     from fastlane.records.plays import PromptCacheRecord
 
-_MAX_LINES, _MAX_ENDS, _MAX_HEADS, _MAX_STABLE_KEYS = 1_000, 64, 64, 8_192
+_MAX_LINES, _MAX_ENDS, _MAX_CHUNKS, _MAX_HEADS, _MAX_STABLE_KEYS = 1_000, 64, 32, 64, 8_192
 # Earlier prompts that the beginning of a new conversation is compared with, and those that may explain a drift.
 _MAX_COMPARED, _MAX_EARLIER = 8, 256
 # If the provider does not count: https://help.openai.com/en/articles/4936856-what-are-tokens-and-how-to-count-them.
@@ -112,45 +112,14 @@ class PromptHead:
         return written.endswith(self.tail) and written.startswith(self.front) and written[len(self.front)] == _BRACKET
 
 
-class PromptText:
-    """A head and messages as JSON, without the bracket at the end; the messages may be a part of a whole body."""
+class SentPrompt:
+    """One call's prompt. Once the call is over, it has no text any more."""
 
     head: PromptHead
     kept: tuple[bytes, int, int] = (b"", 0, 0)
-    """The JSON that the messages stand in, where they begin and where they end: one value, as other threads read it."""
-    size = 0
-    """Bytes of the whole."""
-
-    @property
-    def text(self) -> bytes:
-        """All of it as one text; empty once it is forgotten."""
-        body, start, stop = self.kept
-        return body and self.head.text + body[start:stop]
-
-    def begins_with(self, other: PromptText) -> bool:
-        """Return whether all of another text is the beginning of this one."""
-        (mine, at, _), (theirs, start, stop) = self.kept, other.kept
-        is_shorter = other.size <= self.size and other.head.number == self.head.number
-        return is_shorter and mine.startswith(memoryview(theirs)[start:stop], at)
-
-    def common_size(self, other: PromptText) -> int:
-        """Return how many bytes two texts have in common at the front."""
-        if self.head.number != other.head.number:
-            return common_length(self.text, other.text)
-        (mine, at, stop), (theirs, start, end) = self.kept, other.kept
-        length, reach = min(stop - at, end - start), 1_024
-        # Most differ near the front: no more is copied than has to be compared.
-        while reach < length and mine[at : at + reach] == theirs[start : start + reach]:
-            reach *= 8
-        reach = min(reach, length)
-        return len(self.head.text) + common_length(mine[at : at + reach], theirs[start : start + reach])
-
-
-class SentPrompt(PromptText):
-    """One call's prompt. Once it is settled, it has no text any more."""
-
-    is_borrowed = True
-    """Whether the JSON has to be copied to be kept: what orjson has written holds its buffer of 32 kB or more."""
+    """The JSON that the messages stand in, where they begin, and where they end, without the last bracket."""
+    size: int
+    """Bytes of the head and the messages."""
     count: int
     """The number of messages."""
     opening: int
@@ -190,6 +159,36 @@ class SentPrompt(PromptText):
     line: PromptLine | None = None
     """The line that the prompt has become part of."""
 
+    def begins_with(self, line: PromptLine) -> bool:
+        """Return whether all of an earlier prompt is the beginning of this one."""
+        if line.size > self.size or line.head.number != self.head.number:
+            return False
+        body, at, _ = self.kept
+        for chunk in line.chunks:
+            if not body.startswith(chunk, at):
+                return False
+            at += len(chunk)
+        return True
+
+    def common_size(self, line: PromptLine) -> int:
+        """Return how many bytes an earlier prompt has in common with this one at the front."""
+        if line.head.number != self.head.number:
+            return common_length(self.head.text, line.head.text)
+        body, start, stop = self.kept
+        at = start
+        for chunk in line.chunks:
+            end = min(at + len(chunk), stop)
+            if end == at + len(chunk) and body.startswith(chunk, at):
+                at = end
+                continue
+            # Most differ near the front: no more is copied than has to be compared.
+            reach = 1_024
+            while reach < end - at and body.startswith(chunk[:reach], at):
+                reach *= 8
+            at += common_length(body[at : min(at + reach, end)], chunk[:reach])
+            break
+        return len(self.head.text) + at - start
+
     def tokens_of(self, size: int) -> int:
         """Return the tokens of so many bytes from the beginning."""
         known_size, known_tokens = (0, 0) if self.known_tokens is None else (self.known_size, self.known_tokens)
@@ -201,11 +200,17 @@ class SentPrompt(PromptText):
         return round(known_tokens + (self.tokens - known_tokens) * share)
 
 
-class PromptLine(PromptText):
+class PromptLine:
     """One conversation (or a single prompt) as it was last sent and answered."""
 
     def __init__(self, prompt: SentPrompt) -> None:
         self.head = prompt.head
+        self.size = len(prompt.head.text)
+        """Bytes of the head and the messages."""
+        self.chunks: tuple[bytes, ...] = ()
+        """The JSON of the messages, in the pieces in which it grew; empty once it is forgotten."""
+        self.end = b""
+        """The last bracket."""
         self.key = prompt.key
         self.opening = hash((prompt.opening, prompt.key))
         self.group = hash((prompt.head.seed, prompt.key))
@@ -379,14 +384,18 @@ class PromptHistory:
         # A line that has grown since then may be another branch of the conversation.
         if line is None or line not in self.lines or prompt.known_size not in (prompt.size, line.size):
             line = self._openings.get(hash((prompt.opening, prompt.key)))
-            if line is None or not (prompt.begins_with(line) or line.begins_with(prompt)):
+            if line is None or prompt.common_size(line) < min(prompt.size, line.size):
                 line = PromptLine(prompt)
-        if prompt.size >= line.size:
-            body, start, stop = prompt.kept
-            if prompt.is_borrowed:
-                body = bytes(memoryview(body))
-            self._text_bytes += len(body) - len(line.kept[0])
-            line.kept, line.size, line.tokens = (body, start, stop), prompt.size, prompt.counted
+        added = prompt.size - line.size
+        if added > 0:
+            body, _, stop = prompt.kept
+            # A copy of what is new: what orjson has written holds a buffer of 32 kB or more.
+            chunks = (*line.chunks, body[stop - added : stop])
+            line.chunks = chunks if len(chunks) < _MAX_CHUNKS else (b"".join(chunks),)
+            line.end, line.size = body[stop : stop + 1], prompt.size
+            self._text_bytes += added
+        if added >= 0:
+            line.tokens = prompt.counted
         line.used_ns = now_ns
         line.ends.append((self._answered, prompt.count, now_ns))
         self._openings[line.opening] = line
@@ -394,8 +403,8 @@ class PromptHistory:
         self.lines.move_to_end(line)
         while self._text_bytes > self.kept_bytes or len(self.lines) > _MAX_LINES:
             oldest, _ = self.lines.popitem(last=False)
-            self._text_bytes -= len(oldest.kept[0])
-            oldest.kept, oldest.segments = PromptLine.kept, None
+            self._text_bytes -= oldest.size - len(oldest.head.text)
+            oldest.chunks, oldest.segments = (), None
             if self._openings.get(oldest.opening) is oldest:
                 del self._openings[oldest.opening]
         return line

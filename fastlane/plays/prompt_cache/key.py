@@ -235,11 +235,7 @@ class KeySpreader:
             if prompt.shards > 1:
                 session = session_of(call.endpoint, body, call.placements)
                 prompt.key = self.key(prompt.key, session, prompt.shards)
-        keyed = call.with_fields({name: prompt.key}, (f"PromptCache added {name}",), (name,))
-        if keyed.written is not None and prompt.kept[0] is call.written:
-            # It begins alike, and needs no copy.
-            prompt.kept, prompt.is_borrowed = (keyed.written, *prompt.kept[1:]), False
-        return keyed
+        return call.with_fields({name: prompt.key}, (f"PromptCache added {name}",), (name,))
 
     def shards(self, origin: str, key: str, now_ns: int, limit_per_minute: float) -> int:
         """Count a call of this key and return over how many keys its calls are spread.

@@ -98,6 +98,12 @@ def settled(
     return history.settle(prompt, outcome)
 
 
+def text_of(prompt: SentPrompt) -> bytes:
+    """Return what is read of a prompt, as JSON."""
+    body, start, stop = prompt.kept
+    return prompt.head.text + body[start:stop]
+
+
 def size_of(messages: list[Any], **body: Any) -> int:
     """Return the bytes, and so the tokens, of a prompt."""
     return PromptHistory(kept_bytes=0).read(call({"model": "large", "messages": messages, **body})).size

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.plays.prompt_cache.history import PromptHistory
+from fastlane.plays.prompt_cache.history import PromptHistory, PromptLine
 from fastlane.records.usage import Usage
 from tests.plays.prompt_cache.provider import (
     SECOND_NS,
@@ -23,6 +23,7 @@ from tests.plays.prompt_cache.provider import (
     said,
     settled,
     size_of,
+    text_of,
     turns,
 )  # fmt: skip
 
@@ -139,7 +140,7 @@ def test_written_body_is_read_like_its_values() -> None:
         plain = PromptHistory(kept_bytes=0).read(call(body))
         fast = PromptHistory(kept_bytes=0).read(call(body, encoded=(body, orjson.dumps(body))))
         changed = PromptHistory(kept_bytes=0).read(call(body, encoded=(values, orjson.dumps(values))))
-        assert plain.text == fast.text == changed.text
+        assert text_of(plain) == text_of(fast) == text_of(changed)
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 100_000])
@@ -149,7 +150,7 @@ def test_text_is_kept_only_within_its_limit(kept_bytes: int) -> None:
     provider.call(secret)
     record = provider.call(edited(secret, 0, "10:04:33", "10:09:59"))
 
-    held = [SECRET.encode() in line.text for line in provider.history.lines]
+    held = [SECRET.encode() in b"".join(line.chunks) for line in provider.history.lines]
     assert held == [True] * (2 if kept_bytes else 0)
     assert (record.drift is not None) == (kept_bytes > 0)
     assert SECRET not in repr(record)
@@ -163,8 +164,12 @@ def test_record_keeps_no_text_that_is_forgotten() -> None:
     for number in range(20):
         provider.call(turns(2, f"topic {number}"))
 
-    assert sum(len(line.text) for line in provider.history.lines) <= 10_000
+    assert sum(map(text_bytes, provider.history.lines)) <= 10_000
     assert record.drift is None
+
+
+def text_bytes(line: PromptLine) -> int:
+    return sum(map(len, line.chunks))
 
 
 def test_memory_is_bounded() -> None:
@@ -173,11 +178,10 @@ def test_memory_is_bounded() -> None:
     for number in range(calls):
         rules = " ".join(ascii_uppercase[(number >> bit) % 26] * 30 for bit in range(9))
         prompt = provider.sent([{"role": "system", "content": rules}, said("user", f"question {number}")])
-        prompt.family = f"family {number}"
         provider.answer(prompt)
 
     history = provider.history
-    assert sum(len(line.kept[0]) for line in history.lines) == history._text_bytes <= 50_000
+    assert sum(map(text_bytes, history.lines)) == history._text_bytes <= 50_000
     assert len(history._openings) == len(history.lines) <= 1_000
 
 
@@ -229,7 +233,7 @@ def test_reusable_tokens_are_the_longest_common_beginning(prompts: list[list[Any
     sent: list[bytes] = []
     for messages in prompts:
         prompt = provider.sent(messages)
-        text = prompt.text
+        text = text_of(prompt)
         record = provider.answer(prompt)
         longest = 0
         for earlier in sent:

@@ -453,7 +453,7 @@ def test_ended_call_keeps_nothing_of_its_prompt(provider: Emulator, arguments: d
         gc.collect()
 
         assert len(client.calls) == 4
-        assert not [one for one in gc.get_objects() if type(one) is SentPrompt and one.text]
+        assert not [one for one in gc.get_objects() if type(one) is SentPrompt and one.kept[0]]
 
 
 def test_error_that_quotes_the_key_does_not_take_it_away(one_peer: CallPeer) -> None:

@@ -19,11 +19,13 @@ from typing import Any
 from benchmarks._report import Report, as_json, print_reach, print_report
 
 _FAMILIES = {
-    "transport": ("idle_reuse", "connection", "threads", "early_close"),
+    "transport": (
+        "idle_reuse", "connection", "stale", "threads", "multiplexing", "early_close",
+    ),
     "request_encoding": ("encoding", "headline", "encoding_cpu"),
     "streams": ("stream_cpu", "lateness", "transport_cpu", "stream_saturated", "call_cpu"),
     "call_costs": ("shell_cost", "admission_cost", "prompt_cache_cost"),
-}
+}  # fmt: skip
 """The modules that hold several benchmarks, and their names."""
 
 

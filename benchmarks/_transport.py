@@ -8,6 +8,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from inspect import isawaitable
 from typing import Any, NamedTuple, TypeVar
 
@@ -188,6 +189,11 @@ async def _lane(
 def has_content(chunk: Any) -> bool:
     """Whether a chunk of a chat completion brings text."""
     return bool(chunk.choices and chunk.choices[0].delta.content)
+
+
+async def time_call(client: Any, text: str = "Yes.", **asked: object) -> float:
+    """Time one whole call of a client of either mode, as its caller has it, in milliseconds."""
+    return await in_mode(client, partial(call_ms, text=text, **asked))
 
 
 def connections(log: Iterable[RequestLog], arm: str) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from threading import Barrier
@@ -18,7 +18,7 @@ from typing import Any
 import openai
 
 import fastlane
-from benchmarks._paired import added, cpu_pairs, median, ttft, turns
+from benchmarks._paired import added, cpu_pairs, median, paired, ttft, turns
 from benchmarks._provider import MODEL, providers
 from benchmarks._report import Figure, Report
 from benchmarks._transport import (
@@ -37,6 +37,7 @@ from benchmarks._transport import (
     run,
     run_sync,
     settled,
+    time_call,
     wishes,
 )
 from fastlane._clock import now_ns
@@ -45,6 +46,17 @@ from fastlane.emulator import RequestLog
 _ROUND_TRIP_TIME_S = 0.04
 _SIDES = ("stock", "fastlane")
 _MODES = ("sync", "async")
+
+
+def _in_both_modes(
+    measure: Callable[..., Coroutine[Any, Any, dict[str, Figure]]], *arguments: Any
+) -> tuple[dict[str, Figure], Sequence[RequestLog]]:
+    """Measure synchronous, then asynchronous calls at one provider; the figures, and the provider's log."""
+    figures: dict[str, Figure] = {}
+    with providers(1, round_trip_time_s=_ROUND_TRIP_TIME_S) as (emulator,):
+        for mode in _MODES:
+            figures |= run(measure(mode, emulator.base_url, *arguments))
+        return figures, emulator.log()
 
 
 # A pause
@@ -138,7 +150,65 @@ def connection(quick: bool) -> Report:
     )
 
 
-# Many threads
+# A connection that the server has closed
+
+_CLOSED_AFTER_S = 0.3
+_STALE_PAUSE_S = 1.0
+
+
+async def _stale(mode: str, base_url: str, rounds: int) -> dict[str, Figure]:
+    closing: dict[str, Any] = {"default_headers": wishes(fault=f"idle_fin={_CLOSED_AFTER_S}")}
+    async with (
+        opened(mode, base_url, *_SIDES, **closing, max_retries=openai.DEFAULT_MAX_RETRIES) as retrying,
+        opened(mode, base_url, "stock_bare", "fastlane_bare", **closing) as bare,
+    ):
+        clients = {**retrying, **bare}
+        taken: dict[str, list[float | None]] = {name: [] for name in clients}
+        for client in clients.values():
+            await time_call(client)
+        for round_number, name in turns(clients, rounds):
+            if all(len(values) == round_number for values in taken.values()):
+                await asyncio.sleep(_STALE_PAUSE_S)
+            try:
+                taken[name].append(await time_call(clients[name]))
+            except openai.APIConnectionError:
+                taken[name].append(None)
+    figures: dict[str, Figure] = {f"{mode}_{name}_errors": values.count(None) for name, values in taken.items()}
+    both = zip(taken["stock"], taken["fastlane"], strict=True)
+    pairs = [(one, other) for one, other in both if one is not None and other is not None]
+    if not pairs:
+        return {f"{mode}_ratio": None, **figures}
+    theirs, own = (list(side) for side in zip(*pairs, strict=True))
+    return {
+        **paired(mode, theirs, own),
+        f"{mode}_stock_ms": median(theirs).value,
+        f"{mode}_fastlane_ms": median(own).value,
+        f"{mode}_saved_ms": added("", theirs, own)["_us"],
+        **figures,
+    }
+
+
+def stale(quick: bool) -> Report:
+    """What a call costs after the server closed the idle connection: the stock client over HTTP/2 against ours.
+
+    The provider closes every connection that was idle for 0.3 s as middleboxes do, by a FIN without a GOAWAY; the next
+    call is made when the kernel has long known that. Inside: from the application's call to its parsed answer, the
+    retries of the openai library included (two, its default, on both sides), with the pause before them that makes most
+    of what the stock client pays. Outside: the pause before the call. Two further clients (`bare`) make the same calls
+    without any retry, to count errors.
+    """
+    rounds = 8 if quick else 45
+    figures, _ = _in_both_modes(_stale, rounds)
+    return Report(
+        figures={**figures, "calls_of_each_arm": rounds},
+        reach={
+            **{f"{mode}_ratio": ">= 3" for mode in _MODES},
+            **{f"{mode}_fastlane_bare_errors": "== 0" for mode in _MODES},
+        },
+    )
+
+
+# Many threads, slow neighbours
 
 
 _THREADS = 16
@@ -192,6 +262,81 @@ def threads(quick: bool) -> Report:
     )
 
 
+_SLOW_MS = 1_000
+_SHORT_MS = 5
+_MARGIN_S = 0.1
+_SLOW = {"sync": 1, "async": 4}
+
+
+async def _beside(client: Any, slow: int) -> tuple[list[float], int]:
+    """Milliseconds of short calls beside slow ones, and how many failed."""
+    taken: list[float] = []
+    failed = 0
+    calls = [time_call(client, f"slow {number}", prefill_ms=_SLOW_MS) for number in range(slow)]
+    waiting = [asyncio.ensure_future(call) for call in calls]
+    began = now_ns()
+    await asyncio.sleep(_MARGIN_S)
+    while now_ns() - began < _SLOW_MS * 1e6 - _MARGIN_S * 1e9:
+        try:
+            taken.append(await time_call(client, "short", prefill_ms=_SHORT_MS))
+        except openai.APIConnectionError:
+            failed += 1
+    failed += sum(
+        isinstance(one, openai.APIConnectionError) for one in await asyncio.gather(*waiting, return_exceptions=True)
+    )
+    return taken, failed
+
+
+async def _multiplexing(mode: str, base_url: str, rounds: int) -> dict[str, Figure]:
+    arms = {"stock": _SLOW[mode], "fastlane": _SLOW[mode], "stock_idle": 0, "fastlane_idle": 0}
+    taken: dict[str, list[float]] = {name: [] for name in arms}
+    failed = dict.fromkeys(_SIDES, 0)
+    async with opened(mode, base_url, *_SIDES) as clients:
+        for client in clients.values():
+            await time_call(client)
+        for _, name in turns(arms, rounds):
+            side = name.partition("_")[0]
+            values, failures = await _beside(clients[side], arms[name])
+            taken[name] += values
+            failed[side] += failures
+    p50 = {name: median(values).value for name, values in taken.items()}
+    p99 = {name: percentile(values, 0.99) for name, values in taken.items()}
+    return {
+        f"{mode}_p50_ratio": p50["stock"] / p50["fastlane"],
+        f"{mode}_fastlane_p99_to_idle_ratio": p99["fastlane"] / p99["fastlane_idle"],
+        **{f"{mode}_{name}_p50_ms": value for name, value in p50.items()},
+        **{f"{mode}_{name}_p99_ms": value for name, value in p99.items() if name.startswith("fastlane")},
+        **{f"{mode}_{name}_calls": len(values) for name, values in taken.items()},
+        **{f"{mode}_{side}_failed_calls": number for side, number in failed.items()},
+    }
+
+
+def multiplexing(quick: bool) -> Report:
+    """What a short call takes beside slow ones on the same connection: the stock client over HTTP/2 against ours.
+
+    While one call of 1 s (synchronous, in another thread) or four of them (asynchronous, in other tasks) are in flight,
+    calls of 5 ms follow one another on the same client. Inside: from the application's short call to its parsed answer.
+    Outside: opening the connection; the short calls begin when the slow ones have been on their way for 0.1 s and none
+    begins in their last 0.1 s. The idle figures are the same calls on the same clients with nothing beside them.
+    """
+    rounds = 4 if quick else 24
+    figures: dict[str, Figure] = {}
+    with providers(1, round_trip_time_s=0.0) as (emulator,):
+        for mode in _MODES:
+            figures |= run(_multiplexing(mode, emulator.direct_base_url, rounds))
+        log = emulator.log()
+    arms = [f"{mode}_{side}" for mode in _MODES for side in _SIDES]
+    return Report(
+        figures={**figures, **{f"{arm}_connections": connections(log, arm) for arm in arms}},
+        reach={
+            **{f"{mode}_p50_ratio": ">= 20" for mode in _MODES},
+            **{f"{mode}_fastlane_p99_to_idle_ratio": "<= 3" for mode in _MODES},
+            **{f"{mode}_fastlane_connections": "== 1" for mode in _MODES},
+        },
+        conditions={"rounds": rounds},
+    )
+
+
 # Streams that are closed early
 
 _PACE_MS = 20
@@ -233,14 +378,14 @@ async def _closed_early(mode: str, base_url: str, rounds: int, counts: dict[str,
 
     async with opened(mode, base_url, *_SIDES) as clients:
         for client in clients.values():
-            await in_mode(client, call_ms)
+            await time_call(client)
         for round_number, side in turns(_SIDES, rounds):
             tags = (f"{mode}_{side}:{round_number}:{number}" for number in range(counts[side]))
             await asyncio.gather(*(one(clients[side], tag) for tag in tags))
             if side == "stock":  # the provider is given the time to end what was not stopped
                 await asyncio.sleep(_WHOLE_TOKENS * _PACE_MS / 1e3 + _ROUND_TRIP_TIME_S)
         # Still usable: a window that leaked or a limit of streams that was used up would show here.
-        await in_mode(clients["fastlane"], call_ms)
+        await time_call(clients["fastlane"])
     return closed
 
 
@@ -271,12 +416,8 @@ def early_close(quick: bool) -> Report:
     """
     rounds = 5 if quick else 10
     counts = {"stock": 3, "fastlane": 100}  # in each mode and round
-    closed: dict[str, Figure] = {}
+    closed, log = _in_both_modes(_closed_early, rounds, counts)
     figures: dict[str, Figure] = {}
-    with providers(1, round_trip_time_s=_ROUND_TRIP_TIME_S) as (emulator,):
-        for mode in _MODES:
-            closed |= run(_closed_early(mode, emulator.base_url, rounds, counts))
-        log = emulator.log()
     for mode in _MODES:
         for side in _SIDES:
             figures |= _after_close(f"{mode}_{side}", closed, log)
@@ -290,6 +431,8 @@ def early_close(quick: bool) -> Report:
 BENCHMARKS = {
     "idle_reuse": idle_reuse,
     "connection": connection,
+    "stale": stale,
     "threads": threads,
+    "multiplexing": multiplexing,
     "early_close": early_close,
 }

@@ -425,7 +425,7 @@ class CallState:
         self._close()
         sessions, self.sessions = self.sessions, NO_SESSIONS
         if sessions is not NO_SESSIONS:
-            sessions.close_upstream(CallOutcome(self))
+            sessions.close(CallOutcome(self), quietly=True, all_of_call=False)
 
     def finish(self, *, later: bool = False) -> None:
         """End the call and report it, unless that has been done.

@@ -6,7 +6,7 @@ import _thread
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import is_dataclass, replace
 from functools import cache, lru_cache, partial
@@ -126,21 +126,15 @@ class Sessions:
                 self._report_error(play, "on_refused", raised)
         return taken_back
 
-    def close(self, outcome: CallOutcome, *, quietly: bool) -> tuple[RecordSection | MakeSection, ...]:
-        """Close all sessions. Returns their record sections, or what makes these."""
-        return self._close(self.by_hook.get("close", ()), outcome, quietly=quietly)
-
-    def close_upstream(self, outcome: CallOutcome) -> None:
-        """Close the sessions of this upstream, when the answer has come from another one."""
-        closing = [pair for pair in self.by_hook.get("close", ()) if pair in self._of_upstream]
-        self._close(closing, outcome, quietly=True)
-
-    def _close(
-        self, opened: Sequence[tuple[Play, Session]], outcome: CallOutcome, *, quietly: bool
+    def close(
+        self, outcome: CallOutcome, *, quietly: bool, all_of_call: bool = True
     ) -> tuple[RecordSection | MakeSection, ...]:
+        """Close all sessions, or only those of this upstream. Returns their record sections, or what makes these."""
         sections: list[RecordSection | MakeSection] = []
         to_raise = None
-        for play, session in opened:
+        for play, session in self.by_hook.get("close", ()):
+            if not all_of_call and (play, session) not in self._of_upstream:
+                continue
             try:
                 section = session.close(outcome)
                 if isinstance(section, RecordSection):

@@ -36,9 +36,9 @@ _NAME: Final = 25
 """Characters for the name of a row."""
 _BAR: Final = 20
 _MOST_ROWS: Final = 12
-_MOST_PHASES: Final = 4
+_MOST_PHASES: Final = 3
 _MOST_ERRORS: Final = 3
-_MOST_FLAGS: Final = 4
+_MOST_FLAGS: Final = 3
 _LEAST_MS: Final = 1.0
 """Changes of a phase below this, and below 2 % of the whole request, are put together."""
 
@@ -129,7 +129,8 @@ def screen(
         for group in groups:
             lines += _group_lines(material, material.cells[0], group)
             lines.append(Text())
-        lines += _phase_lines(material, material.cells[0], groups)
+        if all(sample.error is None for sample in recorded.measured()):
+            lines += _phase_lines(material, material.cells[0], groups)
     else:
         lines += _grid(material)
     lines += _attribution_lines(material)
@@ -177,13 +178,6 @@ def _group_lines(material: Material, cell: Cell, group: ArmGroup) -> Iterator[Te
                 line.append(f"  {each.change:<20} ")
                 line.append(each.word, style=STYLES[each.tone])
             yield line
-    sent = [material.recorded.measured(cell.name, name) for name in (group.reference.name, arm.name)]
-    failed = [(sum(sample.error is not None for sample in samples), len(samples)) for samples in sent]
-    yield _line(
-        "  errors",
-        *(f"{errors:,} / {total:,}" for errors, total in failed),
-        style=STYLES["bad"] if any(errors for errors, _ in failed) else "",
-    )
 
 
 def _median(material: Material, cell: Cell, arm: str, metric: RequestMetric) -> str:
@@ -283,7 +277,9 @@ def _error_lines(material: Material) -> Iterator[Text]:
     errors = Counter((each.error, each.error_message or "") for each in measured if each.error is not None)
     if not errors:
         return
-    yield Text(f"Failed: {errors.total():,} of {counted(len(measured), 'request')}", style=STYLES["bad"])
+    arms = Counter(each.arm for each in measured if each.error is not None)
+    whose = ", ".join(f"{arm} {count:,}" for arm, count in arms.most_common(_MOST_ERRORS))
+    yield Text(f"Failed: {errors.total():,} of {counted(len(measured), 'request')} ({whose})", style=STYLES["bad"])
     for (error, message), count in errors.most_common(_MOST_ERRORS):
         said = f"  {count:,} x {error}" + (f": {' '.join(message.split())}" if message else "")
         yield Text(said if len(said) <= _WIDTH else f"{said[: _WIDTH - 1]}\N{HORIZONTAL ELLIPSIS}")
@@ -293,6 +289,8 @@ def _trust_lines(material: Material) -> Iterator[Text]:
     results = material.checked.results
     counts = {level: sum(each.level == level for each in results) for level in ("passed", "flagged", "refused")}
     said = [f"checks: {', '.join(f'{count} {level}' for level, count in counts.items() if count) or 'none'}"]
+    if all(sample.error is None for sample in material.recorded.measured()):
+        said.insert(0, "no request failed")
     metric = material.metrics[0]
     bands = [
         band
@@ -301,28 +299,26 @@ def _trust_lines(material: Material) -> Iterator[Text]:
         if (band := band_of(material, cell.name, reference.name, metric.name)) is not None
     ]
     if bands:
-        said.append(f"two equal arms differed by up to {percent(max(bands))} in {lowered(metric.title)}")
+        said.append(f"two equal arms differed by up to {percent(max(bands))}")
     yield Text(f"Trust    {'; '.join(said)}")
     least = min(
         len(material.recorded.measured(cell.name, arm.name)) for cell in material.cells for arm in material.arms
     )
+    flagged = list(dict.fromkeys(each.check for each in results if each.level in ("flagged", "refused")))
+    if flagged:
+        more = [f"{len(flagged) - _MOST_FLAGS} more"] if len(flagged) > _MOST_FLAGS else []
+        yield Text(f"         look at: {listed([*flagged[:_MOST_FLAGS], *more])}", style=STYLES["warning"])
     missing = [
         f"{percentile_name(share)} takes {wanted(share)}" for share in (0.5, 0.95, 0.99) if wanted(share) > least
     ]
     if missing:
         yield Text(f"         {counted(least, 'request')} of each arm: {', '.join(missing)}")
-    flagged = list(dict.fromkeys(each.check for each in results if each.level in ("flagged", "refused")))
-    if flagged:
-        more = f" and {len(flagged) - _MOST_FLAGS} more" if len(flagged) > _MOST_FLAGS else ""
-        shown = ", ".join(flagged[:_MOST_FLAGS]) if more else listed(flagged)
-        yield Text(f"         look at: {shown}{more}", style=STYLES["warning"])
 
 
 def _next_lines(material: Material, folder: Path | None, *, page: bool) -> Iterator[Text]:
     if folder is not None:
-        if page:
-            yield Text(f"Report   {folder / 'report.html'}")
-        yield Text(f"Data     {folder / 'run.json'}")
+        files = f"{folder / 'report.html'}, run.json" if page else str(folder / "run.json")
+        yield Text(f"Saved    {files}")
         yield Text(f"More     fastlane bench report {folder} --full")
     if material.recorded.header.embedded:
         yield Text("Yours    fastlane bench run --base-url URL --model NAME")

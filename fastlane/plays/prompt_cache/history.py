@@ -159,17 +159,6 @@ class SentPrompt:
     line: PromptLine | None = None
     """The line that the prompt has become part of."""
 
-    def begins_with(self, line: PromptLine) -> bool:
-        """Return whether all of an earlier prompt is the beginning of this one."""
-        if line.size > self.size or line.head.number != self.head.number:
-            return False
-        body, at, _ = self.kept
-        for chunk in line.chunks:
-            if not body.startswith(chunk, at):
-                return False
-            at += len(chunk)
-        return True
-
     def common_size(self, line: PromptLine) -> int:
         """Return how many bytes an earlier prompt has in common with this one at the front."""
         if line.head.number != self.head.number:
@@ -312,7 +301,7 @@ class PromptHistory:
         oldest_ns = prompt.sent_ns - prompt.head.rules.lifetime_ns
         with self.lock:
             line, known_size = self._openings.get(hash((prompt.opening, prompt.key))), 0
-            if line is not None and line.used_ns >= oldest_ns and prompt.begins_with(line):
+            if line is not None and line.used_ns >= oldest_ns and prompt.common_size(line) == line.size:
                 # A conversation that goes on, as most do.
                 known_size = line.size
             else:
@@ -345,7 +334,7 @@ class PromptHistory:
             with self.lock:
                 self._answered += 1
                 if self.kept_bytes and not head.is_stored and prompt.size > len(head.text):
-                    prompt.line = self._enter(prompt, outcome.ended_ns)
+                    prompt.line = self._line_with(prompt, outcome.ended_ns)
         prompt.kept = SentPrompt.kept
 
     def settle(self, prompt: SentPrompt, outcome: CallOutcome) -> PromptCacheRecord:
@@ -379,7 +368,8 @@ class PromptHistory:
             shards=prompt.shards,
         )
 
-    def _enter(self, prompt: SentPrompt, now_ns: int) -> PromptLine:
+    def _line_with(self, prompt: SentPrompt, now_ns: int) -> PromptLine:
+        """Return the conversation that the prompt goes on with, or a new one, with the prompt as its end."""
         line = prompt.earlier
         # A line that has grown since then may be another branch of the conversation.
         if line is None or line not in self.lines or prompt.known_size not in (prompt.size, line.size):

@@ -75,7 +75,8 @@ def test_screen_shows_the_providers_own_errors_with_their_counts() -> None:
     text = shown(recorded)
 
     failed = sum(sample.error is not None for sample in recorded.measured())
-    assert f"Failed: {failed} of 120 requests" in text
+    assert f"Failed: {failed} of 120 requests (" in text
+    assert f"baseline {failed // 3}" in text
     assert f"{failed} x BadRequestError 400: This model's maximum context length is 4096 tokens" in text
     assert FAILED_ALIKE in text.splitlines()[0]
     assert remedy(recorded.measured()).endswith("give --max-input-tokens 3072")

@@ -143,7 +143,8 @@ def test_a_call_of_which_both_attempts_fail_tells_of_that_whose_error_is_raised(
     kind: str, upstreams: tuple[Upstream, Upstream]
 ) -> None:
     near, _ = upstreams
-    with Asked(kind, near.url, hedging(), max_retries=1) as asked:
+    # Long enough for the first attempt to arrive first on a busy machine.
+    with Asked(kind, near.url, hedging(minimum_delay_s=0.5), max_retries=1) as asked:
         used_to(asked, near, model="m")
         near.scripts = [
             once(lambda: len(near.asked) == 2, refuse(503)),

@@ -38,7 +38,7 @@ _BAR: Final = 20
 _MOST_ROWS: Final = 12
 _MOST_PHASES: Final = 3
 _MOST_ERRORS: Final = 3
-_MOST_FLAGS: Final = 3
+_MOST_FLAGS: Final = 2
 _LEAST_MS: Final = 1.0
 """Changes of a phase below this, and below 2 % of the whole request, are put together."""
 
@@ -167,7 +167,7 @@ def _refusal(material: Material) -> Iterator[Text]:
 def _group_lines(material: Material, cell: Cell, group: ArmGroup) -> Iterator[Text]:
     """Return the metrics of a reference and the one arm that is compared with it."""
     (arm,) = group.arms
-    yield _line(f"{group.kind}, streamed, p50", *group.names, "change", style="bold")
+    yield _line(f"{group.kind}, p50", *group.names, "change", style="bold")
     refused = material.refused(cell.name, group.reference.name) or material.refused(cell.name, arm.name)
     if refused is not None:
         yield Text(f"  {refused}", style=STYLES["bad"])
@@ -208,7 +208,7 @@ def _phase_lines(material: Material, cell: Cell, groups: Sequence[ArmGroup]) -> 
     shown = [key for key in TITLES if key in largest]
     widest = max(size.values()) or 1.0
     kinds = [group.kind for _, _, group in pairs] if len(pairs) > 1 else [""]
-    heading = f"{'Where it comes from (mean)':<{_NAME}}" + "".join(f"{kind:>14}" for kind in kinds)
+    heading = f"{'Where from (mean)':<{_NAME}}" + "".join(f"{kind:>14}" for kind in kinds)
     yield Text(heading, style="bold")
     opened = {key: _opened(material, cell, pairs) for key in shown if key in ("opening", "connect", "tls")}
     for key in shown:
@@ -222,7 +222,7 @@ def _phase_lines(material: Material, cell: Cell, groups: Sequence[ArmGroup]) -> 
         line.rstrip()
         yield line
     rest = [sum(change[key] for key in TITLES if key not in shown) for change in changes]
-    yield Text(f"{'  all other parts':<{_NAME}}" + "".join(f"{signed_figure(each, 'ms') + ' ms':>14}" for each in rest))
+    yield Text(f"{'  other parts':<{_NAME}}" + "".join(f"{signed_figure(each, 'ms') + ' ms':>14}" for each in rest))
 
 
 def _both(found: dict[str, ArmPhases], group: ArmGroup) -> bool:
@@ -299,7 +299,7 @@ def _trust_lines(material: Material) -> Iterator[Text]:
         if (band := band_of(material, cell.name, reference.name, metric.name)) is not None
     ]
     if bands:
-        said.append(f"two equal arms differed by up to {percent(max(bands))}")
+        said.append(f"equal arms differed by up to {percent(max(bands))}")
     yield Text(f"Trust    {'; '.join(said)}")
     least = min(
         len(material.recorded.measured(cell.name, arm.name)) for cell in material.cells for arm in material.arms
@@ -312,7 +312,7 @@ def _trust_lines(material: Material) -> Iterator[Text]:
         f"{percentile_name(share)} takes {wanted(share)}" for share in (0.5, 0.95, 0.99) if wanted(share) > least
     ]
     if missing:
-        yield Text(f"         {counted(least, 'request')} of each arm: {', '.join(missing)}")
+        yield Text(f"         {', '.join(missing)} requests of each arm, not {least:,}")
 
 
 def _next_lines(material: Material, folder: Path | None, *, page: bool) -> Iterator[Text]:

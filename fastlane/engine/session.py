@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ..protocol.usage import input_tokens
-
 if TYPE_CHECKING:
     from ..compat.responses import RequestAttempt
     from ..records.record import CallRecord, Outcome
@@ -22,9 +20,8 @@ SendCall = Callable[["Call"], "Flow"]
 SendAttempt = Callable[["RequestAttempt"], "Flow"]
 """Sends one attempt. Returns a `Reply` of any status; raises openai's connection errors."""
 
-
 MakeSection = Callable[["CallOutcome"], "RecordSection | None"]
-"""Makes a play's record section when the record is read."""
+"""Makes a play's record section when the record is read. Its error is logged."""
 
 
 class Stop:
@@ -131,11 +128,6 @@ class CallOutcome:
     def usage(self) -> Usage:
         """The tokens that the provider counted."""
         return self._state.usage
-
-    @property
-    def input_tokens(self) -> int | None:
-        """Those of the prompt: as `usage.input_tokens`, at a fraction of the CPU time."""
-        return input_tokens(self._state.answer.usage)
 
     @property
     def finish_reason(self) -> str | None:

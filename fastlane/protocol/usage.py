@@ -46,11 +46,6 @@ def usage_counts(usage: Any, cached_path: Sequence[str] = ()) -> dict[str, Any]:
     return counts
 
 
-def input_tokens(usage: Any) -> int | None:
-    """Return the tokens of the prompt alone; None if they are missing."""
-    return None if usage is None else _count(_members_of(usage), _INPUT)
-
-
 def _members_of(source: Any) -> Mapping[str, Any]:
     """Return all fields of an object or a JSON object by name, defaults included; empty for a plain value."""
     if isinstance(source, Mapping):

@@ -120,9 +120,7 @@ def report_of(
         outcomes=dict(Counter(record.outcome for record in kept).most_common()),
         unanswered=_unanswered(kept),
         attempts=dict(Counter(attempt.kind for record in kept for attempt in record.attempts).most_common()),
-        warnings=dict(
-            Counter(one.warning for record in kept for one in record.sections if one.warning is not None).most_common()
-        ),
+        warnings=dict(Counter(filter(None, (one.warning for record in kept for one in record.sections))).most_common()),
         ledger=ledger_of(kept, opening_s),
         filters={name: value for name, value in asked.items() if value is not None},
     )

@@ -12,7 +12,7 @@ from typing import Final
 
 from ...errors import ConfigurationError
 from ._code_review import code_review
-from ._workload import Conversation, Prompt, Turn, Workload
+from ._workload import Conversation, LatePrompt, Turn, Workload
 
 # 256 words of three letters. With the blank before it, and at the start of a text, each is one token of OpenAI's
 # o200k_base and cl100k_base (checked with both); with its blank it is four characters, which is one token of the
@@ -281,7 +281,7 @@ def _of_length(label: str, key: str, scenario: Scenario, number: int) -> Convers
     turn = Turn(
         conversation=name,
         number=1,
-        messages=Prompt(prompt, (key, number, tokens)),
+        messages=LatePrompt(prompt, (key, number, tokens)),
         tools=(),
         answer_tokens=scenario.output.drawn(f"{key}/output/{number}"),
         least_answer_tokens=scenario.output.least,

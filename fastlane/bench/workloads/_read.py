@@ -18,8 +18,8 @@ from ._presets import shared_prompt
 from ._workload import (
     CHARACTERS_PER_TOKEN,
     Conversation,
+    LatePrompt,
     Message,
-    Prompt,
     Turn,
     UnusableMessageError,
     Workload,
@@ -63,7 +63,7 @@ class _Call:
         tokens = self.input_tokens if self.input_tokens != _UNCOUNTED else max(1, len(self.blocks) * block_tokens)
         messages: Sequence[Message]
         messages, tools = self.text or (
-            Prompt(shared_prompt, (self.key, self.number, tokens, self.blocks, block_tokens)),
+            LatePrompt(shared_prompt, (self.key, self.number, tokens, self.blocks, block_tokens)),
             (),
         )
         turn = Turn(

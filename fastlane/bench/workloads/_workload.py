@@ -103,7 +103,7 @@ def salted_tools(tools: Sequence[Message], salt: str) -> list[Message]:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt(Sequence[Message]):
+class LatePrompt(Sequence[Message]):
     """One message of the user, whose text is written each time it is looked at: thousands cost nothing until then."""
 
     write: Callable[..., str]
@@ -124,7 +124,7 @@ class Turn:
     number: int
     """1 for the conversation's first assistant turn."""
     messages: Sequence[Message]
-    """The whole history before the turn: a tuple, or a Prompt."""
+    """The whole history before the turn: a tuple, or a LatePrompt."""
     tools: Sequence[Message]
     answer_tokens: int
     """Tokens of the recorded answer, at four characters a token; at least 2, so that there is a time per token."""

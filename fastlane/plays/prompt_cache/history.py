@@ -325,11 +325,9 @@ class PromptHistory:
 
     def enter(self, prompt: SentPrompt, outcome: CallOutcome) -> None:
         """Remember a prompt whose call is over: if it was answered, it is in the provider's cache from now on."""
-        head, status = prompt.head, outcome.status_code
-        prompt.answered = status is not None and status < 300
-        prompt.counted = outcome.input_tokens
-        if not (head.is_read or head.rules.automatic):
-            head.is_read = bool(outcome.usage.cached_tokens)
+        head, status, usage = prompt.head, outcome.status_code, outcome.usage
+        prompt.answered, prompt.counted = status is not None and status < 300, usage.input_tokens
+        head.is_read = head.is_read or bool(usage.cached_tokens)
         if prompt.answered:
             with self.lock:
                 self._answered += 1

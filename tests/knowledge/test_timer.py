@@ -58,10 +58,10 @@ def test_timer_cancelled_call_is_not_made_and_lets_go() -> None:
     done = threading.Event()
     something = Something()
     gone = weakref.ref(something)
-    handle = timer.call_later(0.01, something)
+    handle = timer.call_later(0.5, something)
     handle.cancel()
     del something
-    timer.call_later(0.03, done.set)
+    timer.call_later(0.6, done.set)
 
     assert done.wait(WAIT_S)
     assert called == []

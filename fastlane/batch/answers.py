@@ -162,9 +162,9 @@ def answered(
     return JobOutcome(number=number, state="failed", status_code=status, body=body, request_id=word(request_id))
 
 
-def again(job: Job, code: str, settings: WorkerSettings) -> JobOutcome:
-    """Have a job sent again, or fail where it has been sent often enough."""
-    if job.attempts >= settings.max_attempts:
+def again(job: Job, code: str, settings: WorkerSettings, *, final: bool = False) -> JobOutcome:
+    """Have a job sent again, or fail where that is final or it has been sent often enough."""
+    if final or job.attempts >= settings.max_attempts:
         return JobOutcome(number=job.number, state="failed", error=code)
     return JobOutcome(number=job.number, state="waiting", error=code, not_before_s=settings.retry_after_s(job.attempts))
 

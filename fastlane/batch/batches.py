@@ -4,9 +4,9 @@ Each step is recorded before it is taken, and each record is compared with the l
 goes on. After a crash the provider is asked what it has received:
 
 - `uploading`: a file of the batch's name and size is used; otherwise it is uploaded again.
-- `creating`: a batch of that name, or of that file, is used. Where none is listed, the creation may still be on its
-  way: its input file is deleted, so that a late creation finds nothing to work on, and after a while the batches are
-  listed once more. Only then the jobs are packed anew, under another name.
+- `creating`: a batch of that name, or of that file, is used. Where none is listed, its input file is deleted, so that a
+  late creation finds nothing to work on, and after a while the batches are listed once more. Then the jobs are packed
+  anew, under another name.
 - `ended`: answers that are recorded are skipped. Files are deleted when all answers are recorded.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from itertools import takewhile
@@ -25,6 +25,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 import openai
 
+from .._clock import now_ns
 from ..compat.clients import idempotency_header_of
 from ..engine.upstream_failures import rest_of
 from ..providers import ProviderFacts
@@ -105,25 +106,29 @@ def mode_of(facts: ProviderFacts, settings: WorkerSettings) -> BatchMode | None:
 
 @dataclass(slots=True)
 class LeasedBatch:
-    """A batch under this worker's lease, and what is known beside its record."""
+    """A batch under this worker's lease, and what is known beside its record. Times are seconds by `now_s`."""
 
     row: BatchRow
     due: float = 0.0
-    """When its next step is due: seconds by the worker's clock."""
+    """When its next step is due."""
     failures: int = 0
     """How often in a row its step has failed, or it was found unchanged."""
     not_created: bool = False
     """In `creating`: the provider has refused to create it."""
     deleted_at: float | None = None
-    """In `creating`: when its input file was deleted, by the worker's clock."""
+    """In `creating`: when its input file was deleted."""
     unreadable: int = 0
     """How often its answers were missing or unreadable although it has ended."""
 
 
+def now_s() -> float:
+    """Return the time of the worker's monotonic clock, in seconds."""
+    return now_ns() / 1e9
+
+
 def pause_s(settings: WorkerSettings, failures: int) -> float:
     """Return the pause before a step is taken again: longer each time, with jitter."""
-    longest = settings.poll_s * min(60.0, 1.5 ** min(40, max(0, failures - 1)))
-    return uniform(0.75, 1.0) * longest
+    return uniform(0.75, 1.0) * settings.poll_s * min(60.0, 1.5 ** min(40, max(0, failures - 1)))
 
 
 def line_of_body(job: Job, body: bytes) -> bytes:
@@ -143,17 +148,17 @@ class BatchSteps:
         # A creation must not be repeated before its result is known.
         self._once = client.with_options(max_retries=0, timeout=timeout)
         self._storage = storage
-        self._mode = mode
+        self.mode = mode
         self._settings = settings
         self._stop = stop
         self._too_much: dict[tuple[str, str], tuple[int, int]] = {}
         """By endpoint and model, where a batch was too much: the most requests of the next, and how often in a row."""
 
-    def take(self, held: LeasedBatch, now: float) -> float | None:
-        """Take the next step of a batch. `now`: seconds by the worker's clock.
+    def take(self, held: LeasedBatch) -> float | None:
+        """Take the next step of a batch.
 
         Returns the seconds until the step after it, None where the batch is over. Raises LeaseLostError, StorageError,
-        StoppedError, WorkerDeniedError. After an error of openai's the step has to be taken again.
+        StoppedError, WorkerDeniedError, and openai's errors, after which the step has to be taken again.
         """
         steps = {
             "planned": self._upload,
@@ -165,7 +170,7 @@ class BatchSteps:
         }
         try:
             step = steps.get(held.row.state)
-            return None if step is None else step(held, now)
+            return None if step is None else step(held)
         except openai.APIStatusError as error:
             if not (_is_refusal(error) or error.status_code in DENIED or held.not_created):
                 raise
@@ -173,7 +178,7 @@ class BatchSteps:
         # Outside of the handler: openai's error keeps the request, and with it a file of prompts.
         return self._refused(held, refused)
 
-    def _upload(self, held: LeasedBatch, now: float) -> float | None:
+    def _upload(self, held: LeasedBatch) -> float | None:
         is_first = held.row.state == "planned"
         if is_first:
             held.row = self._storage.advance(held.row, "uploading")
@@ -185,9 +190,9 @@ class BatchSteps:
             size = content.tell()
             if size == 0:
                 return self._abandon(held, None)
-            if count == 1 and size > self._mode.most_bytes:
+            if count == 1 and size > self.mode.most_bytes:
                 _log.warning("job %d is larger than a batch's file may be, and has failed", job.number)
-                self._fail(row, [job], "too_large")
+                self._end(row, [job], "too_large", final=True)
                 return self._abandon(held, "too_large")
             if not is_first:
                 files = _since(self._client.files.list(purpose="batch", order="desc"), row.planned_at)
@@ -199,14 +204,14 @@ class BatchSteps:
         held.row = self._storage.advance(row, "uploaded", file_id=file_id, requests=count, bytes=size)
         return 0.0
 
-    def _create(self, held: LeasedBatch, now: float) -> float | None:
+    def _create(self, held: LeasedBatch) -> float | None:
         held.not_created = False
         held.row = row = self._storage.advance(held.row, "creating")
         assert row.file_id is not None
-        given: dict[str, Any] = {"metadata": {NAME_KEY: row.name}} if self._mode.metadata else {}
+        given: dict[str, Any] = {"metadata": {NAME_KEY: row.name}} if self.mode.metadata else {}
         if (header := idempotency_header_of(self._once)) is not None:
             given["extra_headers"] = {header: row.name}
-        window: Any = f"{max(1, int(self._mode.window_s // 3_600))}h"
+        window: Any = f"{max(1, int(self.mode.window_s // 3_600))}h"
         endpoint: Any = row.endpoint
         try:
             created = self._once.batches.create(
@@ -228,23 +233,23 @@ class BatchSteps:
         _log.info("batch %s: created, with %d requests", held.row.name, held.row.requests)
         return self._settings.poll_s
 
-    def _look_for(self, held: LeasedBatch, now: float) -> float | None:
+    def _look_for(self, held: LeasedBatch) -> float | None:
         """Find out whether the batch was created; give it up where it was not, and cannot be any more."""
         row, lag_s = held.row, self._settings.listing_lag_s
         for batch in _since(self._client.batches.list(limit=100), row.planned_at):
             if (batch.metadata or {}).get(NAME_KEY) == row.name or (row.file_id and batch.input_file_id == row.file_id):
                 return self._created(held, batch)
         if held.deleted_at is not None:
-            waited_s = now - held.deleted_at
-            return lag_s - waited_s if waited_s < lag_s else self._abandon(held, FENCED)
+            left_s = held.deleted_at + lag_s - now_s()
+            return left_s if left_s > 0 else self._abandon(held, FENCED)
         held.row = row = self._storage.advance(row, "creating", error=FENCED)
         assert row.file_id is not None
         with suppress(openai.NotFoundError):
             self._client.files.delete(row.file_id)
-        held.deleted_at = now
+        held.deleted_at = now_s()
         return lag_s
 
-    def _poll(self, held: LeasedBatch, now: float) -> float | None:
+    def _poll(self, held: LeasedBatch) -> float | None:
         row = held.row
         assert row.batch_id is not None
         if not self._storage.is_wanted(row):
@@ -256,7 +261,7 @@ class BatchSteps:
             if self._storage.now() - row.changed_at < _LOST_AFTER_S:
                 raise
             _log.warning("batch %s: the provider does not know it any more; its jobs have failed", row.name)
-            self._fail(row, self._storage.heads(row), "batch_lost")
+            self._end(row, self._storage.heads(row), "batch_lost", final=True)
             self._storage.settle(row, "collected", error="batch_lost")
             return None
         counts = batch.request_counts
@@ -269,20 +274,23 @@ class BatchSteps:
             return pause_s(self._settings, held.failures)
         # Some providers name the files of a batch that has ended a little later.
         lacks_file = batch.output_file_id is None and (done or (failed and batch.error_file_id is None))
-        if lacks_file and held.unreadable < self._settings.max_attempts:
-            held.unreadable += 1
-            return pause_s(self._settings, held.unreadable)
+        if lacks_file and (wait_s := self._wait_for_answers(held)):
+            return wait_s
         if batch.status == "failed":
             self._fail_lines(row, batch)
-        is_fenced = row.error == FENCED and batch.status == "failed"
+        error = FENCED if row.error == FENCED and batch.status == "failed" else _code_of(batch)
         files = {"output_file_id": batch.output_file_id, "error_file_id": batch.error_file_id}
-        error = FENCED if is_fenced else _code_of(batch)
         held.row = self._storage.advance(row, "ended", error=error, **files, **known)
         held.failures = held.unreadable = 0
         _log.info("batch %s: %s", row.name, batch.status)
         return 0.0
 
-    def _collect(self, held: LeasedBatch, now: float) -> float | None:
+    def _wait_for_answers(self, held: LeasedBatch) -> float | None:
+        """Return the pause before answers that should be there are looked for again; None after some tries."""
+        held.unreadable += 1
+        return pause_s(self._settings, held.unreadable) if held.unreadable <= self._settings.max_attempts else None
+
+    def _collect(self, held: LeasedBatch) -> float | None:
         """Record the answers of a batch that has ended. Jobs without one are sent again, or fail."""
         row = held.row
         left = {job.number: job for job in self._storage.heads(row)}
@@ -290,16 +298,15 @@ class BatchSteps:
         problems = [problem for file_id in files if left and (problem := self._read(row, file_id, left))]
         if problems:
             _log.warning("batch %s: %s", row.name, problems[0])
-            if left and held.unreadable < self._settings.max_attempts:
-                held.unreadable += 1
-                return pause_s(self._settings, held.unreadable)
-        is_too_much = row.provider_state == "failed" and row.error in TOO_MUCH
+            if left and (wait_s := self._wait_for_answers(held)):
+                return wait_s
+        has_failed = row.provider_state == "failed"
+        is_too_much = has_failed and row.error in TOO_MUCH
         # The jobs are not at fault: it counts as no attempt.
-        blameless = is_too_much or (row.provider_state == "failed" and row.error == FENCED)
+        blameless = is_too_much or (has_failed and row.error == FENCED)
         if left and not blameless:
             codes = {"expired": "batch_expired", "cancelled": "batch_cancelled", "failed": row.error or "batch_failed"}
-            code = codes.get(row.provider_state or "", "no_answer")
-            self._record(row, [again(job, code, self._settings) for job in left.values()])
+            self._end(row, left.values(), codes.get(row.provider_state or "", "no_answer"))
         self._delete(row.file_id, *files)
         kind = row.endpoint, row.model
         if not is_too_much and kind in self._too_much:
@@ -351,17 +358,16 @@ class BatchSteps:
 
     def _fail_lines(self, row: BatchRow, batch: Batch) -> None:
         """Fail the jobs whose lines are why the provider has refused a batch, before its other jobs are sent again."""
-        jobs = self._storage.heads(row)
         codes = {error.line: word(error.code) or "batch_failed" for error in (batch.errors and batch.errors.data) or []}
-        # After a crash, those that have failed are not among the jobs any more.
-        at_fault = [
-            (line, job) for line, job in enumerate(jobs, start=1) if line in codes and len(jobs) == row.requests
-        ]
-        self._record(row, [JobOutcome(number=job.number, state="failed", error=codes[line]) for line, job in at_fault])
+        jobs = self._storage.heads(row)
+        if len(jobs) == row.requests:  # after a crash, those that have failed are not among the jobs any more
+            for code in set(codes.values()):
+                at_fault = [job for line, job in enumerate(jobs, start=1) if codes.get(line) == code]
+                self._end(row, at_fault, code, final=True)
 
     def most_requests(self, endpoint: str, model: str) -> int:
         """Return the most requests of the next batch of an endpoint and a model."""
-        most = self._mode.most_requests
+        most = self.mode.most_requests
         return min(most, self._too_much.get((endpoint, model), (most, 0))[0])
 
     def _halve(self, row: BatchRow) -> float:
@@ -374,42 +380,35 @@ class BatchSteps:
 
     def _refused(self, held: LeasedBatch, refused: openai.APIStatusError) -> float | None:
         """Go on after the provider has refused a request."""
-        row, status = held.row, refused.status_code
-        code = word(refused.code)
+        row, status, code = held.row, refused.status_code, word(refused.code)
         if status in DENIED or (status in (404, 405) and row.state == "uploading"):  # or there is no API for files
             raise WorkerDeniedError(status)
         held.failures += 1
         wait_s = max(rest_of(refused) or 0.0, pause_s(self._settings, held.failures))
-        if row.state == "creating" and not held.not_created:
-            # Not the creation was refused, but the list of batches: packed anew, its jobs might be sent twice.
-            text = "batch %s: it is not known whether it was created, and the provider does not say (%d); asked again"
-            _log.warning(text, row.name, status)
+        if row.state != "uploading" and not held.not_created:
+            # Not its creation was refused. Packed anew, its jobs might be sent twice.
+            _log.warning("batch %s: the provider refused a question with %d, and is asked again", row.name, status)
             return wait_s
-        error = code or f"batch_refused_{status}"
         # 413: a gateway's own limit.
-        if (code in TOO_MUCH and row.state == "creating") or (status == 413 and row.requests > 1):
+        if (code in TOO_MUCH and held.not_created) or (status == 413 and row.requests > 1):
             wait_s = max(wait_s, self._halve(row))
-        elif row.state not in ("uploading", "creating") or not _is_refusal(refused):
-            return wait_s
-        elif status == 404 and held.failures <= self._settings.max_attempts:
+        elif not _is_refusal(refused) or (status == 404 and held.failures <= self._settings.max_attempts):
             return wait_s  # a new file may not be visible everywhere yet
         else:
             _log.warning("batch %s: refused with %d", row.name, status)
             # It may be the account's fault as well as the jobs': it counts as an attempt.
-            self._record(row, [again(job, error, self._settings) for job in self._storage.heads(row)])
+            self._end(row, self._storage.heads(row), code or f"batch_refused_{status}")
         self._delete(row.file_id)
-        return self._abandon(held, error, not_before_s=wait_s)
+        return self._abandon(held, code or f"batch_refused_{status}", not_before_s=wait_s)
 
     def _abandon(self, held: LeasedBatch, error: str | None, *, not_before_s: float = 0.0) -> float | None:
         self._storage.settle(held.row, "abandoned", error=error, not_before_s=not_before_s, sent=False)
         return None
 
-    def _fail(self, row: BatchRow, jobs: Sequence[Job], error: str) -> None:
-        self._record(row, [JobOutcome(number=job.number, state="failed", error=error) for job in jobs])
-
-    def _record(self, row: BatchRow, outcomes: Sequence[JobOutcome]) -> None:
-        # Other writers wait for a transaction.
-        for start in range(0, len(outcomes), _RECORDED_AT_ONCE):
+    def _end(self, row: BatchRow, jobs: Iterable[Job], error: str, *, final: bool = False) -> None:
+        """Have jobs without an answer sent again, or fail if that is final or they were sent often enough."""
+        outcomes = [again(job, error, self._settings, final=final) for job in jobs]
+        for start in range(0, len(outcomes), _RECORDED_AT_ONCE):  # other writers wait for a transaction
             self._storage.record(row, outcomes[start : start + _RECORDED_AT_ONCE])
 
     def _delete(self, *file_ids: str | None) -> None:

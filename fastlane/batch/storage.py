@@ -1,12 +1,9 @@
 """A queue in a database: a SQLite file, or a schema of a PostgreSQL server.
 
 Every method is one transaction: durable when it returns, not done when it raises. A transaction that failed because of
-other writers or a broken connection is repeated for up to a minute. No lock is held between two tries. A fork waits for
-transactions on a file, ten seconds at most.
-
-Times are epoch seconds by the clock of the database, and arguments are seconds from now. A lease that has run out stays
-its owner's until another worker takes it over: every write of a worker is compared with the batch's `(state, owner,
-turn)`.
+other writers or a broken connection is repeated for up to a minute, without a lock between two tries. Times are epoch
+seconds by the clock of the database, and arguments are seconds from now. A lease that has run out stays its owner's
+until another worker takes it over: every write of a worker is compared with the batch's `(state, owner, turn)`.
 """
 
 from __future__ import annotations
@@ -55,7 +52,7 @@ from .jobs import (
 P = ParamSpec("P")
 T = TypeVar("T")
 
-VERSION = 5
+VERSION = 6
 """Of the tables. A queue of another version is refused."""
 
 metadata = sa.MetaData()
@@ -76,34 +73,35 @@ def _columns(of: type[Any], primary_key: str) -> list[sa.Column[Any]]:
     return columns
 
 
-def _number() -> sa.Column[int]:
-    return sa.Column("number", _WHOLE, primary_key=True, autoincrement=False)
-
-
 queue = sa.Table(
     "queue",
     metadata,
     sa.Column("version", _WHOLE, nullable=False),
     sa.Column("queue_id", sa.Text, nullable=False),
-    # The sequence of the last job that was over.
-    sa.Column("finished", _WHOLE, nullable=False),
 )
 jobs = sa.Table(
     "jobs",
     metadata,
     *_columns(Job, "number"),
     sa.Column("digest", sa.LargeBinary, nullable=False),
-    sa.Column("sequence", _WHOLE, unique=True),
     sa.UniqueConstraint("key"),
     sqlite_autoincrement=True,
 )
-bodies = sa.Table("bodies", metadata, _number(), sa.Column("body", sa.LargeBinary, nullable=False))
+bodies = sa.Table(
+    "bodies",
+    metadata,
+    sa.Column("number", _WHOLE, primary_key=True, autoincrement=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+)
+# A row of each job that is over, in this order.
 answers = sa.Table(
     "answers",
     metadata,
-    _number(),
+    sa.Column("sequence", _WHOLE, primary_key=True),
+    sa.Column("number", _WHOLE, nullable=False, unique=True),
     sa.Column("body", sa.LargeBinary, nullable=False),
     sa.Column("request_id", sa.Text),
+    sqlite_autoincrement=True,
 )
 batches = sa.Table("batches", metadata, *_columns(BatchRow, "name"))
 workers = sa.Table(
@@ -114,13 +112,12 @@ workers = sa.Table(
 )
 
 
-def _index(name: str, *columns: sa.Column[Any], where: str) -> None:
-    sa.Index(name, *columns, sqlite_where=sa.text(where), postgresql_where=sa.text(where))
-
-
-_index("jobs_waiting", jobs.c.endpoint, jobs.c.model, jobs.c.number, where="state = 'waiting'")
-_index("jobs_batch", jobs.c.batch, jobs.c.number, where="batch IS NOT NULL")
-_index("batches_live", batches.c.lease_until, where="state NOT IN ('collected', 'abandoned')")
+for _name, _indexed, _where in (
+    ("jobs_waiting", jobs.c["endpoint", "model", "number"], "state = 'waiting'"),
+    ("jobs_batch", jobs.c["batch", "number"], "batch IS NOT NULL"),
+    ("batches_live", batches.c["lease_until",], "state NOT IN ('collected', 'abandoned')"),
+):
+    sa.Index(_name, *_indexed, sqlite_where=sa.text(_where), postgresql_where=sa.text(_where))
 sa.Index("jobs_states", jobs.c.state, jobs.c.finished_at)
 
 _PATIENCE_S = 60.0
@@ -147,16 +144,15 @@ def among(t: sa.Connection, column: Any, values: Sequence[Any]) -> sa.ColumnElem
 
 _JOB = [jobs.c[field.name] for field in fields(Job)]
 _BATCH = [batches.c[field.name] for field in fields(BatchRow)]
+_TOKENS = ("input_tokens", "output_tokens", "cached_tokens")
+_OUTCOME = ("state", "status_code", "error", *_TOKENS)
+_NEW: dict[str, Any] = {"state": "waiting", "attempts": 0, "not_before": 0.0, "cancel_asked": False}
 _LIVE = batches.c.state.not_in(SETTLED)
 _UNFINISHED = jobs.c.state.not_in(OVER)
-_ANSWERS = (
-    sa.select(*_JOB, jobs.c.sequence, answers.c.body, answers.c.request_id)
-    .outerjoin(answers, answers.c.number == jobs.c.number)
-    .where(jobs.c.sequence.is_not(None))
+_ANSWERS = sa.select(*_JOB, *answers.c["sequence", "body", "request_id"]).join(
+    answers, answers.c.number == jobs.c.number
 )
-_BODIES = sa.select(*_JOB, bodies.c.body).join(bodies, bodies.c.number == jobs.c.number).order_by(jobs.c.number)
 _CHUNK = 500
-_IS_NUMBER = jobs.c.number == sa.bindparam("its_number")
 
 
 def _in_transaction(
@@ -192,7 +188,21 @@ class Storage:
         self._create = create
         self._turn, self._lock = new_lock(), new_lock()
         self._closed = False
-        self._engine = self._new_engine()
+        schemas = {"schema_translate_map": {None: self._schema}} if self._schema else {}
+        self._engine = sa.create_engine(
+            self._dialect,
+            creator=self._connect,
+            poolclass=QueuePool,
+            pool_size=1,
+            max_overflow=0,
+            hide_parameters=True,
+            execution_options=schemas,
+        )
+
+        @sa.event.listens_for(self._engine, "begin")
+        def begin(connection: sa.Connection) -> None:
+            self._begin(connection, writes=connection.get_execution_options().get("writes", False))
+
         try:
             self.queue_id = self.run(self._found_or_made, writes=create, patience_s=patience_s)
         except BaseException:
@@ -227,8 +237,6 @@ class Storage:
             if self._closed:
                 raise StorageError(f"the queue {self.name} is closed: open it again")
             with self._engine.connect().execution_options(writes=writes) as connection, connection.begin():
-                if writes:
-                    self._before_write(connection)
                 yield connection
         finally:
             self._lock.release()
@@ -246,7 +254,7 @@ class Storage:
             if self._schema is not None:
                 t.execute(CreateSchema(self._schema, if_not_exists=True))
             metadata.create_all(t, checkfirst=False)
-            t.execute(sa.insert(queue).values(version=VERSION, queue_id=token_hex(6), finished=0))
+            t.execute(sa.insert(queue).values(version=VERSION, queue_id=token_hex(6)))
         version, queue_id = t.execute(sa.select(queue.c.version, queue.c.queue_id)).one()
         if version != VERSION:
             raise ConfigurationError(
@@ -285,7 +293,7 @@ class Storage:
                     f"once it is over",
                     job.key,
                 )
-        fresh = {"state": "waiting", "attempts": 0, "not_before": 0.0, "submitted_at": now_of(t), "cancel_asked": False}
+        fresh = {**_NEW, "submitted_at": now_of(t)}
         taken = ("key", "endpoint", "model", "digest")
         rows = [{"size": len(job.body), **{name: getattr(job, name) for name in taken}, **fresh} for job in missing]
         _each(t, sa.insert(jobs), rows)
@@ -307,7 +315,7 @@ class Storage:
     @_reads
     def answers_after(self, t: sa.Connection, sequence: int, most: int) -> list[Finished]:
         """Return the answers of the first jobs that were over after this one, in that order."""
-        rows = t.execute(_ANSWERS.where(jobs.c.sequence > sequence).order_by(jobs.c.sequence).limit(most))
+        rows = t.execute(_ANSWERS.where(answers.c.sequence > sequence).order_by(answers.c.sequence).limit(most))
         return [_finished(row) for row in rows]
 
     @_reads
@@ -318,26 +326,22 @@ class Storage:
     @_writes
     def cancel(self, t: sa.Connection, keys: Sequence[str] | None) -> list[Job]:
         """Cancel jobs: those that were not sent at once; the others are marked. None: all that are not over."""
+        found = _with_keys(t, keys, jobs.c.key).where(_UNFINISHED).order_by(jobs.c.number)
+        keys = list(t.execute(found).scalars()) if keys is None else keys
         is_planned = sa.exists().where(batches.c.name == jobs.c.batch, batches.c.state == "planned")
-        is_unsent = sa.or_(jobs.c.state == "waiting", is_planned).label("is_unsent")
-        found = _with_keys(t, keys, jobs.c.key, jobs.c.number, is_unsent).where(_UNFINISHED).order_by("number")
-        rows = t.execute(found).all()
-        _end_cancelled(t, [row.number for row in rows if row.is_unsent])
-        sent = [row.number for row in rows if not row.is_unsent]
-        t.execute(sa.update(jobs).where(among(t, jobs.c.number, sent)).values(cancel_asked=True))
-        keys = [row.key for row in rows] if keys is None else keys
+        is_one = among(t, jobs.c.key, keys)
+        _cancel(t, is_one, sa.or_(jobs.c.state == "waiting", sa.and_(jobs.c.state == "packed", is_planned)))
+        t.execute(sa.update(jobs).where(is_one, _UNFINISHED).values(cancel_asked=True))
         by_key = _found(t, keys)
         return [by_key[key] for key in keys if key in by_key]
 
     @_writes
     def retry_failed(self, t: sa.Connection, keys: Sequence[str] | None = None) -> int:
         """Let failed jobs, or those with these keys, wait again as if they were new. Return how many."""
-        failed = _with_keys(t, keys, jobs.c.number).where(jobs.c.state == "failed")
-        numbers = [row.number for row in t.execute(failed)]
-        t.execute(sa.delete(answers).where(among(t, answers.c.number, numbers)))
-        cleared = ("finished_at", "sequence", "status_code", "error", "input_tokens", "output_tokens", "cached_tokens")
-        again = {"state": "waiting", "attempts": 0, "not_before": 0.0, "cancel_asked": False, **dict.fromkeys(cleared)}
-        return t.execute(sa.update(jobs).where(among(t, jobs.c.number, numbers)).values(again)).rowcount
+        failed = list(t.execute(_with_keys(t, keys, jobs.c.number).where(jobs.c.state == "failed")).scalars())
+        t.execute(sa.delete(answers).where(among(t, answers.c.number, failed)))
+        again = {**dict.fromkeys((*_OUTCOME, "finished_at")), **_NEW}
+        return t.execute(sa.update(jobs).where(among(t, jobs.c.number, failed)).values(again)).rowcount
 
     @_writes
     def forget(
@@ -364,22 +368,22 @@ class Storage:
     @_reads
     def status(self, t: sa.Connection) -> Status:
         """Return the state of the whole queue."""
-        count = sa.func.count()
         counts: dict[JobState, int] = dict.fromkeys(JOB_STATES, 0)
-        counts.update({row.state: row[1] for row in t.execute(sa.select(jobs.c.state, count).group_by("state"))})
-        kinds = ("input_tokens", "output_tokens", "cached_tokens")
-        tokens = t.execute(sa.select(*(sa.func.sum(jobs.c[kind]).label(kind) for kind in kinds))).one()
-        reasons = sa.select(jobs.c.error, jobs.c.status_code, count).where(jobs.c.state == "failed")
-        failures = Counter[str]()
-        for error, status_code, number in t.execute(reasons.group_by(jobs.c.error, jobs.c.status_code)):
-            failures[error or (f"HTTP {status_code}" if status_code else "unknown")] += number
-        alive = sa.select(count).select_from(workers).where(workers.c.lease_until > now_of(t))
+        tokens, failures = Counter[str](), Counter[str]()
+        kinds = jobs.c.state, jobs.c.error, jobs.c.status_code
+        sums = [sa.func.sum(jobs.c[kind]).label(kind) for kind in _TOKENS]
+        for row in t.execute(sa.select(*kinds, sa.func.count().label("number"), *sums).group_by(*kinds)):
+            counts[row.state] += row.number
+            tokens.update({kind: int(row._mapping[kind] or 0) for kind in _TOKENS})
+            if row.state == "failed":
+                failures[row.error or (f"HTTP {row.status_code}" if row.status_code else "unknown")] += row.number
+        alive = sa.select(sa.func.count()).where(workers.c.lease_until > now_of(t))
         return Status(
             jobs=counts,
             batches=tuple(_batches(t, _LIVE)),
             workers=t.execute(alive).scalar_one(),
             failures=dict(failures.most_common()),
-            **{kind: int(total or 0) for kind, total in tokens._mapping.items()},
+            **{kind: tokens[kind] for kind in _TOKENS},
         )
 
     def abandon(self, origin: str) -> int:
@@ -457,10 +461,9 @@ class Storage:
 
         Raises LeaseLostError unless its (state, owner, turn) are those of `batch`.
         """
-        _check_lease(t, batch)
         if state != batch.state:
             changes["changed_at"] = now_of(t)
-        t.execute(sa.update(batches).where(batches.c.name == batch.name).values({"state": state, **changes}))
+        _change(t, batch, state=state, **changes)
         return _batches(t, batches.c.name == batch.name)[0]
 
     @_reads
@@ -472,14 +475,15 @@ class Storage:
     def bodies(self, batch: BatchRow) -> Iterator[tuple[Job, bytes]]:
         """Yield the same with their bodies, read in chunks."""
         after = 0
-        while found := self._bodies_after(batch.name, after, _CHUNK):
+        while found := self._bodies_after(batch.name, after):
             yield from found
             after = found[-1][0].number
 
     @_reads
-    def _bodies_after(self, t: sa.Connection, name: str, after: int, most: int) -> list[tuple[Job, bytes]]:
-        rows = t.execute(_BODIES.where(*_in_batch(name), jobs.c.number > after).limit(most)).all()
-        return [(_job_of(row), row.body) for row in rows]
+    def _bodies_after(self, t: sa.Connection, name: str, after: int) -> list[tuple[Job, bytes]]:
+        found = sa.select(*_JOB, bodies.c.body).join(bodies, bodies.c.number == jobs.c.number)
+        found = found.where(*_in_batch(name), jobs.c.number > after).order_by(jobs.c.number).limit(_CHUNK)
+        return [(_job_of(row), row.body) for row in t.execute(found)]
 
     @_reads
     def is_wanted(self, t: sa.Connection, batch: BatchRow) -> bool:
@@ -494,32 +498,26 @@ class Storage:
         Jobs that are no longer in this batch are skipped, so that a file may be read again from its beginning. Raises
         LeaseLostError like `advance`.
         """
-        _check_lease(t, batch)
+        _change(t, batch, turn=batch.turn)
         by_number = {outcome.number: outcome for outcome in outcomes}
         found = sa.select(jobs.c.number, jobs.c.cancel_asked).where(*_in_batch(batch.name))
         rows = t.execute(found.where(among(t, jobs.c.number, list(by_number))).order_by(jobs.c.number)).all()
-        over = [by_number[row.number] for row in rows if by_number[row.number].state != "waiting"]
-        waiting = [row for row in rows if by_number[row.number].state == "waiting"]
-        again = [by_number[row.number] for row in waiting if not row.cancel_asked]
         now = now_of(t)
-        kept = ("state", "status_code", "error", "input_tokens", "output_tokens", "cached_tokens")
-        ended = [
-            {"its_number": one.number, "sequence": sequence, **{name: getattr(one, name) for name in kept}}
-            for sequence, one in zip(_sequences(t, len(over)), over, strict=True)
-        ]
-        _each(t, sa.update(jobs).where(_IS_NUMBER).values(finished_at=now), ended)
-        stored = [{"number": one.number, "body": one.body, "request_id": one.request_id} for one in over]
-        _each(t, sa.insert(answers), stored)
-        put_off = [
-            {
-                "its_number": one.number,
-                "not_before": now + one.not_before_s,
-                **{name: getattr(one, name) for name in kept[:3]},
-            }
-            for one in again
-        ]
-        _each(t, sa.update(jobs).where(_IS_NUMBER), put_off)
-        _end_cancelled(t, [row.number for row in waiting if row.cancel_asked])
+        updates: list[dict[str, Any]] = []
+        over: list[dict[str, Any]] = []
+        cancelled: list[int] = []
+        for number, cancel_asked in rows:
+            one = by_number[number]
+            if one.state == "waiting" and cancel_asked:
+                cancelled.append(number)
+                continue
+            times = {"not_before": now + one.not_before_s, "finished_at": None if one.state == "waiting" else now}
+            updates.append({"its_number": number, **times, **{name: getattr(one, name) for name in _OUTCOME}})
+            if one.state != "waiting":
+                over.append({"number": number, "body": one.body, "request_id": one.request_id})
+        _each(t, sa.update(jobs).where(jobs.c.number == sa.bindparam("its_number")), updates)
+        _each(t, sa.insert(answers), over)
+        _cancel(t, among(t, jobs.c.number, cancelled))
         return len(rows)
 
     @_writes
@@ -538,18 +536,13 @@ class Storage:
         With `sent=False` their attempt is not counted. `error` is recorded of the batch and of these jobs. Raises
         LeaseLostError like `advance`.
         """
-        _check_lease(t, batch)
-        now = now_of(t)
-        inside = sa.select(jobs.c.number, jobs.c.cancel_asked).where(*_in_batch(batch.name))
-        rows = t.execute(inside.order_by(jobs.c.number)).all()
-        _end_cancelled(t, [row.number for row in rows if row.cancel_asked])
+        now, inside = now_of(t), _in_batch(batch.name)
+        # Without an error the one that was recorded before stays.
+        _change(t, batch, state=state, changed_at=now, error=sa.func.coalesce(error, batches.c.error))
+        cancelled = _cancel(t, *inside, jobs.c.cancel_asked)
         again = {"state": "waiting", "not_before": now + not_before_s, "error": error}
         attempts = jobs.c.attempts - (0 if sent else 1)
-        t.execute(sa.update(jobs).where(*_in_batch(batch.name)).values(attempts=attempts, **again))
-        # Without an error the one that was recorded before stays.
-        ended = {"state": state, "changed_at": now, "error": sa.func.coalesce(error, batches.c.error)}
-        t.execute(sa.update(batches).where(batches.c.name == batch.name).values(ended))
-        return len(rows)
+        return cancelled + t.execute(sa.update(jobs).where(*inside).values(attempts=attempts, **again)).rowcount
 
     @_writes
     def extend(self, t: sa.Connection, owner: str, *, lease_s: float) -> list[BatchRow]:
@@ -584,12 +577,14 @@ class Storage:
 
     # What differs between the two databases.
 
+    _dialect: ClassVar[str]
     _schema: str | None = None
 
-    def _new_engine(self) -> sa.Engine:
+    def _connect(self) -> Any:
         raise NotImplementedError
 
-    def _before_write(self, connection: sa.Connection) -> None:
+    def _begin(self, connection: sa.Connection, *, writes: bool) -> None:
+        """Begin a transaction: only one writes at a time, and what it has read still holds when it writes."""
         raise NotImplementedError
 
     def _may_pass(self, error: DBAPIError) -> bool:
@@ -610,7 +605,7 @@ def _job_of(row: Any) -> Job:
 
 
 def _finished(row: Any) -> Finished:
-    return Finished(_job_of(row), row.sequence, row.body or b"", row.request_id)
+    return Finished(_job_of(row), row.sequence, row.body, row.request_id)
 
 
 def _with_keys(t: sa.Connection, keys: Sequence[str] | None, *columns: Any) -> sa.Select[Any]:
@@ -636,30 +631,21 @@ def _batches(t: sa.Connection, *conditions: sa.ColumnElement[bool]) -> list[Batc
     return [BatchRow(**row._mapping) for row in t.execute(statement).all()]
 
 
-def _check_lease(t: sa.Connection, held: BatchRow) -> None:
-    """Raise LeaseLostError where a batch is not as its worker knows it."""
-    found = next(iter(_batches(t, batches.c.name == held.name)), None)
-    if found is None or (found.state, found.owner, found.turn) != (held.state, held.owner, held.turn):
-        now = "is not there any more" if found is None else f"is {found.state}, in its turn {found.turn}"
+def _change(t: sa.Connection, held: BatchRow, **values: Any) -> None:
+    """Change a batch. Raises LeaseLostError where it is not as its worker knows it."""
+    known = [batches.c[name] == getattr(held, name) for name in ("name", "state", "owner", "turn")]
+    if not t.execute(sa.update(batches).where(*known).values(values)).rowcount:
         raise LeaseLostError(
-            f"the batch {held.name} was {held.state}, in its turn {held.turn}, and {now}: another worker has gone on "
+            f"the batch {held.name} is not {held.state} in its turn {held.turn} any more: another worker has gone on "
             f"with it, and nothing was written"
         )
 
 
-def _sequences(t: sa.Connection, count: int) -> range:
-    """Take the next numbers of the order in which jobs are over."""
-    last = t.execute(sa.select(queue.c.finished)).scalar_one() + count
-    t.execute(sa.update(queue).values(finished=last))
-    return range(last - count + 1, last + 1)
-
-
-def _end_cancelled(t: sa.Connection, numbers: Sequence[int]) -> None:
-    if numbers:
-        over = {"state": "cancelled", "finished_at": now_of(t)}
-        sequences = zip(numbers, _sequences(t, len(numbers)), strict=True)
-        rows = [{"its_number": number, "sequence": sequence} for number, sequence in sequences]
-        t.execute(sa.update(jobs).where(_IS_NUMBER).values(over), rows)
+def _cancel(t: sa.Connection, *which: sa.ColumnElement[bool]) -> int:
+    """Cancel jobs. Return how many."""
+    found = sa.select(jobs.c.number, sa.literal(b"", sa.LargeBinary)).where(*which).order_by(jobs.c.number)
+    t.execute(sa.insert(answers).from_select(["number", "body"], found))
+    return t.execute(sa.update(jobs).where(*which).values(state="cancelled", finished_at=now_of(t))).rowcount
 
 
 def storage_at(where: str | os.PathLike[str], *, schema: str, create: bool) -> Storage:
@@ -696,25 +682,13 @@ class SqliteStorage(Storage):
 
     # Another process that writes in a loop leaves only moments in between.
     first_pause_s, longest_pause_s = 0.0005, 0.005
+    _dialect = "sqlite://"
 
     def __init__(self, path: str, *, create: bool) -> None:
         self._path = Path(path).absolute()
         self.name = path
         self._opened: tuple[int, int] | None = None
         super().__init__(create=create, patience_s=_PATIENCE_S)
-
-    def _new_engine(self) -> sa.Engine:
-        engine = sa.create_engine(
-            "sqlite://", creator=self._connect, poolclass=QueuePool, pool_size=1, max_overflow=0, hide_parameters=True
-        )
-
-        @sa.event.listens_for(engine, "begin")
-        def begin(connection: sa.Connection) -> None:
-            # A writer takes its lock at once: what it reads must still hold when it writes.
-            writes = connection.get_execution_options().get("writes", True)
-            connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-        return engine
 
     def _connect(self) -> sqlite3.Connection:
         if not self._create and not self._path.exists():
@@ -746,12 +720,13 @@ class SqliteStorage(Storage):
             return found.st_dev, found.st_ino
         return None
 
-    def _before_write(self, connection: sa.Connection) -> None:
-        if self._identity() != self._opened:
+    def _begin(self, connection: sa.Connection, *, writes: bool) -> None:
+        if writes and self._identity() != self._opened:
             raise StorageError(
                 f"the queue {self.name} was deleted or replaced while it was open, and nothing was written: close it, "
                 f"and open it again"
             )
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     def _may_pass(self, error: DBAPIError) -> bool:
         return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -769,6 +744,7 @@ class PostgresStorage(Storage):
     """A schema of a server, by whose clock all leases go. Broken connections are made anew."""
 
     first_pause_s, longest_pause_s = 0.05, 2.0
+    _dialect = "postgresql+psycopg://"
 
     def __init__(self, url: str, *, schema: str, create: bool) -> None:
         import psycopg
@@ -800,17 +776,6 @@ class PostgresStorage(Storage):
         """Leave the connection to the parent: closed here, the server would end it."""
         self._engine.dispose(close=False)
 
-    def _new_engine(self) -> sa.Engine:
-        return sa.create_engine(
-            "postgresql+psycopg://",
-            creator=self._connect,
-            pool_size=1,
-            max_overflow=0,
-            hide_parameters=True,
-            use_native_hstore=False,
-            execution_options={"schema_translate_map": {None: self._schema}},
-        )
-
     def _connect(self) -> Any:
         connection = self._psycopg.connect(**self._given)
         # A commit must not return before it is on a disk, whatever the server's default is.
@@ -820,9 +785,11 @@ class PostgresStorage(Storage):
         connection.commit()
         return connection
 
-    def _before_write(self, connection: sa.Connection) -> None:
-        # Writers take turns, as in SQLite: rows need no locks, and sequences become visible in their order.
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(f"fastlane.batch {self._schema}"))))
+    def _begin(self, connection: sa.Connection, *, writes: bool) -> None:
+        # Writers take turns, as in SQLite: rows need no locks, and answers become visible in their order.
+        if writes:
+            lock = sa.func.pg_advisory_xact_lock(sa.func.hashtext(f"fastlane.batch {self._schema}"))
+            connection.execute(sa.select(lock))
 
     def _may_pass(self, error: DBAPIError) -> bool:
         return error.connection_invalidated or isinstance(error.orig, self._psycopg.OperationalError)

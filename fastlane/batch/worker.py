@@ -1,4 +1,8 @@
-"""Process a queue: pack what waits, take the next step of every batch, and sleep until something is due."""
+"""Process a queue: pack what waits, take the next step of every batch, and sleep until something is due.
+
+Where the provider has no batch mode, each job is a live call in a thread of its own. A worker that dies between an
+answer and its record leaves a job that is sent once more.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +11,20 @@ import json
 import logging
 import threading
 import weakref
-from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 import openai
 
-from .._clock import now_ns
 from ..compat.clients import RAW_RESPONSE_HEADER
 from ..engine.upstream_failures import rest_of
 from ..errors import ConfigurationError, FastlaneError
 from ..plays.urgency.level import urgency
 from ..providers import facts_of
 from .answers import again, answer_type, answered
-from .batches import DENIED, BatchMode, BatchSteps, LeasedBatch, StoppedError, mode_of, pause_s
+from .batches import DENIED, BatchMode, BatchSteps, LeasedBatch, StoppedError, mode_of, now_s, pause_s
 from .errors import LeaseLostError, StorageError, WorkerDeniedError
 from .jobs import BatchRow, Job, JobGroup, JobOutcome
 from .settings import WorkerSettings
@@ -34,134 +34,10 @@ _log = logging.getLogger("fastlane.batch")
 
 # How often a worker looks for new jobs, which come from other processes too.
 _LOOK_S = 1.0
-_ANY_BYTES = 1 << 62
 # How long the storage may fail, such as on a full disk, before a worker ends.
-_PATIENCE_NS = 600_000_000_000
+_PATIENCE_S = 600.0
 # How long the end of a process waits for what its worker has under way. The rest is continued later.
 _AT_EXIT_S = 10.0
-
-
-class LiveCalls:
-    """The live calls of one worker, where the provider has no batch mode: threads that each send one job at a time.
-
-    They go through the client as `fastlane.urgency("offline")`, behind all other calls of the process. A worker that
-    dies between an answer and its record leaves a job that is sent once more.
-    """
-
-    def __init__(
-        self,
-        storage: Storage,
-        client: openai.OpenAI,
-        settings: WorkerSettings,
-        claim: Callable[[JobGroup], BatchRow | None],
-        wake: Callable[[], None],
-    ) -> None:
-        self._storage = storage
-        self._client = client
-        self._settings = settings
-        self._claim = claim
-        self._wake = wake
-        self.lock = threading.Lock()
-        """Held while a job is claimed."""
-        self.batches: set[str] = set()
-        """Names of the batches under way, each of one job."""
-        self._groups: list[JobGroup] = []
-        self._served = Counter[tuple[str, str]]()
-        # Daemons, and no pool's: those are joined at the end of the process, before they can be stopped.
-        self._threads: list[threading.Thread] = []
-        self._stopping = threading.Event()
-        self.error: Exception | None = None
-        """Why a thread has ended before there was nothing left to send."""
-
-    def send(self, groups: list[JobGroup]) -> None:
-        """Send the jobs of these groups, as many at once as the settings allow. Returns at once.
-
-        Raises what has ended one of the threads before: StorageError, and WorkerDeniedError where the key was refused.
-        """
-        if (error := self.error) is not None:
-            self.error = None
-            raise error
-        with self.lock:
-            self._groups = groups
-            self._threads = [thread for thread in self._threads if thread.is_alive()]
-            free = self._settings.max_concurrency - len(self._threads)
-            count = min(free, sum(group.requests for group in groups))
-            new = [threading.Thread(target=self._run, daemon=True) for _ in range(count)]
-            self._threads += new
-        for thread in new:
-            thread.start()
-
-    def close(self) -> None:
-        """Begin no more calls, and wait for those that are under way: their answers are paid for."""
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self) -> None:
-        try:
-            while (batch := self._next()) is not None:
-                try:
-                    self._send(batch)
-                finally:
-                    with self.lock:
-                        self.batches.discard(batch.name)
-        except LeaseLostError as error:
-            _log.warning("an answer could not be recorded: %s", error)
-        except Exception as error:  # noqa: BLE001 - it would be lost with this thread
-            _log.warning("a live call was left off: %s", type(error).__name__)
-            self.error = error
-        self._wake()
-
-    def _next(self) -> BatchRow | None:
-        """Claim the next job. Groups take turns. Return None where none waits, and when the worker ends."""
-        with self.lock:
-            while self._groups and not self._stopping.is_set() and self.error is None:
-                group = min(self._groups, key=lambda one: self._served[one.endpoint, one.model])
-                self._served[group.endpoint, group.model] += 1
-                if (batch := self._claim(group)) is not None:
-                    self.batches.add(batch.name)
-                    return batch
-                self._groups.remove(group)
-        return None
-
-    def _send(self, batch: BatchRow) -> None:
-        for job, body in self._storage.bodies(batch):
-            if (outcome := self._outcome(job, body)) is not None:
-                self._storage.record(batch, [outcome])
-        # A job that is still in it was not sent.
-        self._storage.settle(batch, "collected", sent=False)
-
-    def _outcome(self, job: Job, body: bytes) -> JobOutcome | None:
-        """Send a job's call. Return None where the key is refused."""
-        try:
-            with urgency("offline"):
-                raw: Any = self._client.post(
-                    job.endpoint.removeprefix("/v1"),
-                    cast_to=answer_type(job.endpoint),
-                    body=json.loads(body),
-                    options={
-                        "headers": {RAW_RESPONSE_HEADER: "true"},
-                        # The same for each attempt, also after a crash: the provider may know it.
-                        "idempotency_key": f"fastlane-{self._storage.queue_id}-{job.custom_id}",
-                    },
-                )
-            response = raw.http_response
-        except openai.APIStatusError as error:
-            # Some providers forbid a call for its content, with 403: that concerns the job alone.
-            if error.status_code in DENIED and error.status_code != 403:
-                self.error = WorkerDeniedError(error.status_code)
-                return None
-            content, request_id = error.response.content, error.request_id
-            return answered(job, error.status_code, content, request_id, self._settings, rest_s=rest_of(error))
-        except openai.APITimeoutError:
-            return again(job, "timeout", self._settings)
-        except openai.APIConnectionError:
-            return again(job, "connection", self._settings)
-        except Exception as error:  # noqa: BLE001 - a call that cannot be made must not end the others
-            _log.warning("job %d could not be sent: %s", job.number, type(error).__name__)
-            return again(job, type(error).__name__, self._settings)
-        request_id = response.headers.get("x-request-id")
-        return answered(job, response.status_code, response.content, request_id, self._settings)
 
 
 class QueueWorker:
@@ -178,17 +54,19 @@ class QueueWorker:
         self.settings = settings or WorkerSettings()
         self.owner = owner or f"worker-{uuid4().hex}"
         self._storage = storage
-        client = _with_urgency(client)
+        self._client = _with_urgency(client)
         self.origin = str(client.base_url)
         self._mode = mode_of(facts_of(self.origin), self.settings)
         self._stop, self._ended, self._woken = threading.Event(), threading.Event(), threading.Event()
-        self._steps = BatchSteps(storage, client, self._mode or BatchMode(), self.settings, self._stop)
+        self._steps = BatchSteps(storage, self._client, self._mode or BatchMode(), self.settings, self._stop)
         self._held: dict[str, LeasedBatch] = {}
-        self._looked_ns: int | None = None
+        self._live_groups: list[JobGroup] = []
+        # Daemons, and no pool's: those are joined at the end of the process, before they can be stopped.
+        self._live_calls: dict[str, threading.Thread] = {}
+        """By the names of their batches, each of one job."""
+        self._live_error: Exception | None = None
+        self._look_at = self._pack_at = 0.0
         self._warned: set[str] = set()
-        self._claim = partial(storage.claim, self.owner, origin=self.origin, lease_s=self.settings.lease_s)
-        claim_one = partial(self._claim, most_requests=1, most_bytes=_ANY_BYTES, state="running")
-        self._live = LiveCalls(storage, client, self.settings, claim_one, self._woken.set)
         self._thread: threading.Thread | None = None
         self.error: BaseException | None = None
         """Why the background thread has ended by itself; None while it runs."""
@@ -230,33 +108,34 @@ class QueueWorker:
         """
         heartbeat = threading.Thread(target=self._keep_leases, name="fastlane-batch-lease", daemon=True)
         heartbeat.start()
-        failing_since: int | None = None
+        failing_since: float | None = None
         try:
-            with urgency("offline"):
-                while not self._stop.is_set():
-                    try:
+            while not self._stop.is_set():
+                try:
+                    with urgency("offline"):
                         wait_s = self._round()
-                        failing_since = None
-                        if until_empty and self._storage.unfinished() == 0:
-                            return
-                    except StorageError as error:
-                        failing_since = failing_since or now_ns()
-                        if now_ns() - failing_since >= _PATIENCE_NS:
-                            raise
-                        _log.error("the queue cannot be written, and is tried again: %s", error)
-                        # It is not known which changes were recorded: begin as after a crash.
-                        self._held.clear()
-                        self._looked_ns = None
-                        wait_s = self.settings.poll_s
-                    self._woken.wait(max(0.0, wait_s))
-                    self._woken.clear()
+                    failing_since = None
+                    if until_empty and self._storage.unfinished() == 0:
+                        return
+                except StorageError as error:
+                    failing_since = failing_since or now_s()
+                    if now_s() - failing_since >= _PATIENCE_S:
+                        raise
+                    _log.error("the queue cannot be written, and is tried again: %s", error)
+                    # It is not known which changes were recorded: begin as after a crash.
+                    self._held.clear()
+                    self._look_at = self._pack_at = 0.0
+                    wait_s = self.settings.poll_s
+                self._woken.wait(max(0.0, wait_s))
+                self._woken.clear()
         except StoppedError:
             pass
         finally:
             self._stop.set()
             try:
-                # Still under its leases: calls that are under way may take longer than one lasts.
-                self._live.close()
+                # Still under its leases. Answers of calls that are under way are paid for.
+                for call in list(self._live_calls.values()):
+                    call.join()
             finally:
                 self._ended.set()
             heartbeat.join()
@@ -266,24 +145,29 @@ class QueueWorker:
 
     def _round(self) -> float:
         """Do everything that is due. Return the seconds until something will be."""
-        if self._looked_ns is None or now_ns() - self._looked_ns >= self.settings.lease_s / 4 * 1e9:
-            self._looked_ns = now_ns()
-            self._storage.take_over(self.owner, origin=self.origin, lease_s=self.settings.lease_s)
-            rows = {row.name: row for row in self._extend()}
-            # Other workers have taken the missing ones over.
-            self._held = {name: held for name, held in self._held.items() if name in rows}
-            for name in rows.keys() - self._held.keys():
-                self._hold(rows[name])
-            if not self._held:
-                self._warn_of_other_origins()
-        wait_s = self._pack()
+        if now_s() >= self._look_at:
+            self._look_at = now_s() + self.settings.lease_s / 4
+            self._look()
+        if now_s() >= self._pack_at:
+            self._pack_at = now_s() + self._pack()
+        self._send_live()
         under_way = list(self._held.values())
         for held in under_way:
             self._go_on(held)
         if len(self._held) < len(under_way):
-            return 0.0  # Jobs of a batch that has ended may wait again, and there is room for another one.
-        now = _now()
-        return min([wait_s, *(held.due - now for held in self._held.values())])
+            self._pack_at = 0.0  # Jobs of a batch that has ended may wait again, and there is room for another one.
+        return min([self._pack_at, *(held.due for held in self._held.values())]) - now_s()
+
+    def _look(self) -> None:
+        """Extend the leases, and take over what dead workers had begun."""
+        self._storage.take_over(self.owner, origin=self.origin, lease_s=self.settings.lease_s)
+        rows = {row.name: row for row in self._storage.extend(self.owner, lease_s=self.settings.lease_s)}
+        # Other workers have taken the missing ones over.
+        self._held = {name: held for name, held in self._held.items() if name in rows}
+        for name in rows.keys() - self._held.keys() - self._live_calls.keys():
+            self._hold(rows[name])
+        if not self._held:
+            self._warn_of_other_origins()
 
     def _hold(self, row: BatchRow) -> None:
         """Continue a batch that was taken over. The jobs of live calls, and of another provider, wait again."""
@@ -292,7 +176,6 @@ class QueueWorker:
             _log.info("batch %s: continued, at %r", row.name, row.state)
             return
         # It is at no provider: its first worker would find another turn before it records a creation.
-        self._held.pop(row.name, None)
         with suppress(LeaseLostError):
             self._storage.settle(row, "abandoned", error="worker_lost", sent=row.state == "running")
             _log.info("batch %s: given up, and packed anew", row.name)
@@ -301,31 +184,28 @@ class QueueWorker:
         for batch in self._storage.status().batches if self._storage.unfinished() else ():
             if batch.origin != self.origin and batch.origin not in self._warned:
                 self._warned.add(batch.origin)
+                host = urlsplit(batch.origin).netloc.rpartition("@")[2]
                 _log.warning(
                     "batch %s is at another provider (%s): a worker whose client has that base URL continues it; if "
                     "the address is gone, `fastlane batch retry QUEUE --abandon URL` lets its jobs wait again",
                     batch.name,
-                    urlsplit(batch.origin).netloc.rpartition("@")[2],
+                    host,
                 )
 
     def _pack(self) -> float:
-        """Pack and send what is due. Return the seconds until more may be."""
-        waits, live = [_LOOK_S], []
-        for group in self._storage.groups():
-            if self._mode is None or not self._mode.takes(group.endpoint):
-                live.append(group)
-            else:
-                waits.append(self._pack_group(group, self._mode))
-        self._live.send(live)
-        return min(waits)
+        """Pack and send what is due, and find what to send as live calls. Return the seconds until more may be."""
+        mode, groups = self._mode, self._storage.groups()
+        in_batches = [group for group in groups if mode is not None and mode.takes(group.endpoint)]
+        self._live_groups = [group for group in groups if group not in in_batches]
+        return min([_LOOK_S, *(self._pack_group(group) for group in in_batches)])
 
-    def _pack_group(self, group: JobGroup, mode: BatchMode) -> float:
+    def _pack_group(self, group: JobGroup) -> float:
         requests = self._steps.most_requests(group.endpoint, group.model)
-        if group.requests < requests and group.bytes < mode.most_bytes:
+        if group.requests < requests and group.bytes < self._steps.mode.most_bytes:
             wait_s = group.oldest_at + self.settings.linger_s - self._storage.now()
             if wait_s > 0:
                 return wait_s
-        row = self._claim(group, most_requests=requests, most_bytes=mode.most_bytes)
+        row = self._claim(group, most_requests=requests, most_bytes=self._steps.mode.most_bytes)
         if row is None:
             return _LOOK_S
         held = self._held[row.name] = LeasedBatch(row)
@@ -333,15 +213,17 @@ class QueueWorker:
         self._go_on(held)
         return 0.0
 
+    def _claim(self, group: JobGroup, **limits: Any) -> BatchRow | None:
+        return self._storage.claim(self.owner, group, origin=self.origin, lease_s=self.settings.lease_s, **limits)
+
     def _go_on(self, held: LeasedBatch) -> None:
         """Take a batch's steps until it has to wait."""
-        while not self._stop.is_set() and held.due <= _now():
+        while not self._stop.is_set() and held.due <= now_s():
             try:
-                wait_s = self._steps.take(held, _now())
+                wait_s = self._steps.take(held)
             except LeaseLostError:
                 _log.warning("batch %s: another worker has taken it over", held.row.name)
-                self._held.pop(held.row.name, None)
-                return
+                wait_s = None
             except (StorageError, StoppedError, WorkerDeniedError):
                 raise
             except Exception as error:  # noqa: BLE001 - an unreachable provider, or a response that is none
@@ -351,19 +233,75 @@ class QueueWorker:
             if wait_s is None:
                 self._held.pop(held.row.name, None)
                 return
-            held.due = _now() + wait_s if wait_s > 0 else held.due
+            held.due = now_s() + wait_s if wait_s > 0 else held.due
 
-    def _extend(self) -> list[BatchRow]:
-        """Extend the leases. Return the batches that are no live calls under way."""
-        with self._live.lock:
-            rows = self._storage.extend(self.owner, lease_s=self.settings.lease_s)
-            return [row for row in rows if row.name not in self._live.batches]
+    def _send_live(self) -> None:
+        """Send live calls, as many at once as the settings allow. Groups take turns.
+
+        Raises what has ended a call without a record: StorageError, and WorkerDeniedError where the key was refused.
+        """
+        if (error := self._live_error) is not None:
+            self._live_error = None
+            raise error
+        while self._live_groups and len(self._live_calls) < self.settings.max_concurrency:
+            group = self._live_groups.pop(0)
+            batch = self._claim(group, most_requests=1, most_bytes=group.bytes, state="running")
+            if batch is not None:
+                self._live_groups.append(group)
+                call = self._live_calls[batch.name] = threading.Thread(target=self._call, args=[batch], daemon=True)
+                call.start()
+
+    def _call(self, batch: BatchRow) -> None:
+        try:
+            for job, body in self._storage.bodies(batch):
+                if (outcome := self._outcome(job, body)) is not None:
+                    self._storage.record(batch, [outcome])
+            # A job that is still in it was not sent.
+            self._storage.settle(batch, "collected", sent=False)
+        except LeaseLostError as error:
+            _log.warning("an answer could not be recorded: %s", error)
+        except Exception as error:  # noqa: BLE001 - it would be lost with this thread
+            _log.warning("a live call was left off: %s", type(error).__name__)
+            self._live_error = error
+        del self._live_calls[batch.name]
+        if not self._live_groups:
+            self._pack_at = 0.0  # its job may wait again
+        self._woken.set()
+
+    def _outcome(self, job: Job, body: bytes) -> JobOutcome | None:
+        """Send a job's call. Return None where the key is refused."""
+        options: Any = {
+            "headers": {RAW_RESPONSE_HEADER: "true"},
+            # The same for each attempt, also after a crash: the provider may know it.
+            "idempotency_key": f"fastlane-{self._storage.queue_id}-{job.custom_id}",
+        }
+        path, kind = job.endpoint.removeprefix("/v1"), answer_type(job.endpoint)
+        rest_s = None
+        try:
+            with urgency("offline"):
+                raw: Any = self._client.post(path, cast_to=kind, body=json.loads(body), options=options)
+            response = raw.http_response
+        except openai.APIStatusError as error:
+            # Some providers forbid a call for its content, with 403: that concerns the job alone.
+            if error.status_code in DENIED and error.status_code != 403:
+                self._live_error = WorkerDeniedError(error.status_code)
+                return None
+            response, rest_s = error.response, rest_of(error)
+        except openai.APITimeoutError:
+            return again(job, "timeout", self.settings)
+        except openai.APIConnectionError:
+            return again(job, "connection", self.settings)
+        except Exception as error:  # noqa: BLE001 - a call that cannot be made must not end the others
+            _log.warning("job %d could not be sent: %s", job.number, type(error).__name__)
+            return again(job, type(error).__name__, self.settings)
+        request_id = response.headers.get("x-request-id")
+        return answered(job, response.status_code, response.content, request_id, self.settings, rest_s=rest_s)
 
     def _keep_leases(self) -> None:
         """Extend the leases while the other thread is busy."""
         while not self._ended.wait(self.settings.lease_s / 4):
             try:
-                self._extend()
+                self._storage.extend(self.owner, lease_s=self.settings.lease_s)
             except Exception as error:  # noqa: BLE001 - without this thread all leases would run out
                 _log.info("the leases could not be extended: %s", type(error).__name__)
 
@@ -386,16 +324,10 @@ def _with_urgency(client: openai.OpenAI) -> openai.OpenAI:
     from ..plays import RateLimits, Urgency
 
     shell = getattr(client, "_fastlane", None)
-    if shell is None:
-        return client
-    own = shell.pipeline.plays
+    own = () if shell is None else shell.pipeline.plays
     missing = [kind() for kind in (Urgency, RateLimits) if not any(isinstance(play, kind) for play in own)]
-    with_plays: Callable[..., openai.OpenAI] = client.with_plays  # type: ignore[attr-defined]
-    return with_plays(*missing) if missing else client
-
-
-def _now() -> float:
-    return now_ns() / 1e9
+    with_plays: Any = getattr(client, "with_plays", None)
+    return client if shell is None or not missing else with_plays(*missing)
 
 
 def _kind_of(error: Exception) -> str:

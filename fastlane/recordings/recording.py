@@ -6,12 +6,10 @@ import logging
 import os
 import secrets
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import orjson
@@ -44,7 +42,6 @@ _MIN_BYTES = 64 * 1024
 _MAX_WAITING = 4_096
 # After each line, so that a call never waits for more than one of them (about 0.3 ms) to have the interpreter.
 _BREATH_S = 0.0002
-_FIRST_BYTES = b'{"' + HEADER_KEY.encode()
 
 
 class RecordingFile:
@@ -62,48 +59,35 @@ class RecordingFile:
 
     def append(self, line: bytes) -> None:
         """Write a line; b"" writes the header alone. Raises OSError, and ValueError where the file is full."""
-        with open(self._path, "a+b", buffering=0, opener=_open_private) as file, _locked(file):
-            status = os.fstat(file.fileno())
-            begun = status.st_dev, status.st_ino
-            data = line if begun == self._begun else self._header + line
-            if _remove_half_line(file) + len(data) > self._max_bytes:
-                raise ValueError("the file has reached max_bytes")
-            while data:
-                data = data[file.write(data) :]
-            self._begun = begun
-
-
-def _open_private(path: str, flags: int) -> int:
-    # Prompts are private to the owner of the file.
-    return os.open(path, flags, 0o600)
-
-
-@contextmanager
-def _locked(file: FileIO) -> Iterator[None]:
-    if fcntl is None:
-        yield
-        return
-    fcntl.flock(file, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        # Closing is not enough: a child that was forked meanwhile has the file open too.
-        fcntl.flock(file, fcntl.LOCK_UN)
+        # Prompts are private to the owner of the file.
+        with open(self._path, "a+b", buffering=0, opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                status = os.fstat(file.fileno())
+                begun = status.st_dev, status.st_ino
+                data = line if begun == self._begun else self._header + line
+                if _remove_half_line(file) + len(data) > self._max_bytes:
+                    raise ValueError("the file has reached max_bytes")
+                while data:
+                    data = data[file.write(data) :]
+                self._begun = begun
+            finally:
+                # Closing is not enough: a child that was forked meanwhile has the file open too.
+                if fcntl is not None:
+                    fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def _remove_half_line(file: FileIO) -> int:
     """Remove the half line that a killed process or a full disk has left. Return the size of the file."""
     size = file.seek(0, os.SEEK_END)
-    if size == 0:
-        return 0
-    file.seek(size - 1)
-    if file.read(1) == b"\n":
+    file.seek(max(0, size - 1))
+    if file.read() in (b"", b"\n"):
         return size
     file.seek(0)
     content = file.read()
-    if not content.startswith(_FIRST_BYTES):
-        return size
-    return file.truncate(content.rfind(b"\n") + 1)
+    is_ours = content.startswith(b'{"' + HEADER_KEY.encode())
+    return file.truncate(content.rfind(b"\n") + 1) if is_ours else size
 
 
 class Recording:
@@ -207,9 +191,7 @@ class Recording:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -222,10 +204,8 @@ def record(
 ) -> Recording:
     """Append every generating call of a client to a file of JSON lines from now on, for `fastlane bench` to replay.
 
-    What is written of a call is its shape: when it was issued, model, endpoint, numbers of messages, tools and
-    characters, salted digests of the prompt's blocks of 512 characters (which say what prompts share, and
-    nothing else), sampling parameters, urgency, token counts, how it ended. No text of prompt or answer, no key and no
-    header. With `text` the messages and tools are written too; answers never are.
+    What is written is the shape of a call, see docs/workloads.md: no text of prompt or answer, no key and no header.
+    With `text` the messages and tools are written too; answers never are.
 
     It happens in a thread of its own, also at exit, and neither fails nor delays a call; `dropped` counts what could
     not be written, as in a file that has reached `max_bytes`. Several clients, threads and forked processes may share a

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from ..protocol.fields import listed
+
 BLOCK_CHARACTERS = 512
 """Characters of a block: about 128 tokens, in which steps providers share prefixes."""
-_DIGEST_BYTES = 6
 
 
 class Shape(NamedTuple):
@@ -23,49 +24,27 @@ class Shape(NamedTuple):
 
 def shape_of(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], salt: bytes) -> Shape:
     """Return the shape of a prompt. Digests are comparable only among those of one salt, which is kept nowhere."""
-    # A prompt is laid out as one text: a mark, then the tools; a mark, a letter for the role and the content of each
-    # message; a mark and the text of each call of a tool; and a mark and a digest for what is no text.
+    # The prompt is laid out as one text, with a mark before the tools, each message, call of a tool and attachment.
     pieces = [f"\x01{json.dumps(tools, ensure_ascii=False, default=str)}"] if tools else []
     attachments = 0
     for message in messages:
-        texts, attached = _content(message.get("content"), salt)
-        role = str(message.get("role") or "other")
-        pieces.append(f"\x02{role[0]}{''.join(texts)}")
-        pieces += [f"\x03{_call_text(call)}" for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
-        pieces += [f"\x04{digest}" for digest in attached]
-        attachments += len(attached)
+        pieces.append(f"\x02{str(message.get('role') or 'other')[0]}")
+        content = message.get("content")
+        for part in content if isinstance(content, list | tuple) else [content]:
+            text = part.get("text") if isinstance(part, Mapping) else part
+            if isinstance(text, str):
+                pieces.append(text)
+            elif part is not None:
+                attachments += 1
+                pieces.append(
+                    f"\x04{blake2b(json.dumps(part, default=str).encode(), key=salt, digest_size=8).hexdigest()}"
+                )
+        for call in filter(None, listed(message.get("tool_calls"))):
+            function = call.get("function") if isinstance(call, Mapping) else None
+            pieces.append(f"\x03{json.dumps(function, ensure_ascii=False, default=str)}")
     text = "".join(pieces)
-    return Shape(len(text), attachments, tuple(_blocks(text, salt)))
-
-
-def _blocks(text: str, salt: bytes) -> Iterator[str]:
-    running = blake2b(key=salt, digest_size=_DIGEST_BYTES)
+    running, blocks = blake2b(key=salt, digest_size=6), []
     for at in range(0, len(text), BLOCK_CHARACTERS):
         running.update(text[at : at + BLOCK_CHARACTERS].encode("utf-8", "surrogatepass"))
-        yield running.hexdigest()
-
-
-def _content(content: Any, salt: bytes) -> tuple[list[str], list[str]]:
-    """Return the texts of a content, and digests of its other parts."""
-    if content is None:
-        return [], []
-    if isinstance(content, str):
-        return [content], []
-    if not isinstance(content, list | tuple):
-        return [json.dumps(content, ensure_ascii=False, default=str)], []
-    texts, attached = [], []
-    for part in content:
-        text = part if isinstance(part, str) else part.get("text") if isinstance(part, Mapping) else None
-        if isinstance(text, str):
-            texts.append(text)
-        else:
-            data = json.dumps(part, default=str).encode()
-            attached.append(blake2b(data, key=salt, digest_size=8).hexdigest())
-    return texts, attached
-
-
-def _call_text(call: Mapping[str, Any]) -> str:
-    function = call.get("function")
-    if not isinstance(function, Mapping):
-        return ""
-    return f"{function.get('name', '')}{function.get('arguments', '')}"
+        blocks.append(running.hexdigest())
+    return Shape(len(text), attachments, tuple(blocks))

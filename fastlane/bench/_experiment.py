@@ -203,6 +203,6 @@ class Benchmark:
         Raises ConfigurationError for a folder that cannot be used, and RunFailedError where an arm's very first request
         fails, or its process ends.
         """
-        from ._running import run_session
+        from .running import run_benchmark
 
-        return run_session(self, folder, on_progress=on_progress, make_shard=make_shard)
+        return run_benchmark(self, folder, on_progress=on_progress, make_shard=make_shard)

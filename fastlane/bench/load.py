@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
+import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from random import Random
+from typing import Final
 
-from .recorded import Cell, Sample
+from .recorded import Cell
 from .workloads import Turn, Workload
 
 
@@ -55,81 +56,41 @@ class Precision:
     """Of the ratio's interval: 0.03 is plus or minus 3 %."""
 
 
-def arrivals(rate: float, *, seed: str) -> Iterator[float]:
-    """Yield for ever when blocks arrive, in seconds from 0: `rate` a second, with exponential gaps (Poisson)."""
-    random, at = Random(seed), 0.0
-    while True:
-        at += random.expovariate(rate)
-        yield at
-
-
-def spread(order: int, rate: float) -> tuple[float, ...]:
-    """Return by how many seconds the first, second … of `order` requests of a block are sent after its arrival.
-
-    All are intended times, fixed in advance: no request waits for another one's answer, which would make a slow arm
-    hold back the next one's requests (coordinated omission). Nor are all sent at once, because requests in lock-step
-    queue behind each other, in the machine and at the provider, and the queue would be taken for latency. They are
-    spread evenly over the time to the next block's arrival, so that the provider meets an even load; over a second at
-    most, so that the members of a pair meet the provider in the same mood. Which arm gets which place is drawn at
-    random for every block, so that each place's luck falls on every arm equally often. An arm's own arrivals are those
-    of the blocks, each displaced by an independent draw: Poisson arrivals stay Poisson by that (the displacement
-    theorem; Kingman, Poisson Processes, 1993, section 5.5).
-    """
-    step = min(1 / rate, _LONGEST_SPREAD_S) / order
-    return tuple(position * step for position in range(order))
-
-
-_LONGEST_SPREAD_S = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class RunCost:
-    """What requests have cost so far."""
+    """What a run has cost so far."""
 
     seconds: float = 0.0
     calls: int = 0
     money: float = 0.0
 
-    def with_sample(self, sample: Sample) -> RunCost:
-        """Return this with one more request; its time is not counted here."""
-        return replace(
-            self,
-            calls=self.calls + 1,
-            money=self.money + (sample.price or 0.0),
-        )
 
-    def with_seconds(self, seconds: float) -> RunCost:
-        """Return this with a cell's time."""
-        return replace(self, seconds=self.seconds + seconds)
-
-
-def share_of(budget: RunBudget, spent: RunCost, *, cells_left: int) -> RunBudget:
-    """Return what the next of the cells that are left may spend: an equal part of what is left.
-
-    What a cell does not use is there for those after it.
-    """
-    left = {name: max(0.0, limit - used) / cells_left for name, limit, used in _limits(budget, spent)}
-    calls = left.get("calls")
+def limits_of(budget: RunBudget, spent: RunCost, *, cells_left: int) -> RunBudget:
+    """Return up to what the run may spend by the end of the next cell: each cell has an equal part of what is left."""
+    found = {name: used + max(0.0, limit - used) / cells_left for name, limit, used in _limits(budget, spent)}
+    calls = found.get("calls")
     return RunBudget(
-        seconds=left.get("seconds"), calls=None if calls is None else math.floor(calls), money=left.get("money")
+        seconds=found.get("seconds"), calls=None if calls is None else int(calls), money=found.get("money")
     )
 
 
-def exhausted(budget: RunBudget, spent: RunCost, *, calls_of_next: int = 0) -> str | None:
+def exhausted(limits: RunBudget, spent: RunCost, *, calls_of_next: int = 0) -> str | None:
     """Return why no further block may start, such as "calls spent"; None while one may.
 
-    Calls are known before they are made, so that they are never exceeded; the others are spent when they are seen to
-    be.
+    Calls are known before they are made, and never exceeded. Time and money are known only afterwards.
     """
-    for name, limit, used in _limits(budget, spent):
+    for name, limit, used in _limits(limits, spent):
         if used + calls_of_next > limit if name == "calls" else used >= limit:
             return f"{name} spent"
     return None
 
 
-def share_spent(budget: RunBudget, spent: RunCost) -> float:
-    """Return the largest share of any limit that is spent, 1.0 at most; 0.0 where nothing is limited."""
-    shares = [used / limit if limit else 1.0 for _, limit, used in _limits(budget, spent)]
+def share_spent(limits: RunBudget, spent: RunCost, before: RunCost) -> float:
+    """Return the largest share of any limit that was spent since `before`, at most 1.0; 0.0 without limits."""
+    shares = [
+        (used - getattr(before, name)) / (limit - getattr(before, name)) if limit > getattr(before, name) else 1.0
+        for name, limit, used in _limits(limits, spent)
+    ]
     return min(1.0, max(shares, default=0.0))
 
 
@@ -142,29 +103,25 @@ def _limits(budget: RunBudget, spent: RunCost) -> Iterator[tuple[str, float, flo
 
 
 def cells_of(workloads: Sequence[Workload], load: Load, *, seed: int) -> tuple[Cell, ...]:
-    """Return the cells in the order in which they are run.
+    """Return the cells in random order: a provider that slows down must not make the later loads look worse."""
+    found = []
+    for workload in workloads:
+        cell = Cell(
+            name=workload.name,
+            workload=workload.name,
+            scenario=workload.name if len(workloads) > 1 else None,
+            caching_forbidden=workload.caching_forbidden,
+        )
+        if isinstance(load, Open):
+            found += [replace(cell, name=f"{cell.name}, {rate:g}/s", load="open", rate=rate) for rate in load.rates]
+        else:
+            for users in load.users:
+                name = f"{cell.name}, {users} {'user' if users == 1 else 'users'}"
+                found.append(replace(cell, name=name, users=users))
+    return tuple(replace(cell, order=at) for at, cell in enumerate(Random(f"{seed}/cells").sample(found, len(found))))
 
-    The order is random, because a provider that becomes slower from minute to minute would otherwise make the later
-    loads look like the worse ones.
-    """
-    found = [cell for workload in workloads for cell in _of_one(workload, load, several=len(workloads) > 1)]
-    order = Random(f"{seed}/cells").sample(range(len(found)), len(found))
-    return tuple(replace(found[at], order=position) for position, at in enumerate(order))
 
-
-def _of_one(workload: Workload, load: Load, *, several: bool) -> list[Cell]:
-    cell = Cell(
-        name=workload.name,
-        workload=workload.name,
-        scenario=workload.name if several else None,
-        caching_forbidden=workload.caching_forbidden,
-    )
-    if not isinstance(load, Open):
-        return [
-            replace(cell, name=f"{workload.name}, {users} {'user' if users == 1 else 'users'}", users=users)
-            for users in load.users
-        ]
-    return [replace(cell, name=f"{workload.name}, {rate:g}/s", load="open", rate=rate) for rate in load.rates]
+# Blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,57 +141,50 @@ class Block:
 
 
 def lane_of(
-    workload: Workload,
-    arms: Sequence[str],
-    *,
-    lane: int,
-    lanes: int,
-    passes: int | None,
-    seed: str,
+    workload: Workload, arms: Sequence[str], *, lane: int, lanes: int, passes: int | None, seed: str
 ) -> Iterator[Block]:
-    """Yield the blocks of one user of a closed load: conversations one after the other, as one user would talk.
+    """Yield the blocks of one user of a closed load: conversations one after the other, turn by turn.
 
-    The conversations are dealt out to the lanes, and when they are used up, once more from the first: `passes` times,
-    or for ever where it is None. No two lanes replay the same conversation of the same pass.
+    The conversations are dealt out to the lanes, `passes` times or without end. No two lanes replay the same
+    conversation of the same pass.
     """
-    random = Random(f"{seed}/{lane}")
-    conversations = workload.conversations
-    end = None if passes is None else passes * len(conversations)
-    number = count()
-    for deal in count(lane, lanes) if end is None else range(lane, end, lanes):
-        again, at = divmod(deal, len(conversations))
+    random, numbers, conversations = Random(f"{seed}/{lane}"), count(), workload.conversations
+    deals = count(lane, lanes) if passes is None else range(lane, passes * len(conversations), lanes)
+    for deal in deals:
+        number, at = divmod(deal, len(conversations))
         for turn in conversations[at].turns:
             order = tuple(random.sample(list(arms), len(arms)))
-            yield Block(lane=lane, number=next(number), replay=_replay(workload, again, at), turn=turn, order=order)
+            replay = _replay(workload, number, at)
+            yield Block(lane=lane, number=next(numbers), replay=replay, turn=turn, order=order)
 
 
 def open_blocks(
-    workload: Workload,
-    arms: Sequence[str],
-    *,
-    rate: float,
-    passes: int | None,
-    seed: str,
+    workload: Workload, arms: Sequence[str], *, rate: float, passes: int | None, seed: str
 ) -> Iterator[Block]:
-    """Yield the blocks of an open load in the order of their arrival; `rate` blocks a second. See `spread`."""
-    random = Random(f"{seed}/order")
-    numbers = count() if passes is None else iter(range(passes))
-    moments = arrivals(rate, seed=f"{seed}/arrivals")
-    offsets = spread(len(arms), rate)
-    for number, (at, (replay, turn)) in enumerate(zip(moments, _all_turns(workload, numbers), strict=False)):
+    """Yield the blocks of an open load in the order of their arrival, `rate` a second with exponential gaps (Poisson).
+
+    Turns are taken across all conversations, as traffic does: the next turn of a conversation comes after some time.
+
+    The arms' requests of a block are spread evenly over the time to the next block, and over a second at most. All are
+    intended times, fixed in advance: no request waits for another's response (coordinated omission), and none queue
+    behind each other. The order is random, so an arm's arrivals are the blocks', each displaced by an independent draw:
+    they stay Poisson (displacement theorem; Kingman, Poisson Processes, 1993, section 5.5).
+    """
+    random, gaps, moment = Random(f"{seed}/order"), Random(f"{seed}/arrivals"), 0.0
+    step = min(1 / rate, _LONGEST_SPREAD_S) / len(arms)
+    for number, (replay, turn) in enumerate(_all_turns(workload, count() if passes is None else range(passes))):
+        moment += gaps.expovariate(rate)
         yield Block(
             lane=0,
             number=number,
             replay=replay,
             turn=turn,
             order=tuple(random.sample(list(arms), len(arms))),
-            intended_s=tuple(at + offset for offset in offsets),
+            intended_s=tuple(moment + position * step for position in range(len(arms))),
         )
 
 
-def first_turn(workload: Workload) -> Turn:
-    """Return the workload's first request."""
-    return workload.conversations[0].turns[0]
+_LONGEST_SPREAD_S: Final = 1.0
 
 
 def blocks_in_pass(workload: Workload) -> int:
@@ -242,17 +192,86 @@ def blocks_in_pass(workload: Workload) -> int:
     return sum(len(each.turns) for each in workload.conversations)
 
 
-def _replay(workload: Workload, again: int, at: int) -> str:
-    # Where conversations begin alike on purpose, what an arm puts before them has to be alike too.
-    return f"{again}" if workload.shares_prefixes else f"{again}/{at}"
+def _replay(workload: Workload, number: int, at: int) -> str:
+    # Conversations that begin alike on purpose need the same salt.
+    return f"{number}" if workload.shares_prefixes else f"{number}/{at}"
 
 
-def _all_turns(workload: Workload, passes: Iterator[int]) -> Iterator[tuple[str, Turn]]:
-    # Turn by turn over all conversations: what arrives at the same time are different users' requests, while the next
-    # turn of the same conversation comes only after some time, as it does in traffic.
+def _all_turns(workload: Workload, passes: count[int] | range) -> Iterator[tuple[str, Turn]]:
     talks = [each.turns for each in workload.conversations]
-    for again in passes:
-        for place in range(max(map(len, talks))):
+    for number in passes:
+        for turn in range(max(map(len, talks))):
             for at, talk in enumerate(talks):
-                if place < len(talk):
-                    yield _replay(workload, again, at), talk[place]
+                if turn < len(talk):
+                    yield _replay(workload, number, at), talk[turn]
+
+
+# Which request is due
+
+AHEAD_NS: Final = 300_000_000
+"""How long before its intended time a request is handed to its arm's process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """One arm's request of a block that is to be handed out now."""
+
+    block: Block
+    position: int
+    intended_ns: int | None = None
+
+    @property
+    def arm(self) -> str:
+        """The arm that sends it."""
+        return self.block.order[self.position]
+
+
+class Pacing:
+    """Says which request of a cell is due when. All times are in monotonic nanoseconds.
+
+    `lanes` has the blocks of each user. Under a closed load, an arm's request is sent when the one before it in its
+    block has ended. Under an open load, there is one lane, whose requests have intended times.
+    `block_s` is about how long a block takes: users start one after the other over that time, at uneven distances,
+    since users in step would queue behind each other.
+    """
+
+    def __init__(
+        self, lanes: Sequence[Iterator[Block]], *, now: int, think_s: float = 0.0, block_s: float = 0.0, seed: str = ""
+    ) -> None:
+        self._lanes = lanes
+        self._began_ns = now
+        self._think_ns = round(think_s * 1e9)
+        self._waiting: list[tuple[int, int, Block]] = []
+        for lane in range(len(lanes)):
+            jitter = Random(f"{seed}/start/{lane}").random() / 2
+            delay_s = block_s * (lane + jitter) / len(lanes) if lane else 0.0
+            self._queue(lane, now + round(delay_s * 1e9))
+
+    def _queue(self, lane: int, at_ns: int) -> None:
+        block = next(self._lanes[lane], None)
+        if block is not None:
+            if block.intended_s is not None:
+                at_ns = self._began_ns + round(block.intended_s[0] * 1e9)
+            heapq.heappush(self._waiting, (at_ns, lane, block))
+
+    def next_ns(self) -> int | None:
+        """Return when the next block may start, or None: nothing more, or only after a response."""
+        return self._waiting[0][0] if self._waiting else None
+
+    def start(self) -> list[Due]:
+        """Start the next block, and return what is due of it at once."""
+        block = heapq.heappop(self._waiting)[2]
+        if block.intended_s is None:
+            return [Due(block, 0)]
+        self._queue(block.lane, 0)
+        first_ns = self._began_ns + AHEAD_NS
+        return [Due(block, at, first_ns + round(intended * 1e9)) for at, intended in enumerate(block.intended_s)]
+
+    def ended(self, due: Due, now: int) -> Due | None:
+        """Note that a request has ended, and return the one that is due because of it."""
+        if due.intended_ns is not None:
+            return None
+        if due.position + 1 < len(due.block.order):
+            return Due(due.block, due.position + 1)
+        self._queue(due.block.lane, now + self._think_ns)
+        return None

@@ -13,47 +13,15 @@ from fastlane.bench.load import (
     Open,
     RunBudget,
     RunCost,
-    arrivals,
     blocks_in_pass,
     cells_of,
     exhausted,
     lane_of,
+    limits_of,
     open_blocks,
-    share_of,
     share_spent,
-    spread,
 )
-from fastlane.bench.recorded import Sample
 from fastlane.bench.workloads import Conversation, Workload
-
-rates = st.floats(0.01, 1_000)
-
-
-@given(rates, st.text(max_size=3))
-def test_poisson_arrivals_come_in_order_and_are_fixed_by_the_seed(rate: float, seed: str) -> None:
-    moments = list(islice(arrivals(rate, seed=seed), 100))
-
-    assert moments == sorted(moments)
-    assert moments == list(islice(arrivals(rate, seed=seed), 100))
-
-
-def test_poisson_gaps_have_the_mean_and_the_deviation_of_an_exponential_distribution() -> None:
-    moments = list(islice(arrivals(5.0, seed="7"), 20_001))
-    gaps = [later - earlier for earlier, later in pairwise(moments)]
-
-    # Both are 1 / rate; their standard errors at this n are 0.0014 and 0.002.
-    assert statistics.mean(gaps) == pytest.approx(0.2, abs=0.007)
-    assert statistics.stdev(gaps) == pytest.approx(0.2, abs=0.010)
-
-
-@given(st.integers(1, 9), rates)
-def test_requests_of_one_block_are_spread_evenly_over_less_than_the_time_to_the_next(arms: int, rate: float) -> None:
-    offsets = spread(arms, rate)
-
-    assert offsets[0] == 0
-    assert all(0 <= offset < min(1 / rate, 1.0) for offset in offsets)
-    assert all(later - earlier == pytest.approx(min(1 / rate, 1.0) / arms) for earlier, later in pairwise(offsets))
-
 
 ARMS = ("baseline", "fastlane", "baseline-again")
 
@@ -160,10 +128,10 @@ def test_cells_never_spend_more_than_the_budget_and_the_last_may_spend_all_the_r
 ) -> None:
     budget, spent = RunBudget(seconds=None, calls=calls), RunCost()
     for left, use in zip(range(len(uses), 0, -1), uses, strict=True):
-        share = share_of(budget, spent, cells_left=left).calls or 0
+        limit = limits_of(budget, spent, cells_left=left).calls or 0
         if left == 1:
-            assert share == calls - spent.calls
-        spent = RunCost(calls=spent.calls + round(share * use))
+            assert limit == calls
+        spent = RunCost(calls=spent.calls + round((limit - spent.calls) * use))
 
     assert spent.calls <= calls
 
@@ -172,7 +140,7 @@ def test_no_limit_is_never_spent() -> None:
     unlimited = RunBudget(seconds=None)
 
     assert exhausted(unlimited, RunCost(seconds=1e9, calls=10**9, money=1e6), calls_of_next=9) is None
-    assert share_spent(unlimited, RunCost(seconds=1e9)) == 0.0
+    assert share_spent(unlimited, RunCost(seconds=1e9), RunCost()) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -191,21 +159,20 @@ def test_a_block_that_just_fits_the_calls_may_start() -> None:
     assert exhausted(RunBudget(seconds=None, calls=10), RunCost(calls=7), calls_of_next=3) is None
 
 
-def test_a_request_costs_a_call_and_its_price() -> None:
-    sample = Sample(
-        arm="a",
-        tag="t",
-        lane=0,
-        block=0,
-        conversation="c",
-        turn=1,
-        issued_ns=0,
-        ended_ns=1,
-        price=0.25,
-    )
+def test_the_largest_share_of_a_limit_is_spent() -> None:
+    limits = RunBudget(seconds=None, calls=10, money=1.0)
 
-    assert RunCost().with_sample(sample).with_sample(sample) == RunCost(calls=2, money=0.5)
-    assert share_spent(RunBudget(seconds=None, calls=8, money=1.0), RunCost(calls=2, money=0.5)) == 0.5
+    assert share_spent(limits, RunCost(calls=4, money=0.5), RunCost(calls=2)) == 0.5
+
+
+def test_poisson_gaps_have_the_mean_and_the_deviation_of_an_exponential_distribution() -> None:
+    blocks = islice(open_blocks(workload(3), ARMS, rate=5.0, passes=None, seed="7"), 20_001)
+    moments = [block.intended_s[0] for block in blocks if block.intended_s is not None]
+    gaps = [later - earlier for earlier, later in pairwise(moments)]
+
+    # Both are 1 / rate; their standard errors at this n are 0.0014 and 0.002.
+    assert statistics.mean(gaps) == pytest.approx(0.2, abs=0.007)
+    assert statistics.stdev(gaps) == pytest.approx(0.2, abs=0.010)
 
 
 TALK = ({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello there."})

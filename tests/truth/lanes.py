@@ -20,9 +20,8 @@ from fastlane.bench.running._messages import (
     Ready,
     RunFailedError,
     ScheduledRequest,
-    Settle,
 )
-from fastlane.bench.running._worker import Worker
+from fastlane.bench.running._worker import ShardPlan, Worker
 
 THINK_S: Final = 0.02
 """A lane waits up to this long before each further request, so that lanes that once met do not stay together."""
@@ -57,9 +56,8 @@ def read_lanes(arm: Arm, base_url: str, load: Lanes) -> tuple[Sample, ...]:
         coordinator = _Coordinator(arm, load, workers, heard)
         coordinator.hear_each(Ready)
         coordinator.warm_up()
-        coordinator.order_each(Settle())
-        coordinator.hear_each(Settle)
         coordinator.order_each(BeginCell())
+        coordinator.hear_each(BeginCell)
         coordinator.run()
         # What was kept until there was time for it comes before the vitals.
         coordinator.order_each(EndCell(_CELL))
@@ -69,14 +67,8 @@ def read_lanes(arm: Arm, base_url: str, load: Lanes) -> tuple[Sample, ...]:
 
 @contextlib.contextmanager
 def _worker(arm: Arm, base_url: str, shard: int, heard: SimpleQueue[tuple[int, Any]]) -> Iterator[Worker]:
-    worker = Worker(
-        arm,
-        base_url=base_url,
-        api_key="none",
-        shard=shard,
-        environment={},
-        heard=lambda _, what: heard.put((shard, what)),
-    )
+    plan = ShardPlan(arms=(arm,), base_url=base_url, api_key="none", shard=shard)
+    worker = Worker(plan, arm, lambda _, what: heard.put((shard, what)))
     try:
         yield worker
     finally:

@@ -1,5 +1,5 @@
-"""Send the requests of a plan with every arm's client, and record what happened."""
+"""Send the requests of a run with every arm's client, and record what happened."""
 
-from ._coordinator import Coordinator as Coordinator
-from ._messages import BlockDone as BlockDone, CellEnded as CellEnded, RunFailedError as RunFailedError
-from ._worker import LocalShard as LocalShard, MakeShard as MakeShard, Shard as Shard, ShardPlan as ShardPlan
+from ._messages import RunFailedError as RunFailedError
+from ._run import run_benchmark as run_benchmark
+from ._worker import MakeShard as MakeShard

@@ -35,14 +35,14 @@ class _Host:
         self._between_ns = 0
         self._shard = LocalShard(plan, lambda arm, what: self._heard.put((arm, what)))
 
-    def order(self, arm: str, what: Any, sent_ns: int) -> None:
+    def order(self, arm: str, order: Any, sent_ns: int) -> None:
         """Pass an order on to an arm's process."""
-        if isinstance(what, BeginCell):
+        if isinstance(order, BeginCell):
             self._between_ns = now_ns() - sent_ns
-        elif isinstance(what, ScheduledRequest) and what.place.intended_ns is not None:
-            moved_ns = what.place.intended_ns + self._between_ns
-            what = replace(what, place=replace(what.place, intended_ns=moved_ns))
-        self._shard.order(arm, what)
+        elif isinstance(order, ScheduledRequest) and order.place.intended_ns is not None:
+            moved_ns = order.place.intended_ns + self._between_ns
+            order = replace(order, place=replace(order.place, intended_ns=moved_ns))
+        self._shard.order(arm, order)
 
     def events(self) -> Iterator[tuple[str, Any]]:
         """Yield what the arms' processes say, for ever."""
@@ -70,8 +70,8 @@ class RayShard:
         self._actor = _ray().remote(**options)(_Host).remote(plan)
         threading.Thread(target=self._listen, name=f"fastlane-bench-shard-{plan.shard}", daemon=True).start()
 
-    def order(self, arm: str, what: Any) -> None:
-        self._actor.order.options(concurrency_group=_ORDERS).remote(arm, what, now_ns())
+    def order(self, arm: str, order: Any) -> None:
+        self._actor.order.options(concurrency_group=_ORDERS).remote(arm, order, now_ns())
 
     def abandon(self) -> None:
         self._actor.abandon.remote()

@@ -1,4 +1,4 @@
-"""A process for each arm: its own side, which sends what it is ordered to, and the coordinator's."""
+"""A process for each arm: its own side, which sends the requests that it is ordered to, and its parent's."""
 
 from __future__ import annotations
 
@@ -24,25 +24,40 @@ from typing import Any, Final, Protocol
 
 from ..._clock import now_ns
 from .._arms import Arm, is_asynchronous, made
-from ._messages import BeginCell, Done, EndCell, Ready, RunFailedError, ScheduledRequest, Settle
+from ._messages import BeginCell, Done, EndCell, Ready, RunFailedError, ScheduledRequest
 from ._probes import Probe
 from ._reading import StreamReader, read, read_async, sample_of, told
 
 BUSY_CHUNKS_PER_S: Final = 3_000.0
-"""From here on records are kept until there is time for them.
+"""From here on samples are kept until there is time for them.
 
-To make a record and to pickle it takes some 0.4 ms. At 3,000 chunks a second one that came meanwhile would on average
-wait for a record every tenth time or more often.
+To make and pickle a sample takes some 0.4 ms. At 3,000 chunks a second, every tenth chunk or more would wait for one.
 """
 _MOST_KEPT: Final = 5_000
+_MOST_THREADS: Final = 10_000
+_STOP_TIMEOUT_S: Final = 5.0
+# Not fork: a child must not inherit what the parent has imported, opened or locked.
+_PROCESSES: Final = multiprocessing.get_context("spawn")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardPlan:
+    """What the processes of a shard need to know; it can be pickled and sent to another machine."""
+
+    arms: tuple[Arm, ...]
+    base_url: str
+    api_key: str = field(repr=False)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the processes need beside those that they inherit."""
+    shard: int = 0
 
 
 class SampleSender:
-    """Tells the parent of requests that are over; `finished` is called where the request was read.
+    """Sends the samples of requests that have ended to the parent.
 
-    In that thread, or in the event loop, and in no thread of its own: a second thread that works while a loop reads
-    takes the interpreter's lock at each of the loop's system calls, and keeps it for up to 5 ms. Where many chunks
-    come, only the fact is told, and the record is made once fewer come, or the cell has ended.
+    `finished` is called where the request was read, and makes the sample there: a second thread that works while a loop
+    reads takes the interpreter's lock at each system call of the loop, and keeps it for up to 5 ms. While many chunks
+    come, it only sends Done, and makes the sample once fewer come or the cell has ended.
     """
 
     def __init__(self, client: Any, pipe: Connection) -> None:
@@ -52,111 +67,101 @@ class SampleSender:
         self._in_flight = 0
         self._lock = threading.Lock()
         self._written: SimpleQueue[Any] = SimpleQueue()
-        threading.Thread(target=self._write, name="fastlane-bench-answers", daemon=True).start()
+        threading.Thread(target=self._write, name="fastlane-bench-samples", daemon=True).start()
 
     def begun(self) -> None:
-        """Take note of a request that begins."""
+        """Count a request that begins."""
         with self._lock:
             self._in_flight += 1
 
-    def finished(self, job: ScheduledRequest, reading: StreamReader) -> None:
-        """Tell of a request that is over, at once or later."""
+    def finished(self, request: ScheduledRequest, reading: StreamReader) -> None:
+        """Send the sample of a request that has ended, at once or later."""
         with self._lock:
-            chunks_per_s = self._in_flight * _chunks_per_s(reading)
+            taken_ns = reading.ended_ns - reading.issued_ns
+            chunks_per_s = self._in_flight * len(reading.token_ns) / taken_ns * 1e9 if taken_ns > 0 else 0.0
             self._in_flight -= 1
-            # Where nothing else is under way nobody is kept waiting, and what comes next may wait for this record.
+            # If nothing else is in flight, no chunk waits for this sample.
             if self._in_flight and chunks_per_s > BUSY_CHUNKS_PER_S and len(self._kept) < _MOST_KEPT:
-                self._kept.append((job, reading))
-                self._put(Done(job.place.tag))
+                self._kept.append((request, reading))
+                self._put(Done(request.place.tag))
                 return
-            self._tell_of(job, reading)
+            self._put_sample(request, reading)
             if self._kept:
-                # One with each: all at once would be a pause of its own.
-                self._tell_of(*self._kept.popleft())
+                # One with each: all at once would be a long pause.
+                self._put_sample(*self._kept.popleft())
 
-    def tell(self, what: Any) -> None:
-        """Tell anything else."""
+    def tell(self, message: Any) -> None:
+        """Send any other message."""
         with self._lock:
-            self._put(what)
+            self._put(message)
 
     def tell_kept(self) -> None:
-        """Tell all that was kept; once the cell has ended, and its probe."""
+        """Send all samples that were kept."""
         with self._lock:
             while self._kept:
-                self._tell_of(*self._kept.popleft())
+                self._put_sample(*self._kept.popleft())
 
-    def _tell_of(self, job: ScheduledRequest, reading: StreamReader) -> None:
-        self._put(sample_of(self._client, job.place, reading, job.body))
+    def _put_sample(self, request: ScheduledRequest, reading: StreamReader) -> None:
+        self._put(sample_of(self._client, request.place, reading, request.body))
 
-    def _put(self, what: Any) -> None:
-        # Pickled here, so that the thread that writes has nothing to do that needs the interpreter for long.
-        self._written.put(ForkingPickler.dumps(what))
+    def _put(self, message: Any) -> None:
+        # Pickled here: the writing thread must not need the interpreter for long.
+        self._written.put(ForkingPickler.dumps(message))
 
     def _write(self) -> None:
-        while True:
-            try:
+        with suppress(OSError):
+            while True:
                 self._pipe.send_bytes(self._written.get())
-            except OSError:
-                return
 
 
-def _chunks_per_s(reading: StreamReader) -> float:
-    taken_s = (reading.ended_ns - reading.issued_ns) / 1e9
-    return len(reading.token_ns) / taken_s if taken_s > 0 else 0.0
+# The arm's process
 
 
-_MOST_THREADS: Final = 10_000
-
-
-def serve(
-    arm: Arm,
-    base_url: str,
-    api_key: str,
-    shard: int,
-    environment: Mapping[str, str],
-    pipe: Connection,
-) -> None:
-    """Send what comes over the pipe until it is closed; the process's main function."""
+def serve(plan: ShardPlan, arm: Arm, pipe: Connection) -> None:
+    """Send what is ordered over the pipe until it is closed; the process's main function."""
     # Ctrl-C reaches the whole process group; the parent decides when a worker ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ.update(environment)
-    # Jobs that are left when the pipe ends are nobody's any more: the threads of the client may not keep the process.
-    probe = Probe(shard=shard, arm=arm.name)
+    os.environ.update(plan.environment)
     with _or_end():
-        asyncio.run(_serve(arm, base_url, api_key, probe, pipe))
+        asyncio.run(_serve(plan, arm, pipe))
     sys.stdout.flush()
     sys.stderr.flush()
+    # The client's threads must not keep the process.
     os._exit(0)
 
 
-async def _serve(arm: Arm, base_url: str, api_key: str, probe: Probe, pipe: Connection) -> None:
+async def _serve(plan: ShardPlan, arm: Arm, pipe: Connection) -> None:
+    probe = Probe(shard=plan.shard, arm=arm.name)
     try:
-        client = await made(arm, base_url, api_key)
+        client = await made(arm, plan.base_url, plan.api_key)
         asynchronous = is_asynchronous(client)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is told to whoever waits for the client
-        pipe.send(
-            RunFailedError(
-                f"the client of arm {arm.name!r} could not be made: {type(error).__name__}: {told(error, api_key)}"
-            )
-        )
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the parent waits for it
+        why = f"{type(error).__name__}: {told(error, plan.api_key)}"
+        pipe.send(RunFailedError(f"the client of arm {arm.name!r} could not be made: {why}"))
         return
-    telling = SampleSender(client, pipe)
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    sender, loop, ended = SampleSender(client, pipe), asyncio.get_running_loop(), asyncio.Event()
     send: Callable[[ScheduledRequest], None]
     if asynchronous:
         probe.watch(loop)
-        send = _Tasks(client, loop, telling).send
+        send = _Tasks(client, loop, sender).send
     else:
-        send = _Threads(client, telling).send
-    telling.tell(Ready(client=_class_of(client), plays=_plays_of(client)))
-    orders = threading.Thread(
-        target=_obey,
-        args=(pipe, send, telling, probe, lambda: loop.call_soon_threadsafe(ended.set)),
-        name="fastlane-bench-orders",
-        daemon=True,
+        send = _Threads(client, sender).send
+    kind, shell = type(client), getattr(client, "_fastlane", None)
+    sender.tell(
+        Ready(
+            client=f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}",
+            plays=None if shell is None else tuple(map(repr, shell.pipeline.plays)),
+        )
     )
-    orders.start()
+
+    def obey() -> None:
+        # However this thread ends, the process has to end with it: its parent would wait without end.
+        try:
+            _obey(pipe, send, sender, probe)
+        finally:
+            loop.call_soon_threadsafe(ended.set)
+
+    threading.Thread(target=obey, name="fastlane-bench-orders", daemon=True).start()
     await ended.wait()
     with suppress(Exception):
         closing = client.close()
@@ -164,46 +169,30 @@ async def _serve(arm: Arm, base_url: str, api_key: str, probe: Probe, pipe: Conn
             await closing
 
 
-def _obey(
-    pipe: Connection,
-    send: Callable[[ScheduledRequest], None],
-    telling: SampleSender,
-    probe: Probe,
-    end: Callable[[], Any],
-) -> None:
-    # However this thread ends, the process has to end with it: its parent would wait for ever otherwise.
-    try:
-        timer = _Timer(send)
-        while True:
-            try:
-                order = pipe.recv()
-            except (EOFError, OSError):
-                return
-            if order is None:
-                return
+def _obey(pipe: Connection, send: Callable[[ScheduledRequest], None], sender: SampleSender, probe: Probe) -> None:
+    timer = _Timer(send)
+    with suppress(EOFError, OSError):
+        while (order := pipe.recv()) is not None:
             if isinstance(order, ScheduledRequest):
                 (send if order.place.intended_ns is None else timer.add)(order)
-            elif isinstance(order, Settle):
-                # What was imported and made so far lives on: a collection that looks at it again takes tens of ms.
+            elif isinstance(order, BeginCell):
+                # What was imported and made so far stays: a collection that looks at it again takes tens of ms.
                 gc.collect()
                 gc.freeze()
-                telling.tell(order)
-            elif isinstance(order, BeginCell):
                 probe.start()
+                sender.tell(order)
             elif isinstance(order, EndCell):
-                # First the probe: to make the records that were kept is no work of the cell's.
+                # First the probe: making the samples that were kept is no work of the cell's.
                 vitals = probe.stop(order.cell)
-                telling.tell_kept()
-                telling.tell(vitals)
-    finally:
-        end()
+                sender.tell_kept()
+                sender.tell(vitals)
 
 
 class _Timer:
-    """Sends each job at its intended time.
+    """Sends each request at its intended time.
 
-    Jobs come some time ahead, so that neither their way here nor the coordinator's other work delays them; and a
-    thread is woken more precisely than an event loop's timer, which is rounded to milliseconds.
+    Requests come ahead of time, so that the coordinator's other work delays none. A thread is woken more precisely than
+    an event loop's timer, which is rounded to milliseconds.
     """
 
     def __init__(self, send: Callable[[ScheduledRequest], None]) -> None:
@@ -213,10 +202,10 @@ class _Timer:
         self._changed = threading.Condition()
         threading.Thread(target=self._run, name="fastlane-bench-timer", daemon=True).start()
 
-    def add(self, job: ScheduledRequest) -> None:
-        """Take a job that is to be sent at its intended time, or at once where that has passed."""
+    def add(self, request: ScheduledRequest) -> None:
+        """Add a request that is to be sent at its intended time, or at once if that has passed."""
         with self._changed:
-            heapq.heappush(self._due, (job.place.intended_ns or 0, next(self._number), job))
+            heapq.heappush(self._due, (request.place.intended_ns or 0, next(self._number), request))
             self._changed.notify()
 
     def _run(self) -> None:
@@ -224,58 +213,57 @@ class _Timer:
             with self._changed:
                 while not self._due or self._due[0][0] > now_ns():
                     self._changed.wait((self._due[0][0] - now_ns()) / 1e9 if self._due else None)
-                job = heapq.heappop(self._due)[2]
-            self._send(job)
+                request = heapq.heappop(self._due)[2]
+            self._send(request)
 
 
 class _Threads:
-    """A thread for each request of a synchronous client that is in flight; those that are done take the next."""
+    """A thread for each request of a synchronous client that is in flight; idle threads take the next."""
 
-    def __init__(self, client: Any, telling: SampleSender) -> None:
+    def __init__(self, client: Any, sender: SampleSender) -> None:
         self._client = client
-        self._telling = telling
-        # It starts a thread only where none is idle.
+        self._sender = sender
         self._pool = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="fastlane-bench-request")
 
-    def send(self, job: ScheduledRequest) -> None:
-        """Have a job done at once."""
-        self._telling.begun()
-        self._pool.submit(self._run, job)
+    def send(self, request: ScheduledRequest) -> None:
+        """Send a request at once."""
+        self._sender.begun()
+        self._pool.submit(self._run, request)
 
-    def _run(self, job: ScheduledRequest) -> None:
+    def _run(self, request: ScheduledRequest) -> None:
         with _or_end():
-            self._telling.finished(job, read(self._client, job))
+            self._sender.finished(request, read(self._client, request))
 
 
 class _Tasks:
     """A task for each request of an asynchronous client that is in flight, all of them in one event loop."""
 
-    def __init__(self, client: Any, loop: asyncio.AbstractEventLoop, telling: SampleSender) -> None:
+    def __init__(self, client: Any, loop: asyncio.AbstractEventLoop, sender: SampleSender) -> None:
         self._client = client
         self._loop = loop
-        self._telling = telling
+        self._sender = sender
         self._running: set[asyncio.Task[None]] = set()
 
-    def send(self, job: ScheduledRequest) -> None:
-        """Have a job done at once; from any thread."""
-        self._telling.begun()
-        self._loop.call_soon_threadsafe(self._start, job)
+    def send(self, request: ScheduledRequest) -> None:
+        """Send a request at once; from any thread."""
+        self._sender.begun()
+        self._loop.call_soon_threadsafe(self._start, request)
 
-    def _start(self, job: ScheduledRequest) -> None:
-        task = self._loop.create_task(self._run(job))
+    def _start(self, request: ScheduledRequest) -> None:
+        task = self._loop.create_task(self._run(request))
         # The loop itself keeps only weak references to its tasks.
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _run(self, job: ScheduledRequest) -> None:
-        reading = await read_async(self._client, job)
+    async def _run(self, request: ScheduledRequest) -> None:
+        reading = await read_async(self._client, request)
         with _or_end():
-            self._telling.finished(job, reading)
+            self._sender.finished(request, reading)
 
 
 @contextmanager
 def _or_end() -> Iterator[None]:
-    """End the process where something fails: its parent would wait for it for ever."""
+    """End the process if something fails: its parent would wait for it without end."""
     try:
         yield
     except BaseException:  # noqa: BLE001
@@ -284,63 +272,40 @@ def _or_end() -> Iterator[None]:
         os._exit(1)
 
 
-def _class_of(client: Any) -> str:
-    kind = type(client)
-    return f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"
-
-
-def _plays_of(client: Any) -> tuple[str, ...] | None:
-    shell = getattr(client, "_fastlane", None)
-    return None if shell is None else tuple(map(repr, shell.pipeline.plays))
-
-
-# Not fork: a child must not inherit what the parent has imported, opened or locked.
-PROCESSES = multiprocessing.get_context("spawn")
-_STOP_TIMEOUT_S = 5.0
+# The parent's side
 
 
 class Worker:
-    """One arm's process as its coordinator sees it: orders go in, and `heard` is called with what comes out.
+    """One arm's process: orders go in, and `heard` is called with the arm's name and each message that comes out.
 
-    `heard` is called in a thread of the worker's own, with RunFailedError as the last message of all.
+    `heard` is called in the worker's own thread; the last message is a RunFailedError.
     """
 
-    def __init__(
-        self,
-        arm: Arm,
-        *,
-        base_url: str,
-        api_key: str,
-        shard: int,
-        environment: Mapping[str, str],
-        heard: Callable[[str, Any], None],
-    ) -> None:
-        self.arm = arm.name
+    def __init__(self, plan: ShardPlan, arm: Arm, heard: Callable[[str, Any], None]) -> None:
+        self._arm = arm.name
         self._heard = heard
-        self._pipe, theirs = PROCESSES.Pipe()
-        self._process = PROCESSES.Process(
-            target=serve, args=(arm, base_url, api_key, shard, environment, theirs), daemon=True
-        )
-        with deaf_to_ctrl_c():
+        self._pipe, theirs = _PROCESSES.Pipe()
+        self._process = _PROCESSES.Process(target=serve, args=(plan, arm, theirs), daemon=True)
+        with _ignoring_ctrl_c():
             self._process.start()
         # A pipe reports the end of the worker only once nobody else holds the worker's side of it.
         theirs.close()
         self._listener = threading.Thread(target=self._listen, name=f"fastlane-bench-{arm.name}", daemon=True)
         self._listener.start()
 
-    def order(self, what: Any) -> None:
-        """Send an order. Raises RunFailedError where the process has ended."""
+    def order(self, order: Any) -> None:
+        """Send an order. Raises RunFailedError if the process has ended."""
         try:
-            self._pipe.send(what)
+            self._pipe.send(order)
         except OSError as error:
             raise self._ended_early() from error
 
     def abandon(self) -> None:
-        """Have the process end now, whatever it does."""
+        """End the process now, whatever it does."""
         self._process.terminate()
 
     def close(self) -> None:
-        """End the process, whether it has been abandoned or is idle; by force where it does not end in time."""
+        """End the process, by force if it does not end in time."""
         with suppress(OSError):
             self._pipe.send(None)
         self._process.join(_STOP_TIMEOUT_S)
@@ -352,48 +317,33 @@ class Worker:
         self._pipe.close()
 
     def _listen(self) -> None:
-        while True:
-            try:
-                what = self._pipe.recv()
-            except (EOFError, OSError):
-                self._heard(self.arm, self._ended_early())
-                return
-            self._heard(self.arm, what)
+        with suppress(EOFError, OSError):
+            while True:
+                self._heard(self._arm, self._pipe.recv())
+        self._heard(self._arm, self._ended_early())
 
     def _ended_early(self) -> RunFailedError:
-        return RunFailedError(f"the process of arm {self.arm!r} ended early: its stderr says why")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardPlan:
-    """What the processes of a shard need to know; it can be pickled, and taken to another machine."""
-
-    arms: tuple[Arm, ...]
-    base_url: str
-    api_key: str = field(repr=False)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that the processes need beside those that they inherit."""
-    shard: int = 0
+        return RunFailedError(f"the process of arm {self._arm!r} ended early: its stderr says why")
 
 
 class Shard(Protocol):
     """A process for each arm, all on the same machine. Making it starts them."""
 
-    def order(self, arm: str, what: Any) -> None:
-        """Send an order to an arm's process. Raises RunFailedError where it has ended."""
+    def order(self, arm: str, order: Any) -> None:
+        """Send an order to an arm's process. Raises RunFailedError if it has ended."""
         ...
 
     def abandon(self) -> None:
-        """Have the processes end now, whatever they do."""
+        """End the processes now, whatever they do."""
         ...
 
     def close(self) -> None:
-        """End the processes, which have nothing to do any more, or have been abandoned."""
+        """End the processes."""
         ...
 
 
 MakeShard = Callable[[ShardPlan, Callable[[str, Any], None]], Shard]
-"""Makes a shard, which calls the function with an arm's name and what its process says."""
+"""Makes a shard, which calls the function with an arm's name and each message of its process."""
 
 
 class LocalShard:
@@ -404,23 +354,15 @@ class LocalShard:
         self._closing = ExitStack()
         try:
             for arm in plan.arms:
-                worker = Worker(
-                    arm,
-                    base_url=plan.base_url,
-                    api_key=plan.api_key,
-                    shard=plan.shard,
-                    environment=plan.environment,
-                    heard=heard,
-                )
-                self._workers[arm.name] = worker
+                self._workers[arm.name] = worker = Worker(plan, arm, heard)
                 self._closing.callback(worker.close)
         except BaseException:
             self.abandon()
             self.close()
             raise
 
-    def order(self, arm: str, what: Any) -> None:
-        self._workers[arm].order(what)
+    def order(self, arm: str, order: Any) -> None:
+        self._workers[arm].order(order)
 
     def abandon(self) -> None:
         for worker in self._workers.values():
@@ -431,11 +373,8 @@ class LocalShard:
 
 
 @contextmanager
-def deaf_to_ctrl_c() -> Iterator[None]:
-    """Have the processes that are started meanwhile ignore Ctrl-C from their beginning.
-
-    A process that ignores Ctrl-C starts others that do: these would greet it with a traceback each while they import.
-    """
+def _ignoring_ctrl_c() -> Iterator[None]:
+    """Have processes that are started here ignore Ctrl-C from their beginning: they would print a traceback each."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastlane.bench.load import Block
+from fastlane.bench.load import Block, Due
 from fastlane.bench.recorded import Cell
 from fastlane.bench.running._messages import ScheduledRequest
-from fastlane.bench.running._schedule import Due, Jobs
+from fastlane.bench.running._requests import RequestMaker
 from fastlane.bench.workloads import Conversation, Workload
 
 TOOL: dict[str, Any] = {"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {}}}
@@ -14,8 +14,8 @@ ANSWER = {"role": "assistant", "content": "Hello there, my dear friend."}
 TALK = Conversation(name="talk", messages=(*SAID, ANSWER, SAID[1], ANSWER), tools=(TOOL,))
 
 
-def jobs(**changes: Any) -> Jobs:
-    return Jobs(**{"model": "model", "embedded": True, **changes})
+def jobs(**changes: Any) -> RequestMaker:
+    return RequestMaker(**{"model": "model", "embedded": True, **changes})
 
 
 def job(arm: str, turn: int = 0, *, replay: str = "0/0", lane: int = 0, **changes: Any) -> ScheduledRequest:
@@ -69,4 +69,4 @@ def test_a_real_provider_is_told_nothing_of_the_bench() -> None:
 
 def test_shards_give_their_first_requests_names_of_their_own() -> None:
     talks = Workload(name="talks", conversations=(TALK,))
-    assert len({jobs().cold(talks, "baseline", shard=shard).place.tag for shard in (0, 1)}) == 2
+    assert len({jobs().unmeasured(talks, "baseline", shard=shard).place.tag for shard in (0, 1)}) == 2

@@ -6,8 +6,7 @@ from random import Random
 
 from hypothesis import given, strategies as st
 
-from fastlane.bench.load import lane_of, open_blocks
-from fastlane.bench.running._schedule import ClosedPacing, Due, OpenPacing, Pacing
+from fastlane.bench.load import Due, Pacing, lane_of, open_blocks
 from fastlane.bench.workloads import Conversation, Workload
 
 ARMS = ("baseline", "fastlane")
@@ -17,17 +16,13 @@ TALKS = Workload(
 )
 
 
-def closed(users: int, *, think_s: float = 0.0, passes: int = 2) -> ClosedPacing:
+def closed(users: int, *, think_s: float = 0.0, passes: int = 2) -> Pacing:
     lanes = [lane_of(TALKS, ARMS, lane=lane, lanes=users, passes=passes, seed="0/cell") for lane in range(users)]
-    pacing = ClosedPacing(lanes, think_s=think_s, block_s=1.0, seed="0/cell")
-    pacing.begin(0)
-    return pacing
+    return Pacing(lanes, now=0, think_s=think_s, block_s=1.0, seed="0/cell")
 
 
-def opened(rate: float) -> OpenPacing:
-    pacing = OpenPacing(open_blocks(TALKS, ARMS, rate=rate, passes=2, seed="0/cell"))
-    pacing.begin(0)
-    return pacing
+def opened(rate: float) -> Pacing:
+    return Pacing([open_blocks(TALKS, ARMS, rate=rate, passes=2, seed="0/cell")], now=0)
 
 
 def simulate(pacing: Pacing, durations: Random) -> list[tuple[int, int, Due]]:
@@ -47,7 +42,8 @@ def simulate(pacing: Pacing, durations: Random) -> list[tuple[int, int, Due]]:
                 send(start, due)
         elif under_way:
             now, _, _, due = heapq.heappop(under_way)
-            for following in pacing.answered(due, now):
+            following = pacing.ended(due, now)
+            if following is not None:
                 send(now, following)
         else:
             return sent

@@ -8,10 +8,10 @@ from . import _arms, _client, _requests  # noqa: F401 - each adds its checks
 from ._arms import CONNECTIONS as CONNECTIONS
 from ._check import (
     CHECKS as CHECKS,
+    CellView,
     Checked as Checked,
     CheckResult as CheckResult,
     Level as Level,
-    RunView,
     without_refused_tails as without_refused_tails,
 )
 
@@ -19,10 +19,12 @@ from ._check import (
 def check(recorded: RecordedRun, findings: Findings | None = None) -> Checked:
     """Return what every check says of a run.
 
-    With its findings, effects that are claimed are held against the lags of the measuring processes, figures against
-    one another, and the reference against its copy; without them those are "not checked", or left out.
+    With its findings, lags are held against the effects that are claimed, and the reference against its copy; without
+    them those are "not checked", or left out.
     """
-    view = RunView(recorded=recorded, findings=findings)
-    results = tuple(result for each in CHECKS for result in each.run(view))
     header = recorded.header
-    return Checked(results=results, references={arm.name: header.reference_of(arm.name).name for arm in header.arms})
+    cells = [CellView(recorded, cell, findings) for cell in header.cells]
+    return Checked(
+        results=tuple(result for each in CHECKS for result in each.run(recorded, cells)),
+        references={arm.name: header.reference_of(arm.name).name for arm in header.arms},
+    )

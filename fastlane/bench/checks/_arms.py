@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
+from scipy.stats import binomtest, fisher_exact, ks_2samp
+
 from .._formatting import percent
-from ..recorded import ArmInfo, Cell, Sample
-from ._check import Answers, CheckResult, Level, RunView, answer, looks_for, of_answers
-from ._requests import produced
+from ..recorded import Sample
+from ._check import ArmView, CellView, Level, Outcome, looks_for, of_share
 
 CHANCE: Final = 0.01
 """A difference that chance makes less often than this is no chance; divided by the number of arms that are compared.
@@ -48,40 +49,33 @@ _LEFT_UNREAD: Final = (
 )
 
 
-def explained(check: str, reference: ArmInfo, arm: ArmInfo) -> str:
-    """Return what of an arm may make it differ from the reference in this respect; "" for nothing.
+def _differing(check: str, view: ArmView, said: str) -> Outcome:
+    """Return what a difference is worth: a finding if something of the arm may cause it, else a fault.
 
-    Two clients of different kinds (another library; one with plays and one without) may hold connections differently;
+    Clients of different kinds (another library; one with plays and one without) may hold connections differently;
     neither changes what is asked or answered. A copy has nothing that may differ.
     """
-    if arm.role == "again":
-        return ""
-    names = {play.partition("(")[0] for play in set(reference.plays or ()) ^ set(arm.plays or ())}
-    names -= _SILENT[check]
+    arm, reference = view.arm, view.reference.arm
+    names = {play.partition("(")[0] for play in set(reference.plays or ()) ^ set(arm.plays or ())} - _SILENT[check]
     if check == CONNECTIONS and (arm.client != reference.client or (arm.plays is None) != (reference.plays is None)):
         names.add("its client")
-    return ", ".join(sorted(names))
-
-
-def differing(check: str, view: RunView, arm: ArmInfo, said: str) -> CheckResult:
-    """Return what a difference is worth: a finding where the arm was meant to differ, else a fault."""
-    why = explained(check, view.reference(arm), arm)
-    if why:
-        return answer("flagged", f"{said}; {why} may do so, which is then part of what the arm gains or loses")
-    return answer("refused", f"{said}; nothing that the arm was given does so: record again")
+    if arm.role == "again" or not names:
+        return Outcome("refused", f"{said}; nothing that the arm was given does so: record again")
+    why = ", ".join(sorted(names))
+    return Outcome("flagged", f"{said}; {why} may do so, which is then part of what the arm gains or loses")
 
 
 @looks_for(PROMPTS, "compared")
-def same_prompts(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
+def same_prompts(arm: ArmView) -> Outcome:
     """Look for pairs that did not ask the same."""
-    reference = view.reference(arm)
-    theirs = {sample.key: sample for sample in view.measured(cell, reference)}
-    pairs = [(theirs[own.key], own) for own in view.measured(cell, arm) if own.key in theirs]
+    reference = arm.reference
+    theirs = {sample.key: sample for sample in reference.samples}
+    pairs = [(theirs[own.key], own) for own in arm.samples if own.key in theirs]
     if not pairs:
-        return answer("not checked", f"{arm.name} has no pair with {reference.name}")
+        return Outcome("not checked", f"{arm.name} has no pair with {reference.name}")
     other = [own for their, own in pairs if _asked(their) != _asked(own)]
     if other:
-        return answer(
+        return Outcome(
             "refused",
             f"{len(other)} of {len(pairs)} pairs of {arm.name} and {reference.name} asked for different things (such "
             f"as {other[0].tag}): record again with the same prompts in both",
@@ -89,9 +83,9 @@ def same_prompts(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     ratios = [own.input_tokens / their.input_tokens for their, own in pairs if own.input_tokens and their.input_tokens]
     middle = statistics.median(ratios) if ratios else 1.0
     if abs(middle - 1) <= PROMPT_TOLERANCE:
-        return answer("passed", f"{len(pairs)} pairs asked for the same")
+        return Outcome("passed", f"{len(pairs)} pairs asked for the same")
     said = f"the provider counted {percent(middle)} of {reference.name}'s input tokens for {arm.name}, prompt by prompt"
-    return differing(PROMPTS, view, arm, said)
+    return _differing(PROMPTS, arm, said)
 
 
 def _asked(sample: Sample) -> tuple[object, ...]:
@@ -99,165 +93,152 @@ def _asked(sample: Sample) -> tuple[object, ...]:
 
 
 @looks_for(ANSWERS, "compared")
-def same_answers(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
+def same_answers(arm: ArmView) -> Outcome:
     """Look for arms whose answers are longer or shorter than the reference's."""
-    reference = view.reference(arm)
-    theirs, own = produced(view, cell, reference), produced(view, cell, arm)
+    theirs, own = arm.reference.output_tokens, arm.output_tokens
     if not theirs or not own:
-        return answer("not checked", f"no answers of {arm.name} to compare")
+        return Outcome("not checked", f"no answers of {arm.name} to compare")
     chance = same_distribution(theirs, own)
     ratio = statistics.fmean(own) / max(1e-9, statistics.fmean(theirs))
-    if chance >= CHANCE / len(view.others) or abs(ratio - 1) <= ANSWER_TOLERANCE:
-        said = f"{arm.name}'s answers are as long as {reference.name}'s"
-        return answer("passed", said)
+    if chance >= CHANCE / len(arm.of.compared) or abs(ratio - 1) <= ANSWER_TOLERANCE:
+        return Outcome("passed", f"{arm.name}'s answers are as long as {arm.reference.name}'s")
     said = (
-        f"{arm.name}'s answers have {percent(ratio)} of the output tokens of {reference.name}'s (Kolmogorov-Smirnov "
-        f"p = {chance:.2g})"
+        f"{arm.name}'s answers have {percent(ratio)} of the output tokens of {arm.reference.name}'s "
+        f"(Kolmogorov-Smirnov p = {chance:.2g})"
     )
-    return differing(ANSWERS, view, arm, said)
+    return _differing(ANSWERS, arm, said)
+
+
+_FAILURES: Final[Mapping[str, Callable[[Sample], bool]]] = {
+    "are turned away for asking too often (429)": lambda sample: (sample.error or "").endswith(" 429"),
+    "fail": lambda sample: sample.error is not None,
+}
 
 
 @looks_for("the same errors")
-def same_errors(view: RunView, cell: Cell, arm: ArmInfo) -> Iterator[CheckResult]:
+def same_errors(arm: ArmView) -> Iterator[Outcome]:
     """Look for arms that fail often, or are turned away more or less often than the reference."""
-    own = view.measured(cell, arm)
+    own, theirs = arm.samples, arm.reference.samples
     failed = sum(sample.error is not None for sample in own)
     if failed > FAILED_SHARE * len(own):
-        yield answer(
+        yield Outcome(
             "flagged",
             f"{failed} of {len(own)} requests of {arm.name} failed: what is left is a selection; see why they do, or "
             "ask for less",
         )
-    reference = view.reference(arm)
-    if arm is reference:
+    if arm.arm is arm.reference.arm:
         return
-    theirs = view.measured(cell, reference)
-    kinds: tuple[tuple[str, Callable[[Sample], bool]], ...] = (
-        ("are turned away for asking too often (429)", lambda sample: (sample.error or "").endswith(" 429")),
-        ("fail", lambda sample: sample.error is not None),
-    )
-    for what, failing in kinds:
+    for what, failing in _FAILURES.items():
         first, second = sum(map(failing, theirs)), sum(map(failing, own))
-        chance = fisher(first, len(theirs), second, len(own))
-        if chance < CHANCE / len(view.others):
-            low, high = difference_of_shares(first, len(theirs), second, len(own))
-            difference = second / len(own) - first / len(theirs)
-            copy = arm.role == "again"
-            meaning = (
-                "equal clients must fail alike: find what fails, and record again"
-                if copy
-                else "a result of the arm; times are compared in the pairs in which both succeeded"
-            )
-            yield answer(
-                "refused" if copy else "flagged",
-                f"{percent(second / len(own))} of {arm.name}'s requests {what}, {percent(first / len(theirs))} of "
-                f"{reference.name}'s: {difference * 100:+.3g} percentage points [{low * 100:+.3g}, {high * 100:+.3g}] "
-                f"(Fisher p = {chance:.2g}); {meaning}",
-            )
-            return
-    yield answer("passed", f"{arm.name} fails as often as {reference.name}")
+        chance = _fisher(first, len(theirs), second, len(own))
+        if chance >= CHANCE / len(arm.of.compared):
+            continue
+        low, high = difference_of_shares(first, len(theirs), second, len(own))
+        difference = second / len(own) - first / len(theirs)
+        copy = arm.arm.role == "again"
+        meaning = (
+            "equal clients must fail alike: find what fails, and record again"
+            if copy
+            else "a result of the arm; times are compared in the pairs in which both succeeded"
+        )
+        yield Outcome(
+            "refused" if copy else "flagged",
+            f"{percent(second / len(own))} of {arm.name}'s requests {what}, {percent(first / len(theirs))} of "
+            f"{arm.reference.name}'s: {difference * 100:+.3g} percentage points [{low * 100:+.3g}, {high * 100:+.3g}] "
+            f"(Fisher p = {chance:.2g}); {meaning}",
+        )
+        return
+    yield Outcome("passed", f"{arm.name} fails as often as {arm.reference.name}")
 
 
 @looks_for("A/A copy", "cell")
-def same_as_its_copy(view: RunView, cell: Cell) -> Iterator[CheckResult]:
+def same_as_its_copy(view: CellView) -> Iterator[Outcome]:
     """Look for a reference that differs from its own copy: then the instrument makes differences by itself."""
-    found = view.of_cell(cell)
-    copies = [each for each in found.comparisons if each.copy] if found else []
+    copies = [each for each in view.findings.comparisons if each.copy] if view.findings else []
     if not copies:
-        yield answer("not checked", "no copy of the reference was compared, so the instrument's noise is not known")
+        yield Outcome("not checked", "no copy of the reference was compared, so the instrument's noise is not known")
     for each in copies:
-        chance = None if each.p_value is None else min(1.0, each.p_value * len(copies))
-        differs = each.verdict.kind in ("better", "worse") and chance is not None
-        level: Level = "refused" if differs and (chance or 0.0) < BAND_CHANCE else "flagged" if differs else "passed"
-        why = ": equal clients must not differ; ignore smaller effects than this" if differs else ""
+        said = f"{each.reference} and its copy: {each.verdict.sentence} ({each.metric})"
+        if each.verdict.kind not in ("better", "worse") or each.p_value is None:
+            yield Outcome("passed", said)
+            continue
+        level: Level = "refused" if each.p_value * len(copies) < BAND_CHANCE else "flagged"
         again = ", and record again" if level == "refused" else ""
-        said = f"{each.reference} and its copy: {each.verdict.sentence} ({each.metric}){why}{again}"
-        yield answer(level, said)
+        yield Outcome(level, f"{said}: equal clients must not differ; ignore smaller effects than this{again}")
 
 
 @looks_for(CONNECTIONS)
-def same_connections(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
+def same_connections(arm: ArmView) -> Outcome:
     """Look for arms that open connections for another share of their requests than the reference.
 
     Only measured requests count: what a cold or a warm-up request opens is in no figure.
     """
-    reference = view.reference(arm)
-    own, theirs = _opened(view, cell, arm), _opened(view, cell, reference)
-    if own is None or theirs is None:
-        return answer("not checked", f"the connections of {arm.name} are not known")
-    share, base = own[0] / own[1], theirs[0] / theirs[1]
-    chance = fisher(*theirs, *own)
-    seen = f"{arm.name} opened a connection for {own[0]} of {own[1]} requests"
-    if arm is not reference and chance < CHANCE / len(view.others) and abs(share - base) > OPENED_TOLERANCE:
+    reference, openers = arm.reference, arm.of.recorded.openers
+    own, theirs = openers(arm.samples), openers(reference.samples)
+    if own is None or theirs is None or not arm.samples or not reference.samples:
+        return Outcome("not checked", f"the connections of {arm.name} are not known")
+    share, base = len(own) / len(arm.samples), len(theirs) / len(reference.samples)
+    chance = _fisher(len(theirs), len(reference.samples), len(own), len(arm.samples))
+    seen = f"{arm.name} opened a connection for {len(own)} of {len(arm.samples)} requests"
+    differs = arm.arm is not reference.arm and chance < CHANCE / len(arm.of.compared)
+    if differs and abs(share - base) > OPENED_TOLERANCE:
         said = (
-            f"{seen}, {reference.name} for {theirs[0]} of {theirs[1]} (Fisher p = {chance:.2g}): opening is in the "
-            "time to first token"
+            f"{seen}, {reference.name} for {len(theirs)} of {len(reference.samples)} (Fisher p = {chance:.2g}): "
+            "opening is in the time to first token"
         )
-        return differing(CONNECTIONS, view, arm, said)
+        return _differing(CONNECTIONS, arm, said)
     if share > 0.5:
-        said = f"{seen}: {_who_closes(view, cell, arm)}; opening is in every time to first token"
-        return answer("flagged", said)
-    return answer("passed", seen)
+        return Outcome("flagged", f"{seen}: {_who_closes(arm)}; opening is in every time to first token")
+    return Outcome("passed", seen)
 
 
-def _opened(view: RunView, cell: Cell, arm: ArmInfo) -> tuple[int, int] | None:
-    samples = view.measured(cell, arm)
-    openers = view.recorded.openers(samples)
-    return None if openers is None or not samples else (len(openers), len(samples))
-
-
-def _who_closes(view: RunView, cell: Cell, arm: ArmInfo) -> str:
+def _who_closes(arm: ArmView) -> str:
     """Return who ended the connections that an arm's requests opened, by the provider's log."""
-    tags = {sample.tag for sample in view.measured(cell, arm)}
-    closed = Counter(entry.connection_closed_by for entry in view.recorded.log or () if entry.tag in tags)
+    tags = {sample.tag for sample in arm.samples}
+    closed = Counter(entry.connection_closed_by for entry in arm.of.recorded.log or () if entry.tag in tags)
     client, server = closed["client"], closed["server"]
     if not client and not server:
         return "who closed them is not known"
     if client < server:
         return f"the provider closed {server} of them"
-    why = _LEFT_UNREAD if arm.client == "openai.OpenAI" else ""
-    return f"its client closed {client} of them{why}"
+    return f"its client closed {client} of them{_LEFT_UNREAD if arm.arm.client == 'openai.OpenAI' else ''}"
 
 
 @looks_for(CACHED, "compared")
-def same_cached(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
+def same_cached(arm: ArmView) -> Outcome | None:
     """Look for arms that had another share of their input from a cache than the reference."""
-    if cell.caching_forbidden:
+    if arm.cell.caching_forbidden:
         return None
-    reference = view.reference(arm)
-    theirs, own = _cached(view, cell, reference), _cached(view, cell, arm)
+    theirs, own = _cached(arm.reference), _cached(arm)
     if theirs is None or own is None:
-        return answer("not checked", f"the provider does not report what {arm.name} had from a cache")
+        return Outcome("not checked", f"the provider does not report what {arm.name} had from a cache")
     if abs(own - theirs) <= CACHED_TOLERANCE:
-        return answer("passed", f"{percent(own)} of {arm.name}'s input came from a cache")
+        return Outcome("passed", f"{percent(own)} of {arm.name}'s input came from a cache")
     said = (
         f"{percent(own)} of {arm.name}'s input came from the provider's cache, {percent(theirs)} of "
-        f"{reference.name}'s: what is cached is not prefilled"
+        f"{arm.reference.name}'s: what is cached is not prefilled"
     )
-    return differing(CACHED, view, arm, said)
+    return _differing(CACHED, arm, said)
 
 
-def _cached(view: RunView, cell: Cell, arm: ArmInfo) -> float | None:
+def _cached(arm: ArmView) -> float | None:
     # A provider that does not report cached tokens has not said that there were none.
-    known = [
-        (sample.cached_tokens, sample.input_tokens)
-        for sample in view.answered(cell, arm)
-        if sample.cached_tokens is not None and sample.input_tokens
-    ]
-    return sum(cached for cached, _ in known) / sum(whole for _, whole in known) if known else None
+    known = [each for each in arm.answered if each.cached_tokens is not None and each.input_tokens]
+    whole = sum(each.input_tokens or 0 for each in known)
+    return sum(each.cached_tokens or 0 for each in known) / whole if whole else None
 
 
 @looks_for("cache hits where none may be")
-def no_cached(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
+def no_cached(arm: ArmView) -> Outcome | None:
     """Look for cache hits in cells whose prompts are unique so that there can be none."""
-    if not cell.caching_forbidden:
+    if not arm.cell.caching_forbidden:
         return None
-    known = [sample for sample in view.answered(cell, arm) if sample.cached_tokens is not None]
+    known = [sample for sample in arm.answered if sample.cached_tokens is not None]
     if not known:
-        return answer("not checked", f"the provider does not report what {arm.name} had from a cache")
-    return of_answers(
+        return Outcome("not checked", f"the provider does not report what {arm.name} had from a cache")
+    return of_share(
         known,
-        [sample for sample in known if sample.cached_tokens],
+        lambda sample: sample.cached_tokens,
         f"prompts of {arm.name} came in part from the provider's cache, in a cell that forbids it: let no two prompts "
         "begin alike",
         passed=f"{arm.name} had nothing from a cache",
@@ -265,10 +246,7 @@ def no_cached(view: RunView, cell: Cell, arm: ArmInfo) -> Answers:
     )
 
 
-def fisher(first: int, of_first: int, second: int, of_second: int) -> float:
-    """Return the two-sided p-value of Fisher's exact test: `first` of `of_first` against `second` of `of_second`."""
-    from scipy.stats import fisher_exact
-
+def _fisher(first: int, of_first: int, second: int, of_second: int) -> float:
     return float(fisher_exact([[first, of_first - first], [second, of_second - second]]).pvalue)
 
 
@@ -278,8 +256,6 @@ def difference_of_shares(first: int, of_first: int, second: int, of_second: int)
     Newcombe's method 10 ("Interval estimation for the difference between independent proportions", Statistics in
     Medicine 17, 1998), from the Wilson intervals of both.
     """
-    from scipy.stats import binomtest
-
     share, second_share = first / of_first, second / of_second
     low, high = binomtest(first, of_first).proportion_ci(method="wilson")
     second_low, second_high = binomtest(second, of_second).proportion_ci(method="wilson")
@@ -297,6 +273,4 @@ def same_distribution(first: Sequence[float], second: Sequence[float]) -> float:
     """
     if min(len(first), len(second)) < 2:
         return 1.0
-    from scipy.stats import ks_2samp
-
     return float(ks_2samp(first, second, method="asymp").pvalue)

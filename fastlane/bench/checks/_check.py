@@ -1,17 +1,22 @@
-"""A check, what it says and looks at, and what is withheld because of it."""
+"""What checks say of a run, what they look at, and what is withheld because of them."""
 
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
-from ..findings import CellFindings, Figures, Findings, Quantile
-from ..recorded import ArmInfo, Cell, RecordedRun, Sample, Vitals, errors_of
+from ..findings import CellFindings, Figures, Findings
+from ..recorded import ArmInfo, Cell, RecordedRun, Sample, Vitals, errors_of, metric_named
+
+if TYPE_CHECKING:
+    from ...emulator import RequestLog
 
 Level = Literal["passed", "flagged", "refused", "not checked"]
-"""Sound; worth knowing; the cell's figures must not be used; or nothing to check it by."""
+"""Sound; worth knowing; the figures must not be used; or nothing to check it by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +24,7 @@ class CheckResult:
     """One check's outcome."""
 
     check: str
-    """Name of the check, such as "client saturated"."""
+    """Name of the check, such as "client saturated: lag"."""
     level: Level
     sentence: str
     """What was seen, what was expected, and what to do about it."""
@@ -50,115 +55,173 @@ class Checked:
         A refusal of one arm voids the figures of that arm and of those that are compared with it. Refusals of all
         references void the cell.
         """
-        found = [each for each in self.results if each.level == "refused" and not each.tails]
+        refused = (each for each in self.results if each.level == "refused" and not each.tails)
+        found = [each for each in refused if cell is None or each.cell in (None, cell)]
         if cell is None:
             return tuple(found)
-        found = [each for each in found if each.cell in (None, cell)]
-        references = set(self.references.values())
         if arm is not None:
             about = {arm, self.references.get(arm, arm)}
         else:
+            references = set(self.references.values())
             about = references if references <= {each.arm for each in found} else set()
         return tuple(each for each in found if each.arm is None or each.arm in about)
 
     def tail_refusals(self, cell: str, *arms: str) -> tuple[CheckResult, ...]:
         """Return why percentiles above p75 of any of these arms must not be used in a cell."""
-        return tuple(
-            each
-            for each in self.results
-            if each.level == "refused" and each.tails and each.cell in (None, cell) and each.arm in (None, *arms)
-        )
+        refused = (each for each in self.results if each.level == "refused" and each.tails)
+        return tuple(each for each in refused if each.cell in (None, cell) and each.arm in (None, *arms))
 
     def valid(self, cell: str, arm: str | None = None) -> bool:
         """Whether figures of a cell may be used; with an arm, whether that arm's may."""
         return not self.refusals(cell, arm)
 
 
-Look = TypeVar("Look", bound=Callable[..., "Answers"])
+# What checks look at
+
+LAG_MS: Final = 2.0
+EFFECT_SHARE: Final = 0.1
+"""A p99 of lags may be 2 ms, or a tenth of the smallest effect that is claimed if that is less."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunView:
-    """One run's records by cell and arm."""
+class CellView:
+    """One cell's records and findings."""
 
-    recorded: RecordedRun
-    findings: Findings | None = None
+    def __init__(self, recorded: RecordedRun, cell: Cell, findings: Findings | None = None) -> None:
+        self.recorded, self.cell = recorded, cell
+        found = findings.cells if findings is not None else ()
+        self.findings: CellFindings | None = next((each for each in found if each.cell == cell.name), None)
+        header = recorded.header
+        self.references = tuple(ArmView(self, arm) for arm in header.references)
+        self.compared = tuple(ArmView(self, arm) for arm in header.arms if arm not in header.references)
+        self.arms = (*self.references, *self.compared)
+
+    def vitals(self, arm: str | None) -> tuple[Vitals, ...]:
+        """Return the vitals of an arm's processes; of the process that hands requests out for None."""
+        return tuple(each for each in self.recorded.vitals if (each.cell, each.arm) == (self.cell.name, arm))
+
+    @cached_property
+    def lag_limit_ms(self) -> float:
+        """What a p99 of lags may be: 2 ms, or a tenth of the smallest effect on a time that the findings claim.
+
+        An effect on the gaps between tokens counts as often as the reference's answers have gaps.
+        """
+        claimed = [LAG_MS / EFFECT_SHARE]
+        for each in self.findings.comparisons if self.findings else ():
+            figures = self.findings.of(each.reference, each.metric) if self.findings else None
+            is_claim = not each.copy and each.verdict.kind in ("better", "worse")
+            if not is_claim or each.typical is None or figures is None or figures.mean is None:
+                continue
+            if metric_named(each.metric).unit == "ms":
+                reference = next(arm for arm in self.references if arm.name == each.reference)
+                gaps = {
+                    "time_per_output_token": reference.output_tokens,
+                    "inter_token_latency": [len(sample.token_ns) for sample in reference.answered],
+                }.get(each.metric, ())
+                times = statistics.median([max(1, count - 1) for count in gaps] or [1])
+                claimed.append(abs(each.typical.value - 1) * figures.mean * times)
+        return EFFECT_SHARE * min(claimed)
+
+
+class ArmView:
+    """One arm's records of one cell."""
+
+    def __init__(self, cell: CellView, arm: ArmInfo) -> None:
+        self.of, self.arm, self.name, self.cell = cell, arm, arm.name, cell.cell
 
     @property
-    def arms(self) -> tuple[ArmInfo, ...]:
-        """All arms, the references first."""
-        return (*self.recorded.header.references, *self.others)
+    def reference(self) -> ArmView:
+        """The arm that it is compared with; a reference is its own."""
+        name = self.of.recorded.header.reference_of(self.name).name
+        return next(each for each in self.of.references if each.name == name)
+
+    @cached_property
+    def samples(self) -> tuple[Sample, ...]:
+        """The measured requests."""
+        return self.of.recorded.measured(self.cell.name, self.name)
+
+    @cached_property
+    def answered(self) -> tuple[Sample, ...]:
+        """The requests that were answered with some output, and to the end."""
+        failed = errors_of(self.samples)
+        return tuple(sample for sample in self.samples if sample.token_ns and sample.key not in failed)
 
     @property
-    def others(self) -> tuple[ArmInfo, ...]:
-        """All arms but the references."""
-        header = self.recorded.header
-        return tuple(arm for arm in header.arms if arm not in header.references)
+    def output_tokens(self) -> list[int]:
+        """The output tokens of every answer."""
+        return list(map(output_tokens, self.answered))
 
-    def reference(self, arm: ArmInfo) -> ArmInfo:
-        """Return the arm that an arm is compared with; a reference is its own."""
-        return self.recorded.header.reference_of(arm.name)
-
-    def measured(self, cell: Cell, arm: ArmInfo) -> tuple[Sample, ...]:
-        """Return the measured requests of a cell and arm."""
-        return self.recorded.measured(cell.name, arm.name)
-
-    def answered(self, cell: Cell, arm: ArmInfo) -> tuple[Sample, ...]:
-        """Return the requests that were answered with some output, and to the end."""
-        samples = self.measured(cell, arm)
-        failed = errors_of(samples)
-        return tuple(sample for sample in samples if sample.token_ns and sample.key not in failed)
-
-    def vitals(self, cell: Cell, arm: ArmInfo | None) -> tuple[Vitals, ...]:
-        """Return the vitals of an arm's processes in a cell; of the coordinators for None."""
-        name = None if arm is None else arm.name
-        return tuple(each for each in self.recorded.vitals if each.cell == cell.name and each.arm == name)
-
-    def of_cell(self, cell: Cell) -> CellFindings | None:
-        """Return the findings of a cell; None without findings."""
-        return next((each for each in self.findings.cells if each.cell == cell.name), None) if self.findings else None
-
-    def time_to_first_token_ms(self, cell: Cell, arm: ArmInfo) -> float | None:
-        """Return the median of an arm's times to first token."""
-        values = [each for sample in self.answered(cell, arm) if (each := sample.time_to_first_token_s) is not None]
+    @cached_property
+    def time_to_first_token_ms(self) -> float | None:
+        """The median time to first token."""
+        values = [each for sample in self.answered if (each := sample.time_to_first_token_s) is not None]
         return statistics.median(values) * 1e3 if values else None
 
+    @cached_property
+    def logged(self) -> list[tuple[Sample, RequestLog]] | None:
+        """The answered requests, each with the last entry of the provider's log; None without a log."""
+        log = self.of.recorded.log
+        if log is None:
+            return None
+        entries = {entry.tag: entry for entry in log}
+        return [(sample, entries[sample.tag]) for sample in self.answered if sample.tag in entries]
 
-Answers = CheckResult | Iterable[CheckResult] | None
+
+def output_tokens(sample: Sample) -> int:
+    """Return tokens by usage; else by a finish reason that says that the limit was reached; else the chunks."""
+    if sample.output_tokens is not None:
+        return sample.output_tokens
+    if sample.finish_reason == "length" and sample.asked_output_tokens:
+        # A token that is a part of a character comes in no chunk of its own.
+        return max(sample.asked_output_tokens, len(sample.token_ns))
+    return len(sample.token_ns)
+
+
+# The table of checks
+
+
+class Outcome(NamedTuple):
+    """What one check says of what it looked at."""
+
+    level: Level
+    sentence: str
+    tails: bool = False
+
+
+Outcomes = Outcome | Iterable[Outcome] | None
 Scope = Literal["run", "cell", "arm", "compared", "process"]
-"""What a check looks at, one after the other; "compared" is each arm but the references, "process" each process."""
+"""What a check looks at, one after the other: a RecordedRun, a CellView, an ArmView, that of an arm that is no
+reference, or a CellView with a process's arm (None for the one that hands requests out) and Vitals."""
+Look = TypeVar("Look", bound=Callable[..., Outcomes])
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: its name, what it looks at, and the function that makes it.
-
-    `look` gets the view of the run, and by `scope` the cell, the arm (None for the coordinator) and its vitals.
-    """
+    """One check: its name, what it looks at, and the function that makes it."""
 
     name: str
     scope: Scope
-    look: Callable[..., Answers]
+    look: Callable[..., Outcomes]
 
-    def run(self, view: RunView) -> Iterator[CheckResult]:
+    def run(self, recorded: RecordedRun, cells: Sequence[CellView]) -> Iterator[CheckResult]:
         """Yield what the check says of a run."""
-        for place in self._places(view):
-            cell, arm, *_ = (*place, None, None)
-            found = self.look(view, *place)
-            for each in (found,) if isinstance(found, CheckResult) else found or ():
-                yield replace(each, check=self.name, cell=cell.name if cell else None, arm=arm.name if arm else None)
-
-    def _places(self, view: RunView) -> Iterator[tuple[Any, ...]]:
         if self.scope == "run":
-            yield ()
-            return
-        for cell in view.recorded.header.cells:
+            yield from self._results(None, None, recorded)
+        for view in cells:
+            name = view.cell.name
             if self.scope == "cell":
-                yield (cell,)
+                yield from self._results(name, None, view)
             elif self.scope == "process":
-                yield from ((cell, arm, each) for arm in (None, *view.arms) for each in view.vitals(cell, arm))
-            else:
-                yield from ((cell, arm) for arm in (view.others if self.scope == "compared" else view.arms))
+                for arm in (None, *(each.name for each in view.arms)):
+                    for vitals in view.vitals(arm):
+                        yield from self._results(name, arm, view, arm, vitals)
+            elif self.scope != "run":
+                for each in view.compared if self.scope == "compared" else view.arms:
+                    yield from self._results(name, each.name, each)
+
+    def _results(self, cell: str | None, arm: str | None, *looked_at: Any) -> Iterator[CheckResult]:
+        found = self.look(*looked_at)
+        for level, sentence, tails in (found,) if isinstance(found, Outcome) else found or ():
+            yield CheckResult(check=self.name, level=level, sentence=sentence, cell=cell, arm=arm, tails=tails)
 
 
 CHECKS: Final[list[Check]] = []
@@ -175,22 +238,18 @@ def looks_for(name: str, scope: Scope = "arm") -> Callable[[Look], Look]:
     return register
 
 
-def answer(level: Level, sentence: str, *, tails: bool = False) -> CheckResult:
-    """Return what a check says; the runner adds the check's name, the cell and the arm."""
-    return CheckResult(check="", level=level, sentence=sentence, tails=tails)
-
-
-def of_answers(
-    samples: Sequence[Sample], bad: Sequence[Sample], said: str, *, passed: str, refuse_above: float = 1.0
-) -> Answers:
+def of_share(
+    samples: Sequence[Sample], bad: Callable[[Sample], Any], said: str, *, passed: str, refuse_above: float = 1.0
+) -> Outcome | None:
     """Return what it is worth that some of the samples are `bad`: flagged, and refused above a share of them."""
-    if not samples:
-        return None
-    if not bad:
-        return answer("passed", passed)
-    level: Level = "refused" if len(bad) > refuse_above * len(samples) else "flagged"
-    return answer(level, f"{len(bad)} of {len(samples)} {said}")
+    count = sum(map(bool, map(bad, samples)))
+    if not count:
+        return Outcome("passed", passed) if samples else None
+    level: Level = "refused" if count > refuse_above * len(samples) else "flagged"
+    return Outcome(level, f"{count} of {len(samples)} {said}")
 
+
+# Tails
 
 TAIL: Final = 0.75
 """Percentiles above are tails."""
@@ -198,32 +257,41 @@ TAIL: Final = 0.75
 
 def without_refused_tails(findings: Findings, checked: Checked) -> Findings:
     """Return the findings without the percentiles, and the changes of them, that the checks refuse."""
-    cells = tuple(_cell(cell, checked) for cell in findings.cells)
-    return findings if cells == findings.cells else replace(findings, cells=cells)
+    refused: dict[tuple[str, str], str] = defaultdict(str)
+    for cell in findings.cells:
+        for arm in {each.arm for each in cell.figures}:
+            for refusal in checked.tail_refusals(cell.cell, arm)[:1]:
+                refused[cell.cell, arm] = refusal.check
+    if not refused:
+        return findings
 
+    def figures(each: Figures) -> Figures:
+        why = refused.get((each.cell, each.arm))
+        if why is None:
+            return each
+        kept = {
+            # One that no n of this run would have bounded is missing for another reason.
+            share: replace(one, value=None, low=None, high=None, withheld=why)
+            if share > TAIL and one.value is not None
+            else one
+            for share, one in each.quantiles.items()
+        }
+        # The same few late ones make a mean, a deviation and a maximum.
+        return replace(each, quantiles=kept, mean=None, deviation=None, maximum=None)
 
-def _cell(found: CellFindings, checked: Checked) -> CellFindings:
     return replace(
-        found,
-        figures=tuple(_figures(each, checked.tail_refusals(found.cell, each.arm)) for each in found.figures),
-        comparisons=tuple(
-            replace(each, quantiles={share: ratio for share, ratio in each.quantiles.items() if share <= TAIL})
-            if checked.tail_refusals(found.cell, each.arm, each.reference)
-            else each
-            for each in found.comparisons
+        findings,
+        cells=tuple(
+            replace(
+                cell,
+                figures=tuple(map(figures, cell.figures)),
+                comparisons=tuple(
+                    replace(each, quantiles={share: one for share, one in each.quantiles.items() if share <= TAIL})
+                    if refused.keys() & {(cell.cell, each.arm), (cell.cell, each.reference)}
+                    else each
+                    for each in cell.comparisons
+                ),
+            )
+            for cell in findings.cells
         ),
     )
-
-
-def _figures(figures: Figures, refusals: Sequence[CheckResult]) -> Figures:
-    if not refusals:
-        return figures
-    why = refusals[0].check
-    kept = {share: _withheld(each, why) if share > TAIL else each for share, each in figures.quantiles.items()}
-    # A mean, a deviation and a maximum are made by the same few that came late.
-    return replace(figures, quantiles=kept, mean=None, deviation=None, maximum=None)
-
-
-def _withheld(quantile: Quantile, why: str) -> Quantile:
-    # One that no n of this run would have bounded is not there for another reason.
-    return replace(quantile, value=None, low=None, high=None, withheld=why) if quantile.value is not None else quantile

@@ -8,7 +8,7 @@ from fastlane.bench.checks import check
 from fastlane.bench.findings import ArmComparison, CellFindings, ComparisonVerdict, Figures, Findings, Interval
 from fastlane.bench.recorded import Sample
 from tests.bench.checks.answers import about, level
-from tests.bench.recorded_runs import MS, a_cell, a_run, an_open_cell, changed, with_vitals
+from tests.bench.recorded_runs import MS, a_run, an_open_cell, with_vitals
 
 
 def claiming(
@@ -167,24 +167,3 @@ def test_a_copy_that_differs_says_that_the_instrument_is_not_sound(p_value: floa
     found = check(a_run(), claiming(0.05, copy=True, kind=kind, p_value=p_value))
 
     assert level(found, "A/A copy", None) == expected
-
-
-def test_more_in_flight_than_users_is_refused() -> None:
-    run = a_run(cells=(a_cell(4),))
-    together = changed(run, lambda each: replace(each, issued_ns=run.samples[0].issued_ns))
-
-    assert level(check(together), "achieved concurrency", None) == "refused"
-
-
-def test_lanes_that_stand_still_are_told() -> None:
-    def later(sample: Sample) -> Sample:
-        moved = sample.block * 20_000 * MS
-        return replace(
-            sample,
-            issued_ns=sample.issued_ns + moved,
-            first_event_ns=None,
-            token_ns=tuple(stamp + moved for stamp in sample.token_ns),
-            ended_ns=sample.ended_ns + moved,
-        )
-
-    assert level(check(a_run(change=later)), "achieved concurrency", None) == "flagged"

@@ -73,12 +73,12 @@ class AnswerStream:
         self._make_reply = make_reply
         self._limit_headers: Headers = ()
         self._headers_sent = False
-        self._struck_once: set[str] = set()
+        self._struck: set[str] = set()
         self._comments: asyncio.Task[None] | None = None
 
     async def run(self, key: str) -> None:
-        """Send the whole answer, or as much of it as the faults let through; `key` is whose rate limits hold."""
-        record, provider, prompt = self._record, self._provider, self._prompt
+        """Send the whole answer, or as much of it as the faults let through; `key` is whose rate limits apply."""
+        record, provider, prompt, overrides = self._record, self._provider, self._prompt, self._overrides
         record.model, record.stream = prompt.model, prompt.stream
         record.prompt_tokens = _tokens.count(prompt.text)
         provider.check(prompt, record.prompt_tokens)
@@ -86,30 +86,24 @@ class AnswerStream:
         admitted = provider.admission.admit(prompt, record, key=key)
         self._limit_headers = admitted.headers
         try:
-            await self._admitted(admitted)
+            luck = provider.luck(record.sequence_number, prompt, overrides)
+            record.late = luck.late
+            if provider.answers and overrides.output_text is None:
+                overrides = replace(overrides, output_text=provider.answers.popleft())
+            choices = generate(prompt, overrides, provider.model, seed=provider.seed)
+            record.manner = ",".join(dict.fromkeys(kind for choice in choices for kind in choice.manner)) or None
+            await strike_before_answer(
+                self._exchange, [fault for fault in self._faults.values() if not fault.strikes_unread]
+            )
+            keep_alive = self._faults.get("keepalive")
+            if keep_alive and prompt.stream:
+                self._send_headers()
+                self._comments = asyncio.get_running_loop().create_task(self._comment(keep_alive.seconds))
+            async with provider.admission.place(admitted, record) as waited:
+                await self._generate(luck, choices, admitted, waited=waited)
         except ApiError as error:
             error.headers = (*error.headers, *admitted.headers)
             raise
-
-    async def _admitted(self, admitted: Admitted) -> None:
-        record, provider, prompt = self._record, self._provider, self._prompt
-        luck = provider.luck(record.sequence_number, prompt, self._overrides)
-        record.late = luck.late
-        overrides = self._overrides
-        if provider.answers and overrides.output_text is None:
-            overrides = replace(overrides, output_text=provider.answers.popleft())
-        choices = generate(prompt, overrides, provider.model, seed=provider.seed)
-        record.manner = ",".join(dict.fromkeys(kind for choice in choices for kind in choice.manner)) or None
-        await strike_before_answer(
-            self._exchange, [fault for fault in self._faults.values() if not fault.strikes_unread]
-        )
-        keep_alive = self._faults.get("keepalive")
-        if keep_alive and prompt.stream:
-            self._send_headers()
-            self._comments = asyncio.get_running_loop().create_task(self._comment(keep_alive.seconds))
-        try:
-            async with provider.admission.place(admitted, record) as waited:
-                await self._generate(luck, choices, admitted, waited=waited)
         finally:
             self._end_comments()
 
@@ -218,8 +212,9 @@ class AnswerStream:
         exchange = self._exchange
         for kind, fault in self._faults.items():
             early = sent is not None and sent < fault.after
-            if early or kind in self._struck_once or (only is not None and kind not in only):
+            if early or kind in self._struck or (only is not None and kind not in only):
                 continue
+            self._struck.add(kind)
             if kind == "drop":
                 exchange.abort()
                 raise AnswerEnded
@@ -230,18 +225,15 @@ class AnswerStream:
                 self._end()
                 raise AnswerEnded
             if kind == "stall":
-                self._struck_once.add(kind)
                 if fault.value is None:
                     await asyncio.Event().wait()
                 await asyncio.sleep(fault.seconds)
                 return round(fault.seconds * 1e9)
             if kind == "goaway":
-                self._struck_once.add(kind)
                 exchange.go_away(cast(Literal["graceful", "hard"], fault.value), fault.last)
                 if fault.value == "hard":
                     raise AnswerEnded
             if kind == "malformed" and self._prompt.stream:
-                self._struck_once.add(kind)
                 exchange.send(MALFORMED)
         return 0
 

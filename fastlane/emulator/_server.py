@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from fastlane.emulator._faults import Fault
-from fastlane.emulator._http import ServerConnection
+from fastlane.emulator._http import Connection, Handshake
 from fastlane.emulator._log import Offline, RequestLog
 from fastlane.emulator._provider import Provider
 from fastlane.emulator._service import ProviderService
@@ -70,7 +70,7 @@ class Server:
         if tls:
             self._context, self.authority_pem = make_tls(host, http2=http2)
         self._service = ProviderService(self.provider)
-        self._open: set[ServerConnection] = set()
+        self._open: set[Connection] = set()
         self._listener: asyncio.Server | None = None
 
     @property
@@ -111,9 +111,9 @@ class Server:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
-    def _accept(self) -> ServerConnection:
+    def _accept(self) -> Handshake:
         self.connections += 1
-        return ServerConnection(self.connections, self.provider, self._service.answer, self._open)
+        return Handshake(self.connections, self.provider, self._service.answer, self._open)
 
 
 def base_url(host: str, port: int, *, tls: bool) -> str:

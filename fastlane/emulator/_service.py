@@ -12,16 +12,16 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from fastlane.emulator import _prompt, _request
+from fastlane.emulator import _request
 from fastlane.emulator._answer import AnswerEnded, AnswerStream, strike_before_answer
 from fastlane.emulator._batches import Batches
 from fastlane.emulator._endpoints import GENERATING, embeddings, list_models, one_model, read_request
 from fastlane.emulator._faults import Fault, FaultRules
-from fastlane.emulator._http import CONTROL_PREFIX, Headers, Request, ServedExchange
-from fastlane.emulator._log import RequestLog
+from fastlane.emulator._http import CONTROL_PREFIX, Headers, ServedExchange
+from fastlane.emulator._prompt import EMPTY, GenerationRequest
 from fastlane.emulator._provider import Provider
 from fastlane.emulator._reply import compact
-from fastlane.emulator._request import ApiError, Overrides, read_overrides
+from fastlane.emulator._request import ApiError, read_overrides
 
 from ..errors import ConfigurationError
 
@@ -44,10 +44,10 @@ class ProviderService:
         for task in self._delayed:
             task.cancel()
 
-    async def answer(self, exchange: ServedExchange, request: Request) -> None:
+    async def answer(self, exchange: ServedExchange) -> None:
         """Answer a request. A bug becomes a 500 and a traceback on stderr."""
         try:
-            await self._route(exchange, request)
+            await self._route(exchange)
         except ApiError as error:
             await self._send(exchange, error.body(), status=error.status, headers=error.headers)
         except (AnswerEnded, ConnectionError):
@@ -61,35 +61,41 @@ class ProviderService:
             else:
                 exchange.abort()
 
-    async def _route(self, exchange: ServedExchange, request: Request) -> None:
-        if request.path.startswith(CONTROL_PREFIX):
-            await self._send(exchange, self._control(request))
+    async def _route(self, exchange: ServedExchange) -> None:
+        headers, method, path = exchange.headers, exchange.record.method, exchange.path
+        if path.startswith(CONTROL_PREFIX):
+            await self._send(exchange, self._control(exchange))
             return
-        if not (request.headers.get("authorization") or request.headers.get("api-key")):
+        key = headers.get("authorization") or headers.get("api-key")
+        if not key:
             raise ApiError(
                 401,
                 "You didn't provide an API key. You need to provide your API key in an Authorization header.",
                 code="invalid_api_key",
             )
-        matched = _API_PATH.match(request.path)
+        matched = _API_PATH.match(path)
         resource = matched["resource"] if matched else ""
-        overrides = read_overrides(request.headers)
+        overrides = read_overrides(headers)
         faults = self.provider.faults.striking(
             overrides.fault,
             tag=overrides.tag,
             random=self.provider.fault_random,
-            encoded=_request.is_encoded(request.headers),
-            target=f"{request.method} {resource or request.path}",
+            encoded=_request.is_encoded(headers),
+            target=f"{method} {resource or path}",
         )
         exchange.record.fault = ",".join(map(str, faults)) or None
-        if matched and request.method == "POST" and resource in GENERATING:
-            await self._generate(exchange, request, overrides, faults, resource, matched["deployment"])
+        if matched and method == "POST" and resource in GENERATING:
+            # What fails at the sight of an encoded body does so too where the body is no valid request.
+            await strike_before_answer(exchange, [fault for fault in faults if fault.strikes_unread])
+            prompt = self._prompt(exchange, faults, resource, matched["deployment"])
+            await AnswerStream(exchange, self.provider, prompt, overrides, faults, GENERATING[resource][1]).run(key)
             return
         await strike_before_answer(exchange, faults)
         struck = {fault.kind: fault for fault in reversed(faults)}
         answer: object
         try:
-            answer = await self._work(exchange.record, request, resource, struck.get("delayed"))
+            delayed = struck.get("delayed")
+            answer = await self._later(exchange, resource, delayed) if delayed else self._resource(exchange, resource)
         except ApiError as error:
             answer = error
         if "lost_answer" in struck:
@@ -101,32 +107,24 @@ class ProviderService:
             raise answer
         await self._send(exchange, answer)
 
-    async def _work(self, record: RequestLog, request: Request, resource: str, delayed: Fault | None) -> object:
-        """Do what a request asks of an endpoint that generates nothing. Raises ApiError."""
-        if delayed is None:
-            return self._resource(record, request, resource)
-
-        async def later() -> object:
+    async def _later(self, exchange: ServedExchange, resource: str, delayed: Fault) -> object:
+        async def work() -> object:
             await asyncio.sleep(delayed.seconds)
-            return self._resource(record, request, resource)
+            return self._resource(exchange, resource)
 
-        # It goes on when its client has left, and then nobody asks what came of it.
-        task = asyncio.get_running_loop().create_task(later())
+        # It goes on when its client has left; then nobody retrieves its error.
+        task = asyncio.get_running_loop().create_task(work())
         self._delayed.add(task)
-        task.add_done_callback(self._delayed_is_over)
+        task.add_done_callback(self._delayed.discard)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(task)
 
-    def _delayed_is_over(self, task: asyncio.Task[object]) -> None:
-        self._delayed.discard(task)
-        if not task.cancelled():
-            task.exception()
-
-    def _resource(self, record: RequestLog, request: Request, resource: str) -> object:
+    def _resource(self, exchange: ServedExchange, resource: str) -> object:
         """Return what an endpoint that generates nothing answers; bytes are a file's content. Raises ApiError."""
-        provider, batches, files = self.provider, self.batches, self.batches.files
-        match (request.method, *resource.split("/")):
+        provider, batches, files, record = self.provider, self.batches, self.batches.files, exchange.record
+        match (record.method, *resource.split("/")):
             case "POST", "embeddings":
-                answer, record.prompt_tokens = embeddings(self._read_body(record, request), provider)
+                answer, record.prompt_tokens = embeddings(self._read_body(exchange), provider)
                 record.model = answer["model"]
                 return answer
             case "GET", "models":
@@ -134,9 +132,9 @@ class ProviderService:
             case "GET", "models", *name:
                 return one_model(provider, unquote("/".join(name)))
             case "POST", "files":
-                return files.upload(self._decompressed(record, request), record.content_type)
+                return files.upload(self._decompressed(exchange), record.content_type)
             case "GET", "files":
-                return files.page(request.query)
+                return files.page(exchange.query)
             case "GET", "files", file_id:
                 return files.one(file_id).record
             case "GET", "files", file_id, "content":
@@ -144,20 +142,20 @@ class ProviderService:
             case "DELETE", "files", file_id:
                 return files.delete(file_id)
             case "POST", "batches":
-                return batches.create(self._read_body(record, request))
+                return batches.create(self._read_body(exchange))
             case "GET", "batches":
-                return batches.page(request.query)
+                return batches.page(exchange.query)
             case "GET", "batches", batch_id:
                 return batches.one(batch_id).record
             case "POST", "batches", batch_id, "cancel":
                 return batches.cancel(batch_id)
-        raise _unknown(request)
+        raise _unknown(exchange)
 
-    def _control(self, request: Request) -> object:
+    def _control(self, exchange: ServedExchange) -> object:
         """Do what a request to one of the emulator's own endpoints asks. Raises ApiError."""
         provider, batches = self.provider, self.batches
         try:
-            match request.method, request.path.removeprefix(CONTROL_PREFIX):
+            match exchange.record.method, exchange.path.removeprefix(CONTROL_PREFIX):
                 case "GET", "log":
                     return [record.to_json() for record in provider.records]
                 case "GET", "offline":
@@ -171,55 +169,43 @@ class ProviderService:
                     provider.reset()
                     batches.clear()
                 case "PUT", "faults":
-                    provider.faults = FaultRules(Fault.parse(text) for text in json.loads(request.body))
+                    provider.faults = FaultRules(Fault.parse(text) for text in json.loads(exchange.body))
                     return {"faults": [str(rule) for rule in provider.faults.rules]}
                 case "PUT", "answers":
-                    provider.answers = deque(map(str, json.loads(request.body)))
+                    provider.answers = deque(map(str, json.loads(exchange.body)))
                 case "PUT", "settings":
-                    provider.change(json.loads(request.body))
+                    provider.change(json.loads(exchange.body))
                     return {"settings": provider.model.to_json()}
                 case _:
-                    raise _unknown(request)
+                    raise _unknown(exchange)
         except (ConfigurationError, ValueError, TypeError, AttributeError) as error:
             raise ApiError(400, str(error), code="invalid_setting") from error
         return {}
 
-    async def _generate(
-        self,
-        exchange: ServedExchange,
-        request: Request,
-        overrides: Overrides,
-        faults: Sequence[Fault],
-        resource: str,
-        deployment: str | None,
-    ) -> None:
-        # What breaks on the mere sight of an encoded body does so too where the body is no valid request.
-        await strike_before_answer(exchange, [fault for fault in faults if fault.strikes_unread])
+    def _prompt(
+        self, exchange: ServedExchange, faults: Sequence[Fault], resource: str, deployment: str | None
+    ) -> GenerationRequest:
+        """Read a request to a generating endpoint. Raises ApiError."""
         misparse = next((fault for fault in faults if fault.kind == "misparse"), None)
         if misparse and misparse.value == "all":
             body: dict[str, Any] = {"model": self.provider.model.served[0]}
         else:
-            body = self._read_body(exchange.record, request)
+            body = self._read_body(exchange)
         if misparse:
-            body.update(_prompt.EMPTY[resource])
+            body.update(EMPTY[resource])
         if deployment is not None:
             body.setdefault("model", deployment)
-        prompt = read_request(resource, body, self.provider)
-        make_reply = GENERATING[resource][1]
-        key = request.headers.get("authorization") or request.headers.get("api-key") or ""
-        await AnswerStream(exchange, self.provider, prompt, overrides, faults, make_reply).run(key)
+        return read_request(resource, body, self.provider)
 
-    def _decompressed(self, record: RequestLog, request: Request) -> bytes:
-        """Undo a body's compression. Raises ApiError."""
-        if record.bytes_in > _request.MAXIMUM_BYTES:
+    def _decompressed(self, exchange: ServedExchange) -> bytes:
+        if exchange.record.bytes_in > _request.MAXIMUM_BYTES:
             raise ApiError(413, f"The body exceeds {_request.MAXIMUM_BYTES} bytes.", code="body_too_large")
-        body = _request.decompress(request.body, request.headers, self.provider.model.dialect)
-        record.bytes_in_decoded = len(body)
+        body = _request.decompress(exchange.body, exchange.headers, self.provider.model.dialect)
+        exchange.record.bytes_in_decoded = len(body)
         return body
 
-    def _read_body(self, record: RequestLog, request: Request) -> dict[str, Any]:
-        """Read a body by its headers. Raises ApiError."""
-        return _request.parse(self._decompressed(record, request), request.headers, self.provider.model.dialect)
+    def _read_body(self, exchange: ServedExchange) -> dict[str, Any]:
+        return _request.parse(self._decompressed(exchange), exchange.headers, self.provider.model.dialect)
 
     async def _send(
         self, exchange: ServedExchange, answer: object, *, status: int = 200, headers: Headers = ()
@@ -244,5 +230,5 @@ class ProviderService:
         exchange.end()
 
 
-def _unknown(request: Request) -> ApiError:
-    return ApiError(404, f"Invalid URL ({request.method} {request.path})", code="unknown_url")
+def _unknown(exchange: ServedExchange) -> ApiError:
+    return ApiError(404, f"Invalid URL ({exchange.record.method} {exchange.path})", code="unknown_url")

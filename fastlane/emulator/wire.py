@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import struct
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
-from enum import Enum
 from types import TracebackType
 from typing import NamedTuple, Self, cast
 
@@ -31,16 +30,11 @@ _RECEIVE_WINDOW_BYTES = 65_536
 _RECEIVE_WINDOW_MAX_BYTES = 3 << 20
 _BULK_SEGMENTS = 30
 # Winsock's struct linger has two shorts, everybody else's two ints.
-LINGER_AT_ONCE = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
+_LINGER_AT_ONCE = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
 # Bytes on their way per direction before the sender is no longer read: room for a fast download, not for a leak.
-_PIPE_BYTES = 4 << 20
+_MOST_BYTES_UNDER_WAY = 4 << 20
 # How often an end that is not read is asked whether its peer has reset it.
 _PROBE_S = 0.1
-# struct tcp_info of Linux 4.6 and later: the number of segments with data that have come in.
-_TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
-_DATA_SEGMENTS_IN = slice(152, 156)
-_TLS_CONTENT_TYPES = range(20, 24)
-_RECORD_HEADER_BYTES = 5
 
 
 class Delivery(NamedTuple):
@@ -189,173 +183,25 @@ class Flow:
             idle_ns -= time_out_ns
 
 
-class Writes:
-    """Tells writes apart that the proxy reads together, which a client with TCP_NODELAY sends as packets of their own.
-
-    On loopback a write is a segment, and the kernel counts segments. If as many have come as there are TLS records,
-    every record was a write. What cannot be told stays one write: without TLS, and anywhere but on Linux.
-    """
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._socket = transport.get_extra_info("socket") if _TCP_INFO is not None else None
-        self._segments = 0
-        self._head = b""  # the beginning of a record's header that a read has cut off
-        self._missing = 0  # bytes of the last record that have yet to come
-
-    def split(self, data: bytes) -> list[bytes]:
-        """Cut what was read into what was written."""
-        if self._socket is None:
-            return [data]
-        begun = bool(self._head or self._missing)
-        try:
-            ends = list(self._ends(data))
-        except ValueError:
-            self._socket = None
-            return [data]
-        before, self._segments = self._segments, self._count()
-        # The segment of a record that had begun before was counted then.
-        if len(ends) < 2 or self._segments - before < len(ends) - begun:
-            return [data]
-        return [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-
-    def _ends(self, data: bytes) -> Iterator[int]:
-        """Where the records in it end; its own end is one too. Raises ValueError for what is not TLS."""
-        known = self._head + data
-        at = self._missing
-        while at < len(known):
-            if known[at] not in _TLS_CONTENT_TYPES:
-                raise ValueError("not a TLS record")
-            if at > len(self._head):
-                yield at - len(self._head)
-            if at + _RECORD_HEADER_BYTES > len(known):
-                break
-            at += _RECORD_HEADER_BYTES + int.from_bytes(known[at + 3 : at + _RECORD_HEADER_BYTES], "big")
-        self._head = known[at:]
-        self._missing = max(0, at - len(known))
-        yield len(data)
-
-    def _count(self) -> int:
-        assert self._socket is not None
-        try:
-            info = self._socket.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _DATA_SEGMENTS_IN.stop)
-        except OSError:  # the connection has just gone
-            return 0
-        return int.from_bytes(info[_DATA_SEGMENTS_IN], sys.byteorder) if len(info) == _DATA_SEGMENTS_IN.stop else 0
-
-
-class _Signal(Enum):
-    """What travels through a pipe beside bytes."""
-
-    FINISH = "finish"
-    RESET = "reset"
-
-
-class Pipe:
-    """One direction of a connection: what one end reads is written at the other end when the flow says it arrives."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, flow: Flow, source: End, sink: End) -> None:
-        self._loop = loop
-        self._flow = flow
-        self._queue: deque[tuple[int, bytes | _Signal]] = deque()
-        self._queued_bytes = 0
-        self._resetting = False
-        self._timer: asyncio.TimerHandle | None = None
-        self.source = source
-        self.sink = sink
-        self.finished = False  # the end of the stream has arrived
-        self.closed = False  # nothing goes in or comes out any more
-
-    def feed(self, data: bytes) -> None:
-        if self.closed or self._resetting:
-            return
-        start = 0
-        for arrives_ns, size in self._flow.send(loop_ns(self._loop), len(data)):
-            self._queue.append((arrives_ns, data[start : start + size]))
-            start += size
-        self._queued_bytes += len(data)
-        if self._queued_bytes > _PIPE_BYTES:
-            self.source.hold()
-        self.arm()
-
-    def finish(self) -> None:
-        if not self.closed and not self._resetting:
-            self._queue.append((self._flow.finish(loop_ns(self._loop)), _Signal.FINISH))
-            self.arm()
-
-    def reset(self) -> None:
-        """Send a reset: it overtakes what has not left yet, not what is already on its way."""
-        if self.closed or self._resetting:
-            return
-        self._resetting = True
-        arrives_ns = self._flow.reset(loop_ns(self._loop))
-        while self._queue and self._queue[-1][0] > arrives_ns:
-            self._queue.pop()
-        self._queue.append((arrives_ns, _Signal.RESET))
-        self._disarm()
-        self.arm()
-
-    def discard(self) -> None:
-        """Throw away what is on its way: nobody is there to take it."""
-        self.closed = True
-        self._queue.clear()
-        self._disarm()
-
-    def arm(self) -> None:
-        """Set the timer to the next arrival, by an absolute deadline, so that late timers do not add up."""
-        # A reset does not wait for a receiver that does not read.
-        takes = self.sink.connected if self._resetting else self.sink.writable
-        if takes and self._queue and self._timer is None:
-            self._timer = self._loop.call_at(self._queue[0][0] / 1e9, self._deliver)
-
-    def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _deliver(self) -> None:
-        self._timer = None
-        now_ns = loop_ns(self._loop) + 1_000  # forgive the rounding of nanoseconds to the loop's float seconds
-        arrived: list[bytes] = []
-        signal: _Signal | None = None
-        while self._queue and self._queue[0][0] <= now_ns and signal is None:
-            item = self._queue.popleft()[1]
-            if isinstance(item, _Signal):
-                signal = item
-            else:
-                arrived.append(item)
-        if arrived and self.sink.writable:
-            data = arrived[0] if len(arrived) == 1 else b"".join(arrived)
-            self._queued_bytes -= len(data)
-            self.sink.write(data)
-        if self._queued_bytes <= _PIPE_BYTES // 2:
-            self.source.release()
-        if signal is _Signal.RESET:
-            self.discard()
-            self.sink.abort()
-            return
-        if signal is _Signal.FINISH:
-            self.finished = True
-            self.sink.finish()
-        self.arm()  # a reset may follow the end of the stream
-
-
-def loop_ns(loop: asyncio.AbstractEventLoop) -> int:
-    """The loop's own clock, which its timers go by, in nanoseconds."""
-    return int(loop.time() * 1e9)
-
-
 class End(asyncio.Protocol):
-    """One of the two sockets of a proxied connection."""
+    """One of the two sockets of a proxied connection. What is read here is written at the peer when the flow says."""
 
-    incoming: Pipe  # what is written here
-    outgoing: Pipe  # what is read here
+    peer: End
 
-    def __init__(self, link: ProxiedConnection) -> None:
+    def __init__(self, link: ProxiedConnection, flow: Flow) -> None:
         self._link = link
+        self._loop = link.loop
+        self._flow = flow
+        self._queue: deque[tuple[int, bytes | None]] = deque()  # by arrival; b"" is the end of the stream, None a reset
+        self._queued_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._resetting = False
         self._transport: asyncio.Transport | None = None
         self._write_paused = False
         self._held = False
         self._probe_timer: asyncio.TimerHandle | None = None
+        self.finished = False  # the end of the stream has arrived at the peer
+        self.closed = False  # nothing goes to the peer any more
         self.lost = False
 
     @property
@@ -366,50 +212,102 @@ class End(asyncio.Protocol):
     def writable(self) -> bool:
         return self.connected and not self._write_paused
 
+    def _now_ns(self) -> int:
+        """Return the time of the loop's own clock, which its timers go by."""
+        return int(self._loop.time() * 1e9)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._writes = Writes(self._transport)
         # asyncio has set TCP_NODELAY already: small packets leave at once.
+        self._transport = cast(asyncio.Transport, transport)
         if self._link.aborted:
             self.abort()
-        self.incoming.arm()
+        self.peer.arm()
 
     def data_received(self, data: bytes) -> None:
-        for written in self._writes.split(data):
-            self.outgoing.feed(written)
+        if self.closed or self._resetting:
+            return
+        start = 0
+        for arrives_ns, size in self._flow.send(self._now_ns(), len(data)):
+            self._queue.append((arrives_ns, data[start : start + size]))
+            start += size
+        self._queued_bytes += len(data)
+        if self._queued_bytes > _MOST_BYTES_UNDER_WAY and self._transport is not None and not self._held:
+            self._held = True
+            self._transport.pause_reading()
+            if self._probe_timer is None:
+                self._probe_timer = self._loop.call_later(_PROBE_S, self._probe)
+        self.arm()
 
     def eof_received(self) -> bool:
-        self.outgoing.finish()
+        if not self.closed and not self._resetting:
+            self._queue.append((self._flow.finish(self._now_ns()), b""))
+            self.arm()
         return True  # half-closed: the other direction goes on
+
+    def reset(self) -> None:
+        """Send a reset: it overtakes what has not left yet, not what is already on its way."""
+        if self.closed or self._resetting:
+            return
+        self._resetting = True
+        arrives_ns = self._flow.reset(self._now_ns())
+        while self._queue and self._queue[-1][0] > arrives_ns:
+            self._queue.pop()
+        self._queue.append((arrives_ns, None))
+        self._disarm()
+        self.arm()
+
+    def discard(self) -> None:
+        """Drop what is on its way."""
+        self.closed = True
+        self._queue.clear()
+        self._disarm()
+
+    def arm(self) -> None:
+        """Set the timer to the next arrival, by an absolute deadline, so that late timers do not add up."""
+        # A reset does not wait for a receiver that does not read.
+        takes = self.peer.connected if self._resetting else self.peer.writable
+        if takes and self._queue and self._timer is None:
+            self._timer = self._loop.call_at(self._queue[0][0] / 1e9, self._deliver)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _deliver(self) -> None:
+        self._timer = None
+        now_ns = self._now_ns() + 1_000  # forgive the rounding of nanoseconds to the loop's float seconds
+        arrived: list[bytes] = []
+        while self._queue and self._queue[0][0] <= now_ns and self._queue[0][1]:
+            arrived.append(self._queue.popleft()[1] or b"")
+        if arrived:
+            data = b"".join(arrived)
+            self._queued_bytes -= len(data)
+            self.peer.write(data)
+        if self._held and self._queued_bytes <= _MOST_BYTES_UNDER_WAY // 2 and self._transport and not self.lost:
+            self._held = False
+            self._transport.resume_reading()
+        if self._queue and self._queue[0][0] <= now_ns:
+            if self._queue.popleft()[1] is None:
+                self.discard()
+                self.peer.abort()
+                return
+            self.finished = True
+            self.peer.finish()
+        self.arm()
 
     def pause_writing(self) -> None:
         self._write_paused = True
 
     def resume_writing(self) -> None:
         self._write_paused = False
-        self.incoming.arm()
+        self.peer.arm()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
-        if self._probe_timer is not None:
-            self._probe_timer.cancel()
-        self.incoming.discard()
-        self.outgoing.reset()
+        self.peer.discard()
+        self.reset()
         self._link.end_lost()
-
-    def hold(self) -> None:
-        """Stop to read: the pipe is full."""
-        if self._transport is not None and not self._held:
-            self._held = True
-            self._transport.pause_reading()
-            if self._probe_timer is None:
-                self._probe_timer = self._link.loop.call_later(_PROBE_S, self._probe)
-
-    def release(self) -> None:
-        """Read on."""
-        if self._transport is not None and self._held and not self.lost:
-            self._held = False
-            self._transport.resume_reading()
 
     def _probe(self) -> None:
         # asyncio does not watch a socket that it does not read, so that a reset would go unnoticed until the receiver
@@ -421,18 +319,17 @@ class End(asyncio.Protocol):
         if connection is not None and connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self._transport.abort()
         else:
-            self._probe_timer = self._link.loop.call_later(_PROBE_S, self._probe)
+            self._probe_timer = self._loop.call_later(_PROBE_S, self._probe)
 
     def write(self, data: bytes) -> None:
-        assert self._transport is not None
-        self._transport.write(data)
+        if self._transport is not None and self.writable:
+            self._transport.write(data)
 
     def finish(self) -> None:
         """End the stream; close both sockets when both directions have ended."""
-        if self.outgoing.finished:
+        if self.finished:
             self._link.close()
-        else:
-            assert self._transport is not None
+        elif self._transport is not None:
             try:
                 self._transport.write_eof()
             except OSError:  # the peer has reset the connection, and asyncio has yet to notice
@@ -444,38 +341,37 @@ class End(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Close with a reset, not with a FIN."""
-        if self._transport is None or self.lost:
-            return
-        connection = self._transport.get_extra_info("socket")
-        if connection is not None:
-            try:
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_AT_ONCE)
-            except OSError:  # the socket is gone already, which is what is wanted
-                pass
-        self._transport.abort()
+        """Close with a TCP reset."""
+        if self._transport is not None and not self.lost:
+            reset_when_closed(self._transport)
+            self._transport.abort()
+
+
+def reset_when_closed(transport: asyncio.Transport) -> None:
+    """Have the kernel close this connection with a reset, not with a FIN."""
+    # A transport that is being closed may have lost its socket already.
+    connection = None if transport.is_closing() else transport.get_extra_info("socket")
+    if connection is not None:
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_AT_ONCE)
 
 
 class ProxiedConnection:
-    """One proxied connection: the client's socket, the server's socket and the two pipes between them."""
+    """One proxied connection: the client's socket and the server's."""
 
-    def __init__(
-        self, wire: Wire, loop: asyncio.AbstractEventLoop, on_closed: Callable[[ProxiedConnection], None]
-    ) -> None:
-        self._on_closed = on_closed
+    def __init__(self, running: RunningWire, loop: asyncio.AbstractEventLoop) -> None:
+        self._running = running
         self.loop = loop
         self.aborted = False
+        wire = running.wire
         self._one_way_s = wire.round_trip_time_s / 2
         round_trip_ns = round(wire.round_trip_time_s * 1e9)
         # The SYN left when the client connected. The client may send after one round trip; its acknowledgement lets
         # the server's accept() return half a round trip later. Loopback hides both, so the flows hold them back.
-        connected_ns = loop_ns(loop)
-        self.client = End(self)
-        self.server = End(self)
-        self.up = Pipe(loop, Flow(wire, connected_ns + round_trip_ns), self.client, self.server)
-        self.down = Pipe(loop, Flow(wire, connected_ns + round_trip_ns * 3 // 2), self.server, self.client)
-        self.client.outgoing = self.server.incoming = self.up
-        self.client.incoming = self.server.outgoing = self.down
+        connected_ns = int(loop.time() * 1e9)
+        self.client = End(self, Flow(wire, connected_ns + round_trip_ns))
+        self.server = End(self, Flow(wire, connected_ns + round_trip_ns * 3 // 2))
+        self.client.peer, self.server.peer = self.server, self.client
 
     async def dial(self, host: str, port: int) -> None:
         """Connect to the server when the client's SYN gets there; a refusal gets back to the client as a reset."""
@@ -486,40 +382,35 @@ class ProxiedConnection:
             await self.loop.create_connection(lambda: self.server, host, port)
         except OSError:
             self.server.lost = True
-            self.up.discard()
-            self.down.reset()
+            self.client.discard()
+            self.server.reset()
             self.end_lost()
 
     def close(self) -> None:
         """Close both sockets: both directions have ended."""
-        self.up.discard()
-        self.down.discard()
-        self.client.close()
-        self.server.close()
+        for end in (self.client, self.server):
+            end.discard()
+            end.close()
 
     def abort(self) -> None:
         """Reset both sockets now; one that asyncio has yet to hand over is reset when it comes."""
         self.aborted = True
-        self.up.discard()
-        self.down.discard()
-        self.client.abort()
-        if self.server.connected:
-            self.server.abort()
-        else:
-            self.server.lost = True
+        for end in (self.client, self.server):
+            end.discard()
+            end.abort()
+        self.server.lost = self.server.lost or not self.server.connected
         self.end_lost()
 
     def end_lost(self) -> None:
-        """Leave the wire's books when both ends are gone."""
+        """Leave the wire when both ends are gone."""
         if self.client.lost and self.server.lost:
-            self._on_closed(self)
+            self._running.forget(self)
 
 
 class RunningWire:
     """A wire that accepts connections; close it, or use it as an asynchronous context manager."""
 
-    def __init__(self, wire: Wire, upstream_host: str, upstream_port: int, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self, wire: Wire, upstream_host: str, upstream_port: int) -> None:
         self._upstream = (upstream_host, upstream_port)
         self._server: asyncio.Server | None = None
         self._links: set[ProxiedConnection] = set()
@@ -560,28 +451,29 @@ class RunningWire:
     ) -> None:
         await self.close()
 
-    async def _listen(self, host: str, port: int) -> None:
+    async def listen(self, host: str, port: int) -> None:
+        """Begin to accept connections."""
         # Bursts of connections must not meet a full accept queue, which would cost them a second.
-        self._server = await self._loop.create_server(self._accept, host, port, backlog=1_024)
+        self._server = await asyncio.get_running_loop().create_server(self._accept, host, port, backlog=1_024)
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     def _accept(self) -> End:
-        link = ProxiedConnection(self.wire, self._loop, self._forget)
+        loop = asyncio.get_running_loop()
+        link = ProxiedConnection(self, loop)
         self.connections += 1
         self._links.add(link)
         self._no_link.clear()
         if self._closing:  # a connection that was accepted in the same moment
             link.abort()
             return link.client
-        dial = self._loop.create_task(link.dial(*self._upstream))
+        dial = loop.create_task(link.dial(*self._upstream))
         self._dials.add(dial)
         dial.add_done_callback(self._dials.discard)
         return link.client
 
-    def _forget(self, link: ProxiedConnection) -> None:
-        if link not in self._links:
-            return
-        self._links.remove(link)
+    def forget(self, link: ProxiedConnection) -> None:
+        """Drop a connection that is gone."""
+        self._links.discard(link)
         if not self._links:
             self._no_link.set()
 
@@ -590,6 +482,6 @@ async def serve(
     wire: Wire, upstream_host: str, upstream_port: int, host: str = "127.0.0.1", port: int = 0
 ) -> RunningWire:
     """Listen on `host` and pass every connection on to the upstream server, over the wire."""
-    running = RunningWire(wire, upstream_host, upstream_port, asyncio.get_running_loop())
-    await running._listen(host, port)
+    running = RunningWire(wire, upstream_host, upstream_port)
+    await running.listen(host, port)
     return running

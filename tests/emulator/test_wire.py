@@ -220,7 +220,7 @@ async def test_a_reset_right_behind_the_end_of_the_clients_stream_closes_both_si
         writer.write(b"x")
         await reader.readexactly(1)
         (link,) = running._links
-        link.up.finish()
+        link.client.eof_received()
         link.client.abort()
 
         await until(lambda: running.open_connections == 0)

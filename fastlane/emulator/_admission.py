@@ -13,7 +13,7 @@ from typing import NamedTuple
 from fastlane._clock import now_ns
 from fastlane.emulator._log import RequestLog
 from fastlane.emulator._prompt import GenerationRequest
-from fastlane.emulator._request import ApiError
+from fastlane.emulator._request import ApiError, retry_after
 from fastlane.emulator.settings import KeyRateLimits, ProviderModel, ServiceTier
 
 Headers = tuple[tuple[str, str], ...]
@@ -22,110 +22,78 @@ _SECOND_NS = 1_000_000_000
 _MINUTE_NS = 60 * _SECOND_NS
 # A wait is rounded up to a nanosecond, and what has come back by then is a sum of floats.
 _CLOSE = 1e-6
-_SHORT = {"requests": "requests per min (RPM)", "tokens": "tokens per min (TPM)"}
+_UNITS = {"requests": "requests per min (RPM)", "tokens": "tokens per min (TPM)"}
 # A client may come with any number of keys and models.
 _MOST_ACCOUNTS = 65_536
-# OpenAI's `fast` is its `priority`.
-_OTHER_NAMES = {"fast": "priority"}
 
 
 class Bucket:
-    """One limit of a minute, which refills evenly and holds `burst` times the limit.
+    """A token bucket that refills in steps of `step_ns`. Times are of one clock, in nanoseconds."""
 
-    Moments are of one clock, in nanoseconds.
-    """
-
-    def __init__(self, limit: float, now: int, burst: float = 1.0) -> None:
-        self.limit = limit
-        self._capacity = max(1.0, limit * burst)
-        self._rate = limit / _MINUTE_NS
-        self._level = self._capacity
+    def __init__(self, limit: float, capacity: float, now: int, step_ns: int = 1) -> None:
+        self.capacity = capacity
+        self._per_step = limit / _MINUTE_NS * step_ns
+        self._step_ns = step_ns
+        self._level = capacity
         self._at = now
 
     def room(self, now: int) -> float:
         """Return how much is left."""
-        self._level = min(self._capacity, self._level + (now - self._at) * self._rate)
-        self._at = now
+        steps = (now - self._at) // self._step_ns
+        self._level = min(self.capacity, self._level + steps * self._per_step)
+        self._at += steps * self._step_ns
         return self._level
 
-    def wait_ns(self, now: int, amount: float) -> int | None:
-        """Return how long until `amount` may be taken: 0 for now, None for never, because it is too much at once."""
+    def wait_ns(self, now: int, amount: float) -> int:
+        """Return how long until so much is there."""
         missing = amount - self.room(now)
         if missing <= _CLOSE:
             return 0
-        return None if amount > self._capacity + _CLOSE else self._filled_ns(now, missing)
-
-    def _filled_ns(self, now: int, missing: float) -> int:
-        return math.ceil(missing / self._rate)
+        return self._at + math.ceil((missing - _CLOSE) / self._per_step) * self._step_ns - now
 
     def take(self, now: int, amount: float) -> None:
-        """Take an amount that has room."""
         self._level = self.room(now) - amount
 
-    def refused(self, now: int, amount: float) -> None:
+
+class Meter:
+    """The limit of one unit for one key and model.
+
+    A `quantized` one has a second bucket, of a second's share; an amount above the share passes when that is full, and
+    takes from the seconds that follow.
+    """
+
+    def __init__(self, limit: float, now: int, window: str = "bucket", burst: float = 1.0) -> None:
+        self.limit = limit
+        if window == "fixed":
+            self._main = Bucket(limit, limit, now, _MINUTE_NS)
+        else:
+            self._main = Bucket(limit, max(1.0, limit * burst), now)
+        self._second = Bucket(limit, limit / 60, now, _SECOND_NS) if window == "quantized" else None
+
+    def room(self, now: int) -> float:
+        return self._main.room(now)
+
+    def wait_ns(self, now: int, amount: float) -> int | None:
+        """Return how long until `amount` may be taken: 0 for now, None for never, because it is too much at once."""
+        if amount > self._main.capacity + _CLOSE:
+            return None
+        wait = self._main.wait_ns(now, amount)
+        if self._second is not None:
+            wait = max(wait, self._second.wait_ns(now, min(amount, self._second.capacity)))
+        return wait
+
+    def take(self, now: int, amount: float) -> None:
+        for bucket in filter(None, (self._main, self._second)):
+            bucket.take(now, amount)
+
+    def refuse(self, now: int, amount: float) -> None:
         """Count something that was refused: it takes no more than there is."""
-        level = self.room(now)
-        self._level = min(level, max(0.0, level - amount))
+        for bucket in filter(None, (self._main, self._second)):
+            bucket.take(now, min(amount, max(0.0, bucket.room(now))))
 
     def reset_ns(self, now: int) -> int:
         """Return how long until all of the limit is there again, if nothing more is taken."""
-        return self._filled_ns(now, self._capacity - self.room(now))
-
-
-class FixedWindow(Bucket):
-    """Begins with the first request and is whole again after each minute; it knows no burst."""
-
-    def __init__(self, limit: float, now: int, burst: float = 1.0) -> None:
-        super().__init__(limit, now)
-
-    def room(self, now: int) -> float:
-        minutes = (now - self._at) // _MINUTE_NS
-        if minutes > 0:
-            self._at += minutes * _MINUTE_NS
-            self._level = self._capacity
-        return self._level
-
-    def _filled_ns(self, now: int, missing: float) -> int:
-        return self._at + _MINUTE_NS - now
-
-
-class Quantized(Bucket):
-    """A bucket of which every second gives its share only, however full it is.
-
-    What is larger than a second's share passes when the second is untouched, and takes from those that follow.
-    """
-
-    def __init__(self, limit: float, now: int, burst: float = 1.0) -> None:
-        super().__init__(limit, now, burst)
-        self._share = limit / 60
-        self._began = now
-        self._used = 0.0
-
-    def _turn(self, now: int) -> None:
-        seconds = (now - self._began) // _SECOND_NS
-        self._began += seconds * _SECOND_NS
-        self._used = max(0.0, self._used - seconds * self._share)
-
-    def wait_ns(self, now: int, amount: float) -> int | None:
-        """Return how long until both the bucket and a second have room."""
-        whole = super().wait_ns(now, amount)
-        self._turn(now)
-        over = self._used if amount > self._share else self._used + amount - self._share
-        if whole is None or over <= _CLOSE:
-            return whole
-        seconds = max(1, math.ceil((over - _CLOSE) / self._share))
-        return max(whole, self._began + seconds * _SECOND_NS - now)
-
-    def take(self, now: int, amount: float) -> None:
-        self._turn(now)
-        super().take(now, amount)
-        self._used += amount
-
-    def refused(self, now: int, amount: float) -> None:
-        """Take what is there; a second that is full stays full, and no longer."""
-        self._turn(now)
-        super().refused(now, amount)
-        self._used = max(self._used, min(self._used + amount, self._share))
+        return self._main.wait_ns(now, self._main.capacity)
 
 
 def duration(nanoseconds: int) -> str:
@@ -137,42 +105,30 @@ def duration(nanoseconds: int) -> str:
     return f"{minutes}m{rest / 1_000:g}s" if minutes else f"{rest / 1_000:g}s"
 
 
-_WINDOWS: Mapping[str, type[Bucket]] = {"bucket": Bucket, "fixed": FixedWindow, "quantized": Quantized}
-
-
-class LimitExceeded(ApiError):  # noqa: N818  (a response, as its base is)
-    """A request that was refused for load; `why` is what the record says."""
-
-    def __init__(
-        self, why: str, status: int, message: str, *, type: str, code: str | None, headers: Headers = ()
-    ) -> None:
-        super().__init__(status, message, type=type, code=code, headers=headers)
-        self.why = why
-
-
 class Limiter:
     """One set of limits, for every key and model that it holds for."""
 
     def __init__(self, limits: KeyRateLimits) -> None:
         self.limits = limits
-        self._meters: dict[tuple[int, str], dict[str, Bucket]] = {}
+        self._meters: dict[tuple[int, str], dict[str, Meter]] = {}
 
-    def _of(self, key: str, model: str, now: int) -> dict[str, Bucket]:
-        account = (hash(key), model)  # from a hash the key cannot be had back
-        meters = self._meters.get(account)
-        if meters is None:
+    def _of(self, key: str, model: str, now: int) -> dict[str, Meter]:
+        account = (hash(key), model)  # the key cannot be had back from a hash
+        if account not in self._meters:
             if len(self._meters) >= _MOST_ACCOUNTS:
                 del self._meters[next(iter(self._meters))]
             limits = {"requests": self.limits.requests_per_minute, "tokens": self.limits.tokens_per_minute}
-            kind, burst = _WINDOWS[self.limits.window], self.limits.burst
-            meters = {unit: kind(limit, now, burst) for unit, limit in limits.items() if limit is not None}
-            self._meters[account] = meters
-        return meters
+            self._meters[account] = {
+                unit: Meter(limit, now, self.limits.window, self.limits.burst)
+                for unit, limit in limits.items()
+                if limit is not None
+            }
+        return self._meters[account]
 
     def spend(self, now: int, key: str, model: str, tokens: int) -> Headers:
         """Count a request of so many tokens; return the headers of its response.
 
-        Raises LimitExceeded where it is over a limit.
+        Raises ApiError where it is over a limit.
         """
         meters = self._of(key, model, now)
         costs = {"requests": 1, "tokens": tokens}
@@ -181,18 +137,19 @@ class Limiter:
             # The limit that takes longest is named; its wait is as it is once this request has counted too.
             unit = max(waits, key=lambda each: math.inf if waits[each] is None else float(waits[each] or 0))
             if "requests" in meters:
-                meters["requests"].refused(now, 1)
+                meters["requests"].refuse(now, 1)
             raise self._refusal(now, model, meters, unit, costs[unit])
         for unit, meter in meters.items():
             meter.take(now, costs[unit])
         return _headers(now, meters)
 
     @staticmethod
-    def _refusal(now: int, model: str, meters: Mapping[str, Bucket], unit: str, cost: int) -> LimitExceeded:
+    def _refusal(now: int, model: str, meters: Mapping[str, Meter], unit: str, cost: int) -> ApiError:
         meter = meters[unit]
         wait = meter.wait_ns(now, cost)
         headers = _headers(now, meters)
-        about = f"{model} in organization org-emulator on {_SHORT[unit]}: Limit {meter.limit:g}"
+        why = f"{unit}/minute"
+        about = f"{model} in organization org-emulator on {_UNITS[unit]}: Limit {meter.limit:g}"
         if wait is None:
             why = "too_large"
             message = (
@@ -200,82 +157,79 @@ class Limiter:
                 "order to run successfully."
             )
         else:
-            why = f"{unit}/minute"
             used = math.ceil(max(0.0, meter.limit - meter.room(now)))
             message = (
                 f"Rate limit reached for {about}, Used {used}, Requested {cost:g}. Please try again in "
                 f"{duration(wait)}."
             )
             headers += (("retry-after", str(-(-wait // _SECOND_NS))), ("retry-after-ms", str(-(-wait // 1_000_000))))
-        return LimitExceeded(why, 429, message, type=unit, code="rate_limit_exceeded", headers=headers)
+        return ApiError(429, message, type=unit, code="rate_limit_exceeded", headers=headers, refused=why)
 
 
-def _headers(now: int, meters: Mapping[str, Bucket]) -> Headers:
+def _headers(now: int, meters: Mapping[str, Meter]) -> Headers:
     """Return OpenAI's headers: https://developers.openai.com/api/docs/guides/rate-limits."""
     headers: list[tuple[str, str]] = []
     for unit, meter in meters.items():
-        # What is a whole number but for the last bit of a sum is that number.
-        numbers = {"limit": meter.limit, "remaining": max(0.0, meter.room(now))}
-        headers += [(f"x-ratelimit-{what}-{unit}", str(int(number + 1e-6))) for what, number in numbers.items()]
-        headers.append((f"x-ratelimit-reset-{unit}", duration(meter.reset_ns(now))))
+        headers += [
+            (f"x-ratelimit-limit-{unit}", str(int(meter.limit + _CLOSE))),
+            (f"x-ratelimit-remaining-{unit}", str(int(max(0.0, meter.room(now)) + _CLOSE))),
+            (f"x-ratelimit-reset-{unit}", duration(meter.reset_ns(now))),
+        ]
     return tuple(headers)
 
 
-class PlaceQueue:
-    """Lets `places` requests run at once: the highest rank first, then first come, first served."""
+class SlotQueue:
+    """Lets `slots` requests run at once: the highest rank first, then first come, first served."""
 
-    def __init__(self, places: int) -> None:
-        self._places = places
-        self._free = places
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._running = 0
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._arrivals = 0
-        self.waiting = 0
-        """How many wait for a place."""
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a slot."""
+        return sum(not turn.done() for _, _, turn in self._waiting)
 
     @property
     def full(self) -> bool:
-        """Whether one who comes now would have to wait."""
-        return self._free <= 0
+        """Whether a request that comes now would have to wait."""
+        return self._running >= self._slots
 
-    def set_places(self, places: int) -> None:
-        """Let so many run at once from now on; those that run already stay."""
-        self._free += places - self._places
-        self._places = places
-        while self._free > 0 and self._hand_over():
-            self._free -= 1
+    def set_slots(self, slots: int) -> None:
+        """Let so many run at once from now on; running requests stay."""
+        self._slots = slots
+        self._hand_over()
 
     async def enter(self, rank: int) -> bool:
-        """Take a place, waiting if there is none; return whether it had to wait."""
-        if self._free > 0:
-            self._free -= 1
+        """Take a slot, waiting if there is none; return whether it had to wait."""
+        if not self.full:
+            self._running += 1
             return False
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._arrivals += 1
         heapq.heappush(self._waiting, (-rank, self._arrivals, turn))
-        self.waiting += 1
         try:
             await turn
         except asyncio.CancelledError:
-            # The place may have been handed over in the very moment of the cancellation.
+            # The slot may have been handed over in the moment of the cancellation.
             if turn.done() and not turn.cancelled():
                 self.leave()
             raise
-        finally:
-            self.waiting -= 1
         return True
 
     def leave(self) -> None:
-        """Give the place to the next in line."""
-        if self._free < 0 or not self._hand_over():
-            self._free += 1
+        """Give the slot to the next in line."""
+        self._running -= 1
+        self._hand_over()
 
-    def _hand_over(self) -> bool:
-        while self._waiting:
+    def _hand_over(self) -> None:
+        while self._waiting and not self.full:
             _, _, turn = heapq.heappop(self._waiting)
             if not turn.done():
+                self._running += 1
                 turn.set_result(None)
-                return True
-        return False
 
 
 class Admitted(NamedTuple):
@@ -290,64 +244,60 @@ class Admission:
     """All requests of one provider come in here. All of its state changes happen on one event loop."""
 
     def __init__(self, model: ProviderModel, *, seed: int) -> None:
-        self.queue = PlaceQueue(model.concurrency)
+        self.queue = SlotQueue(model.concurrency)
         self._seed = seed
         self._limiters: dict[str | None, Limiter] = {}
         self.change(model)
 
     def change(self, model: ProviderModel) -> None:
-        """Keep to these settings from now on. Limits that differ begin anew; who is inside stays."""
+        """Apply these settings from now on. Limits that differ begin anew; running requests stay."""
         self._model = model
-        self.queue.set_places(model.concurrency)
-        limits: dict[str | None, KeyRateLimits | None] = {None: model.rate_limits}
-        limits.update(model.model_rate_limits)
-        before = self._limiters
+        self.queue.set_slots(model.concurrency)
+        limits: dict[str | None, KeyRateLimits | None] = {None: model.rate_limits, **model.model_rate_limits}
+        before = {(name, limiter.limits): limiter for name, limiter in self._limiters.items()}
         self._limiters = {
-            name: before[name] if name in before and before[name].limits == each else Limiter(each)
-            for name, each in limits.items()
-            if each is not None
+            name: before.get((name, each)) or Limiter(each) for name, each in limits.items() if each is not None
         }
 
     def admit(self, prompt: GenerationRequest, record: RequestLog, *, key: str) -> Admitted:
-        """Take a request in, or refuse it. Raises LimitExceeded."""
+        """Take a request in, or refuse it. Raises ApiError."""
         try:
             name = self._tier(prompt.service_tier, record.sequence_number)
-            places = self._model.queue_places
-            if places is not None and self.queue.full and self.queue.waiting >= places:
+            most = self._model.queue_places
+            if most is not None and self.queue.full and self.queue.waiting >= most:
                 message = "The server is overloaded with other requests. Try again later."
-                raise LimitExceeded("overload", 503, message, type="server_error", code="server_is_overloaded")
+                raise ApiError(503, message, type="server_error", code="server_is_overloaded", refused="overload")
             limiter = self._limiters.get(prompt.model) or self._limiters.get(None)
             headers: Headers = ()
             if limiter is not None:
                 tokens = record.prompt_tokens + (prompt.output_limit or 0) * prompt.choices
                 headers = limiter.spend(now_ns(), key, prompt.model, tokens)
-        except LimitExceeded as refused:
-            record.refused = refused.why
+        except ApiError as error:
+            record.refused = error.refused
             raise
         record.service_tier = name
         return Admitted(name, self._model.service_tiers[name], headers)
 
     def _tier(self, asked: str | None, number: int) -> str:
-        """Return the name of the tier that serves a request. Raises LimitExceeded where it has no capacity."""
-        name = _OTHER_NAMES.get(asked or "default", asked or "default")
+        """Return the name of the tier that serves a request. Raises ApiError where it has no capacity."""
+        name = "priority" if asked == "fast" else asked or "default"  # OpenAI's `fast` is its `priority`
         name = name if name in self._model.service_tiers else "default"
         tier = self._model.service_tiers[name]
         if Random(f"{self._seed}:tier:{name}:{number}").random() < tier.exhausted:
-            after = tier.retry_after_s
-            raise LimitExceeded(
-                "tier",
+            raise ApiError(
                 429,
                 f"Resource unavailable: the service tier '{name}' has no capacity for this request now. Try again "
                 "later, or use another service tier.",
                 type="invalid_request_error",
                 code="resource_unavailable",
-                headers=(("retry-after", f"{after:g}"), ("retry-after-ms", f"{after * 1_000:g}")) if after else (),
+                headers=retry_after(tier.retry_after_s),
+                refused="tier",
             )
         return name
 
     @contextlib.asynccontextmanager
-    async def place(self, admitted: Admitted, record: RequestLog) -> AsyncIterator[bool]:
-        """Wait for a place, and hold it; yields whether it had to wait."""
+    async def slot(self, admitted: Admitted, record: RequestLog) -> AsyncIterator[bool]:
+        """Wait for a slot, and hold it; yields whether it had to wait."""
         waited = await self.queue.enter(admitted.tier.rank)
         record.admitted_ns = now_ns()
         try:

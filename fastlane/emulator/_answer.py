@@ -16,7 +16,7 @@ from fastlane.emulator._http import Headers, ServedExchange
 from fastlane.emulator._prompt import GenerationRequest
 from fastlane.emulator._provider import Luck, Provider
 from fastlane.emulator._reply import KEEP_ALIVE, MALFORMED, Reply, TokenUsage
-from fastlane.emulator._request import ApiError, Overrides
+from fastlane.emulator._request import ApiError, Overrides, retry_after
 
 # A model without delays would otherwise keep the event loop to itself for a whole answer.
 _TICKS_PER_TURN = 32
@@ -99,7 +99,7 @@ class AnswerStream:
             if keep_alive and prompt.stream:
                 self._send_headers()
                 self._comments = asyncio.get_running_loop().create_task(self._comment(keep_alive.seconds))
-            async with provider.admission.place(admitted, record) as waited:
+            async with provider.admission.slot(admitted, record) as waited:
                 await self._generate(luck, choices, admitted, waited=waited)
         except ApiError as error:
             error.headers = (*error.headers, *admitted.headers)
@@ -247,14 +247,9 @@ class AnswerStream:
 
 def _status_error(fault: Fault) -> ApiError:
     status = int(float(fault.value or 500))
-    headers: list[tuple[str, str]] = []
-    if fault.retry_after is not None:
-        headers = [
-            ("retry-after", f"{fault.retry_after:g}"),
-            ("retry-after-ms", f"{fault.retry_after * 1000:g}"),
-        ]
     kind = {429: "rate_limit_exceeded", 401: "invalid_api_key"}.get(status, "emulated_fault")
     error_type = "server_error" if status >= 500 else "invalid_request_error"
     # LiteLLM knows a 401 by OpenAI's words for it alone.
     what = "Incorrect API key provided, by order" if status == 401 else "Emulated fault"
-    return ApiError(status, f"{what}: {fault}.", type=error_type, code=kind, headers=headers)
+    message, headers = f"{what}: {fault}.", retry_after(fault.retry_after)
+    return ApiError(status, message, type=error_type, code=kind, headers=headers)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from email.parser import BytesHeaderParser
 from email.policy import HTTP
 from hashlib import blake2b
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 from fastlane._clock import now_ns, wall_ns
@@ -25,10 +24,10 @@ from fastlane.emulator._reply import compact
 from fastlane.emulator._request import ApiError
 from fastlane.emulator.settings import BatchSettings
 
+Item = TypeVar("Item")
+
 _NS = 1_000_000_000
-_MOST_FILES_LISTED = 10_000
 _ENDPOINTS = ("/v1/responses", "/v1/chat/completions", "/v1/embeddings", "/v1/completions")
-_FINAL = ("completed", "failed", "expired", "cancelled")
 _STAMPS = (
     "in_progress_at", "expires_at", "finalizing_at", "completed_at", "failed_at", "expired_at", "cancelling_at",
     "cancelled_at",
@@ -37,29 +36,29 @@ _STAMPS = (
 _SLICE_NS = 1_000_000
 _POLL_S = 0.005
 _MOST_REQUESTS = 50_000
-_USUALLY_LISTED, _MOST_LISTED = 20, 100
-# The emulator's own bound: a batch of wrong lines would otherwise tell of each of them whenever it is asked for.
+# How many files and batches a page of their list has by default and at most.
+_LISTED_FILES = (10_000, 10_000)
+_LISTED_BATCHES = (20, 100)
+# The emulator's own bound: a batch of wrong lines would otherwise list each of them in every response.
 _MOST_ERRORS = 100
-# Keeps the ids of answers in batches apart from those of live calls, without a place in their sequence.
+# Keeps the ids of answers in batches apart from those of live calls.
 _FIRST_NUMBER = 500_000_000_000
 _UNANSWERED: Mapping[str, str] = {
     "batch_expired": "This request could not be executed before the completion window expired.",
     "batch_cancelled": "The batch was cancelled before this request was executed.",
     "request_timeout": "The underlying call to the model timed out.",
 }
-_FAILED: Mapping[str, tuple[str, str, str]] = {
-    "500": ("The server had an error while processing your request.", "server_error", "server_error"),
-    "429": ("Rate limit reached for requests.", "requests", "rate_limit_exceeded"),
-}
 
 
-class StoredFile(NamedTuple):
-    """One file."""
+@dataclass(slots=True, kw_only=True)
+class StoredFile:
+    """One file; a deleted one keeps its place in the log."""
 
-    record: Mapping[str, Any]
+    record: dict[str, Any]
     """As OpenAI shows it."""
-    content: bytes
-    log: FileLog
+    content: bytes = field(repr=False)
+    created_ns: int
+    deleted_ns: int | None = None
 
 
 class FileStore:
@@ -77,29 +76,29 @@ class FileStore:
             if name not in fields:
                 raise missing(name)
         purpose = fields["purpose"].content.decode("utf-8", "replace").strip()
-        file = fields["file"]
-        return self.add(file.content, filename=file.filename or "upload", purpose=purpose)
+        return self.add(fields["file"].content, fields["file"].filename or "upload", purpose)
 
-    def add(self, content: bytes, *, filename: str, purpose: str) -> Mapping[str, Any]:
+    def add(self, content: bytes, filename: str, purpose: str) -> Mapping[str, Any]:
         """Keep a file."""
         self._made += 1
-        file_id = f"file-{blake2b(f'{self._provider.seed}:file:{self._made}'.encode(), digest_size=12).hexdigest()}"
-        shown: dict[str, Any] = {"id": file_id, "filename": filename, "purpose": purpose, "bytes": len(content)}
         record = {
-            **shown,
+            "id": f"file-{_digest(f'{self._provider.seed}:file:{self._made}', 12)}",
+            "filename": filename,
+            "purpose": purpose,
+            "bytes": len(content),
             "object": "file",
             "created_at": wall_ns() // _NS,
             "expires_at": None,
             "status": "processed",
             "status_details": None,
         }
-        self._files[file_id] = StoredFile(record, content, FileLog(**shown, created_ns=now_ns()))
+        self._files[str(record["id"])] = StoredFile(record=record, content=content, created_ns=now_ns())
         return record
 
     def get(self, file_id: str) -> StoredFile | None:
         """Return a file, if there is one of this id."""
         file = self._files.get(file_id)
-        return None if file is None or file.log.deleted_ns is not None else file
+        return None if file is None or file.deleted_ns is not None else file
 
     def one(self, file_id: str) -> StoredFile:
         """Return a file. Raises ApiError (404)."""
@@ -111,8 +110,7 @@ class FileStore:
     def delete(self, file_id: str) -> Mapping[str, Any]:
         """Forget a file; a batch that has begun with it goes on. Raises ApiError (404)."""
         file = self.one(file_id)
-        log = dataclasses.replace(file.log, deleted_ns=now_ns())
-        self._files[file_id] = StoredFile(file.record, b"", log)
+        file.content, file.deleted_ns = b"", now_ns()
         return {"id": file_id, "object": "file", "deleted": True}
 
     def page(self, query: str) -> dict[str, Any]:
@@ -120,44 +118,58 @@ class FileStore:
         asked = dict(parse_qsl(query))
         if "after" in asked:
             self.one(asked["after"])
-        shown_before = now_ns() - round(self._provider.model.batches.listing_delay_s * _NS)
         files = [
-            file.record
+            file
             for file in self._files.values()
-            if file.log.created_ns <= shown_before
-            and file.log.deleted_ns is None
-            and asked.get("purpose") in (None, file.log.purpose)
+            if file.deleted_ns is None and asked.get("purpose") in (None, file.record["purpose"])
         ]
         if asked.get("order") != "asc":
             files.reverse()
-        return _page(files, asked, usual=_MOST_FILES_LISTED, most=_MOST_FILES_LISTED)
+        return _page(files, asked, *_LISTED_FILES, self._provider.model.batches.listing_delay_s)
 
     def logs(self) -> tuple[FileLog, ...]:
         """Return what was done with files, deleted ones included."""
-        return tuple(file.log for file in self._files.values())
+        shown = ("id", "filename", "purpose", "bytes")
+        return tuple(
+            FileLog(
+                **{name: file.record[name] for name in shown}, created_ns=file.created_ns, deleted_ns=file.deleted_ns
+            )
+            for file in self._files.values()
+        )
 
     def clear(self) -> None:
         """Forget all files, and that there were any."""
         self._files.clear()
 
 
-def _page(items: Sequence[Mapping[str, Any]], asked: Mapping[str, str], *, usual: int, most: int) -> dict[str, Any]:
+def _digest(text: str, size: int) -> str:
+    return blake2b(text.encode(), digest_size=size).hexdigest()
+
+
+def _page(
+    items: Iterable[StoredFile | StoredBatch], asked: Mapping[str, str], usual: int, most: int, delay_s: float
+) -> dict[str, Any]:
     """Return the page of a list that `after` and `limit` ask for. Raises ApiError (400)."""
-    given = asked.get("limit", str(usual))
-    if not given.isascii() or not given.isdigit() or not 1 <= int(given[:9]) <= most:
-        message = f"Invalid 'limit': expected an integer from 1 to {most}, got '{given[:64]}'."
+    try:
+        limit = int(asked.get("limit", usual))
+    except ValueError:
+        limit = 0
+    if not 1 <= limit <= most:
+        message = f"Invalid 'limit': expected an integer from 1 to {most}, got '{asked['limit'][:64]}'."
         raise ApiError(400, message, param="limit", code="invalid_value")
+    shown_before = now_ns() - round(delay_s * _NS)
+    records = [item.record for item in items if item.created_ns <= shown_before]
     first = 0
     if "after" in asked:
-        # One that is not listed is of another purpose: then the list has no end to go on from.
-        first = next((at + 1 for at, item in enumerate(items) if item["id"] == asked["after"]), len(items))
-    shown = items[first : first + int(given)]
+        # One that is not listed is of another purpose: then nothing comes after it.
+        first = next((at for at, record in enumerate(records, 1) if record["id"] == asked["after"]), len(records))
+    shown = records[first : first + limit]
     return {
         "object": "list",
         "data": shown,
         "first_id": shown[0]["id"] if shown else None,
         "last_id": shown[-1]["id"] if shown else None,
-        "has_more": first + len(shown) < len(items),
+        "has_more": first + len(shown) < len(records),
     }
 
 
@@ -203,12 +215,8 @@ class StoredBatch:
     ended_ns: int | None = None
     tokens: int = 0
     """Prompt tokens of all its lines, where those are limited."""
-    output: list[bytes] = field(default_factory=list, repr=False)
-    error_output: list[bytes] = field(default_factory=list, repr=False)
-
-    @property
-    def id(self) -> str:
-        return str(self.record["id"])
+    results: dict[str, list[bytes]] = field(default_factory=lambda: {"output": [], "error": []}, repr=False)
+    """The lines of its two files."""
 
     @property
     def resource(self) -> str:
@@ -216,14 +224,14 @@ class StoredBatch:
         return str(self.record["endpoint"]).removeprefix("/v1/")
 
     @property
-    def status(self) -> str:
-        return str(self.record["status"])
+    def running(self) -> bool:
+        return self.record["status"] == "in_progress" and now_ns() < self.expires_ns
 
     def enter(self, status: str) -> None:
         """Go on to another status."""
         self.record["status"] = status
         self.record[f"{status}_at"] = wall_ns() // _NS
-        if status in _FINAL:
+        if status in ("completed", "failed", "expired", "cancelled"):
             self.ended_ns = now_ns()
 
     def fail(self, code: str, message: str, line: int | None = None, param: str | None = None) -> None:
@@ -232,18 +240,24 @@ class StoredBatch:
         if len(errors["data"]) < _MOST_ERRORS:
             errors["data"].append({"code": code, "line": line, "message": message, "param": param})
 
-    def logged(self) -> BatchLog:
+    def write(self, line: Line, request_id: str, *, response: bytes = b"null", error: str | None = None) -> None:
+        """Write one line's result, counted as done unless it was cancelled or expired."""
+        shown = {"code": error, "message": _UNANSWERED[error]} if error else None
+        head = {"id": f"batch_req_{request_id}", "custom_id": line.custom_id, "error": shown}
+        failed = error is not None or not response.startswith(b'{"status_code":200,')
+        self.results["error" if failed else "output"].append(
+            compact(head)[:-1].encode() + b',"response":' + response + b"}\n"
+        )
+
+    def log(self) -> BatchLog:
         """Return what the log says of it."""
-        record, counts = self.record, self.record["request_counts"]
+        shown = {name: self.record[name] for name in ("id", "input_file_id", "endpoint", "status")}
         return BatchLog(
-            id=self.id,
-            input_file_id=record["input_file_id"],
-            metadata=record["metadata"] or {},
-            endpoint=record["endpoint"],
-            status=self.status,
+            **shown,
+            **self.record["request_counts"],
+            metadata=self.record["metadata"] or {},
             created_ns=self.created_ns,
             ended_ns=self.ended_ns,
-            **counts,
         )
 
 
@@ -255,7 +269,7 @@ class Batches:
         self._provider = provider
         self._batches: dict[str, StoredBatch] = {}
         self._lines: list[LineLog] = []
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._made = 0
         self._answers = 0
 
@@ -280,9 +294,10 @@ class Batches:
             message = "Invalid file purpose: the input file of a batch must have the purpose 'batch'."
             raise ApiError(400, message, param="input_file_id", code="invalid_file_purpose")
         self._made += 1
-        now, lifetime_ns = now_ns(), round(self._settings.expires_after_s * _NS)
+        batch_id = f"batch_{_digest(f'{self._provider.seed}:batch:{self._made}', 16)}"
+        lifetime_ns = round(self._settings.expires_after_s * _NS)
         record = {
-            "id": f"batch_{blake2b(f'{self._provider.seed}:batch:{self._made}'.encode(), digest_size=16).hexdigest()}",
+            "id": batch_id,
             "object": "batch",
             "endpoint": endpoint,
             "model": None,
@@ -298,20 +313,21 @@ class Batches:
             "request_counts": {"total": 0, "completed": 0, "failed": 0},
             "metadata": body.get("metadata"),
         }
-        batch = StoredBatch(record=record, created_ns=now, expires_ns=now + lifetime_ns)
-        self._batches[batch.id] = batch
+        batch = StoredBatch(record=record, created_ns=now_ns(), expires_ns=now_ns() + lifetime_ns)
+        self._batches[batch_id] = batch
         task = asyncio.get_running_loop().create_task(self._process(batch))
-        self._tasks[batch.id] = task
-        task.add_done_callback(lambda _: self._tasks.pop(batch.id, None))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return record
 
     def cancel(self, batch_id: str) -> Mapping[str, Any]:
         """Cancel a batch; one that is cancelled already stays so. Raises ApiError (404, 409)."""
         batch = self.one(batch_id)
-        if batch.status in ("validating", "in_progress"):
+        status = batch.record["status"]
+        if status in ("validating", "in_progress"):
             batch.enter("cancelling")
-        elif batch.status not in ("cancelling", "cancelled"):
-            raise ApiError(409, f"Cannot cancel a batch with status '{batch.status}'.")
+        elif status not in ("cancelling", "cancelled"):
+            raise ApiError(409, f"Cannot cancel a batch with status '{status}'.")
         return batch.record
 
     def page(self, query: str) -> dict[str, Any]:
@@ -319,17 +335,12 @@ class Batches:
         asked = dict(parse_qsl(query))
         if "after" in asked:
             self.one(asked["after"])
-        shown_before = now_ns() - round(self._settings.listing_delay_s * _NS)
-        latest = [batch.record for batch in reversed(self._batches.values()) if batch.created_ns <= shown_before]
-        return _page(latest, asked, usual=_USUALLY_LISTED, most=_MOST_LISTED)
+        return _page(reversed(self._batches.values()), asked, *_LISTED_BATCHES, self._settings.listing_delay_s)
 
     def log(self) -> Offline:
         """Return what was done."""
-        return Offline(
-            files=self.files.logs(),
-            batches=tuple(batch.logged() for batch in self._batches.values()),
-            lines=tuple(self._lines),
-        )
+        batches = tuple(batch.log() for batch in self._batches.values())
+        return Offline(files=self.files.logs(), batches=batches, lines=tuple(self._lines))
 
     def clear_lines(self) -> None:
         """Forget which lines were done, and nothing else."""
@@ -344,7 +355,7 @@ class Batches:
 
     def close(self) -> None:
         """Stop what is being processed."""
-        for task in self._tasks.values():
+        for task in self._tasks:
             task.cancel()
 
     def one(self, batch_id: str) -> StoredBatch:
@@ -363,8 +374,10 @@ class Batches:
                 batch.enter("failed")
                 return
             # Any order, as with OpenAI.
-            Random(f"{self._provider.seed}:order:{batch.id}").shuffle(lines)
-            done = await self._carry_out(batch, lines)
+            Random(f"{self._provider.seed}:order:{batch.record['id']}").shuffle(lines)
+            if batch.record["status"] == "validating":
+                batch.enter("in_progress")
+            done = await self._answer_lines(batch, lines)
             self._finish(batch, lines[done:])
         # Whatever it is, the client that waits for the batch learns of it.
         except Exception:  # noqa: BLE001
@@ -378,26 +391,21 @@ class Batches:
         if file is None:
             batch.fail("invalid_file", "The input file does not exist.", param="input_file_id")
             return []
-        lines: list[Line] = []
-        names: set[str] = set()
-        most_tokens, since = self._settings.enqueued_tokens, now_ns()
-        for number, text in enumerate(file.content.split(b"\n"), 1):
+        lines: dict[str, Line] = {}
+        most_tokens = self._settings.enqueued_tokens
+        async for number, text in _in_slices(enumerate(file.content.split(b"\n"), 1)):
             # A last line that is empty is the end of the one before; in between it is no request.
-            line = self._read(batch, number, text, names) if text.strip() else None
+            line = _read(batch, number, text, lines) if text.strip() else None
             if line is not None:
-                names.add(line.custom_id)
-                lines.append(line)
+                lines[line.custom_id] = line
                 if most_tokens is not None:
                     batch.tokens += prompt_tokens(batch.resource, line.body)
-            if now_ns() - since > _SLICE_NS:
-                await asyncio.sleep(0)
-                since = now_ns()
-        model = batch.record["model"]
         if not lines and not batch.record["errors"]:
             message = "The batch input file is empty. Please ensure that the batch contains at least one request."
             batch.fail("empty_file", message)
         if len(lines) > _MOST_REQUESTS:
             batch.fail("too_many_tasks", f"The batch has {len(lines)} requests, of at most {_MOST_REQUESTS}.")
+        model = batch.record["model"]
         enqueued = sum(
             each.tokens for each in self._batches.values() if each.record["model"] == model and not each.ended_ns
         )
@@ -408,130 +416,118 @@ class Batches:
             )
             batch.fail("token_limit_exceeded", message)
         batch.record["request_counts"]["total"] = len(lines)
-        return lines
+        return list(lines.values())
 
-    @staticmethod
-    def _read(batch: StoredBatch, number: int, text: bytes, names: set[str]) -> Line | None:
-        try:
-            request = json.loads(text)
-        except (ValueError, RecursionError):
-            request = None
-        if not isinstance(request, dict):
-            batch.fail("invalid_json_line", "This line is not parseable as valid JSON.", number)
-            return None
-        for name, kind in (("custom_id", str), ("method", str), ("url", str), ("body", dict)):
-            if name not in request:
-                batch.fail("missing_required_parameter", f"Missing required parameter: '{name}'.", number, name)
-                return None
-            if not isinstance(request[name], kind) or not request[name]:
-                batch.fail("invalid_type", f"Invalid type for '{name}'.", number, name)
-                return None
-        custom_id, body = request["custom_id"], request["body"]
-        model = body.get("model")
-        batch.record["model"] = batch.record["model"] or model
-        for code, param, is_right in (
-            ("invalid_method", "method", request["method"] == "POST"),
-            ("url_mismatch", "url", request["url"] == batch.record["endpoint"]),
-            ("duplicate_custom_id", "custom_id", custom_id not in names),
-            ("missing_required_parameter", "body.model", isinstance(model, str)),
-            ("model_mismatch", "body.model", model is None or model == batch.record["model"]),
-        ):
-            if not is_right:
-                batch.fail(code, f"The parameter '{param}' of this request does not fit the batch.", number, param)
-        return Line(custom_id, body)
-
-    async def _carry_out(self, batch: StoredBatch, lines: list[Line]) -> int:
-        """Do a batch's lines at the pace of the settings, until its end; return how many were done."""
-        if batch.status == "validating":
-            batch.enter("in_progress")
-        done, begun, since = 0, now_ns(), now_ns()
-        while batch.status == "in_progress" and now_ns() < batch.expires_ns:
-            duration_ns = round(self._settings.duration_s * _NS)
-            elapsed_ns = now_ns() - begun
-            due = len(lines) if elapsed_ns >= duration_ns else len(lines) * elapsed_ns // duration_ns
-            if done < due:
-                self._lines.append(self._answer(batch, lines[done]))
-                done += 1
-                if now_ns() - since > _SLICE_NS:
-                    await asyncio.sleep(0)
-                    since = now_ns()
-            elif elapsed_ns >= duration_ns:
-                break
-            else:
+    async def _answer_lines(self, batch: StoredBatch, lines: list[Line]) -> int:
+        """Answer a batch's lines, evenly over the duration of the settings; return how many were done."""
+        done, begun = 0, now_ns()
+        async for line in _in_slices(lines):
+            # Read each time, because settings can change while a batch is processed.
+            while batch.running and (now_ns() - begun) * len(lines) < (done + 1) * self._settings.duration_s * _NS:  # noqa: ASYNC110
                 await asyncio.sleep(_POLL_S)
+            if not batch.running:
+                break
+            self._lines.append(self._answer(batch, line))
+            done += 1
         return done
 
     def _answer(self, batch: StoredBatch, line: Line) -> LineLog:
         """Answer one line, and write the answer down."""
-        settings, provider = self._settings, self._provider
         self._answers += 1
-        counts, request_id = batch.record["request_counts"], f"{self._answers:016x}"
-        chance = Random(f"{provider.seed}:line:{batch.id}:{line.custom_id}").random()
-        outcome = "answered"
-        for struck, share in (
-            ("500", settings.server_error_share),
-            ("429", settings.rate_limited_share),
-            ("request_timeout", settings.timeout_share),
-            ("missing", settings.missing_share),
-        ):
-            if 0 <= chance < share:
-                outcome = struck
-            chance -= share
-        status = 0
+        request_id, outcome, status = f"{self._answers:016x}", self._outcome(batch, line), 0
         if outcome == "request_timeout":
-            counts["failed"] += 1
-            batch.error_output.append(_unanswered(line, request_id, outcome))
+            batch.write(line, request_id, error=outcome)
         else:
             try:
-                if outcome in _FAILED:
-                    message, kind, code = _FAILED[outcome]
-                    raise ApiError(int(outcome), message, type=kind, code=code)
+                if outcome == "500":
+                    message = "The server had an error while processing your request."
+                    raise ApiError(500, message, type="server_error", code="server_error")
+                if outcome == "429":
+                    message = "Rate limit reached for requests."
+                    raise ApiError(429, message, type="requests", code="rate_limit_exceeded")
                 number = _FIRST_NUMBER + self._answers
-                answer = answer_whole(batch.resource, line.body, provider, number=number)
+                status, answer = 200, answer_whole(batch.resource, line.body, self._provider, number=number)
             except ApiError as error:
-                status = error.status
-                counts["failed"] += 1
-                batch.error_output.append(_answered(line, request_id, status, error.body()))
-            else:
-                status = 200
-                counts["completed"] += 1
-                if outcome != "missing":
-                    batch.output.append(_answered(line, request_id, status, answer))
+                status, answer = error.status, error.body()
+            if outcome != "missing":
+                head = f'{{"status_code":{status},"request_id":"{request_id}","body":'
+                batch.write(line, request_id, response=head.encode() + answer + b"}")
+        batch.record["request_counts"]["completed" if status == 200 else "failed"] += 1
         return LineLog(
-            batch_id=batch.id,
+            batch_id=batch.record["id"],
             custom_id=line.custom_id,
             prompt=prompt_digest(line.body),
             status=status,
             written=outcome != "missing",
         )
 
+    def _outcome(self, batch: StoredBatch, line: Line) -> str:
+        """Draw what goes wrong with a line; nothing for an empty text."""
+        settings = self._settings
+        chance = Random(f"{self._provider.seed}:line:{batch.record['id']}:{line.custom_id}").random()
+        for outcome, share in (
+            ("500", settings.server_error_share),
+            ("429", settings.rate_limited_share),
+            ("request_timeout", settings.timeout_share),
+            ("missing", settings.missing_share),
+        ):
+            if chance < share:
+                return outcome
+            chance -= share
+        return ""
+
     def _finish(self, batch: StoredBatch, left: list[Line]) -> None:
         """Write the files, and end."""
-        cancelled = batch.status == "cancelling"
+        cancelled = batch.record["status"] == "cancelling"
         if not cancelled:
             batch.enter("finalizing")
-        code = "batch_cancelled" if cancelled else "batch_expired"
         for line in left:
             self._answers += 1
-            batch.error_output.append(_unanswered(line, f"{self._answers:016x}", code))
-        for kind, lines in (("output", batch.output), ("error", batch.error_output)):
+            batch.write(line, f"{self._answers:016x}", error="batch_cancelled" if cancelled else "batch_expired")
+        for kind, lines in batch.results.items():
             if lines:
-                name = f"{batch.id}_{kind}.jsonl"
-                file = self.files.add(b"".join(lines), filename=name, purpose="batch_output")
+                file = self.files.add(b"".join(lines), f"{batch.record['id']}_{kind}.jsonl", "batch_output")
                 batch.record[f"{kind}_file_id"] = file["id"]
-                lines.clear()
+        batch.results.clear()
         batch.enter("cancelled" if cancelled else "expired" if left else "completed")
 
 
-def _answered(line: Line, request_id: str, status: int, body: bytes) -> bytes:
-    return (
-        f'{{"id": "batch_req_{request_id}", "custom_id": {json.dumps(line.custom_id)}, "response": {{"status_code": '
-        f'{status}, "request_id": "{request_id}", "body": '
-    ).encode() + body + b'}, "error": null}\n'  # fmt: skip
+async def _in_slices(items: Iterable[Item]) -> AsyncIterator[Item]:
+    """Yield the items, and let live calls run in between."""
+    since = now_ns()
+    for item in items:
+        yield item
+        if now_ns() - since > _SLICE_NS:
+            await asyncio.sleep(0)
+            since = now_ns()
 
 
-def _unanswered(line: Line, request_id: str, code: str) -> bytes:
-    """Return what stands in the error file for a line that has no response."""
-    error = {"code": code, "message": _UNANSWERED[code]}
-    shown = {"id": f"batch_req_{request_id}", "custom_id": line.custom_id, "response": None, "error": error}
-    return compact(shown).encode() + b"\n"
+def _read(batch: StoredBatch, number: int, text: bytes, before: Mapping[str, Line]) -> Line | None:
+    """Read one line of a batch's input, or note what is wrong with it."""
+    try:
+        request = json.loads(text)
+    except (ValueError, RecursionError):
+        request = None
+    if not isinstance(request, dict):
+        batch.fail("invalid_json_line", "This line is not parseable as valid JSON.", number)
+        return None
+    for name, kind in (("custom_id", str), ("method", str), ("url", str), ("body", dict)):
+        if name not in request:
+            batch.fail("missing_required_parameter", f"Missing required parameter: '{name}'.", number, name)
+            return None
+        if not isinstance(request[name], kind) or not request[name]:
+            batch.fail("invalid_type", f"Invalid type for '{name}'.", number, name)
+            return None
+    custom_id, body = request["custom_id"], request["body"]
+    model = body.get("model")
+    batch.record["model"] = batch.record["model"] or model
+    for code, param, is_right in (
+        ("invalid_method", "method", request["method"] == "POST"),
+        ("url_mismatch", "url", request["url"] == batch.record["endpoint"]),
+        ("duplicate_custom_id", "custom_id", custom_id not in before),
+        ("missing_required_parameter", "body.model", isinstance(model, str)),
+        ("model_mismatch", "body.model", model is None or model == batch.record["model"]),
+    ):
+        if not is_right:
+            batch.fail(code, f"The parameter '{param}' of this request does not fit the batch.", number, param)
+    return Line(custom_id, body)

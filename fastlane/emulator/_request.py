@@ -35,8 +35,11 @@ class ApiError(Exception):
         param: str | None = None,
         code: str | None = None,
         headers: Sequence[tuple[str, str]] = (),
+        refused: str | None = None,
     ) -> None:
         super().__init__(message)
+        self.refused = refused
+        """`RequestLog.refused` of a request that is refused for load."""
         self.status = status
         self.type = type
         self.param = param
@@ -47,6 +50,11 @@ class ApiError(Exception):
         """Return the JSON of the answer."""
         error = {"message": str(self), "type": self.type, "param": self.param, "code": self.code}
         return json.dumps({"error": error}).encode()
+
+
+def retry_after(seconds: float | None) -> tuple[tuple[str, str], ...]:
+    """Return the headers that say when to retry; none for None."""
+    return () if seconds is None else (("retry-after", f"{seconds:g}"), ("retry-after-ms", f"{seconds * 1_000:g}"))
 
 
 def is_encoded(headers: Mapping[str, str]) -> bool:

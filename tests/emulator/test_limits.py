@@ -10,16 +10,17 @@ from hypothesis import given, settings, strategies as st
 
 from fastlane import errors
 from fastlane.emulator import STANDARD_TIERS, Emulator, KeyRateLimits
-from fastlane.emulator._admission import Bucket, FixedWindow, Limiter, LimitExceeded, Quantized, duration
+from fastlane.emulator._admission import Limiter, Meter, duration
+from fastlane.emulator._request import ApiError
 from tests.emulator.requests import chat
 
 S = 1_000_000_000
 MINUTE = 60 * S
-METERS: list[type[Any]] = [Bucket, FixedWindow, Quantized]
+WINDOWS = ["bucket", "fixed", "quantized"]
 ARRIVALS = st.lists(st.tuples(st.integers(0, 20 * S), st.integers(1, 30)), max_size=60)
 
 
-def taken(meter: Bucket, arrivals: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def taken(meter: Meter, arrivals: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """What passes of requests that come after so many nanoseconds each, of so many tokens."""
     now, passed = 0, []
     for gap, amount in arrivals:
@@ -33,7 +34,7 @@ def taken(meter: Bucket, arrivals: list[tuple[int, int]]) -> list[tuple[int, int
 @given(ARRIVALS)
 @settings(max_examples=60)
 def test_fixed_minute_never_holds_more_than_the_limit(arrivals: list[tuple[int, int]]) -> None:
-    passed = taken(FixedWindow(60, 0), arrivals)
+    passed = taken(Meter(60, 0, "fixed"), arrivals)
 
     assert all(sum(a for t, a in passed if t // MINUTE == minute) <= 60 for minute in range(30))
 
@@ -42,14 +43,14 @@ def test_fixed_minute_holds_all_of_the_limit_whatever_the_burst() -> None:
     limiter = Limiter(KeyRateLimits(requests_per_minute=60, window="fixed", burst=0.1))
 
     assert len([limiter.spend(0, "me", "m", 1) for _ in range(60)]) == 60
-    assert refusal(limiter).why == "requests/minute"
+    assert refusal(limiter).refused == "requests/minute"
     assert limiter.spend(MINUTE, "me", "m", 1)
 
 
 @given(ARRIVALS, st.sampled_from([0.5, 1.0]))
 @settings(max_examples=60)
 def test_bucket_gives_its_burst_and_what_has_come_since(arrivals: list[tuple[int, int]], burst: float) -> None:
-    passed = taken(Bucket(60, 0, burst), arrivals)
+    passed = taken(Meter(60, 0, burst=burst), arrivals)
 
     assert all(
         sum(a for t, a in passed if start <= t <= end) <= 60 * burst + (end - start) / S + 1e-3
@@ -62,18 +63,16 @@ def test_bucket_gives_its_burst_and_what_has_come_since(arrivals: list[tuple[int
 @given(st.lists(st.integers(0, 2 * S), max_size=60))
 @settings(max_examples=60)
 def test_quantized_second_gives_no_more_than_its_share(gaps: list[int]) -> None:
-    passed = taken(Quantized(120, 0), [(gap, 1) for gap in gaps])
+    passed = taken(Meter(120, 0, "quantized"), [(gap, 1) for gap in gaps])
 
     assert all(sum(1 for t, _ in passed if t // S == second) <= 2 for second in range(130))
 
 
-@pytest.mark.parametrize("kind", METERS)
+@pytest.mark.parametrize("window", WINDOWS)
 @given(arrivals=ARRIVALS, amount=st.integers(1, 90))
 @settings(max_examples=40)
-def test_wait_is_as_long_as_it_says_and_no_longer(
-    kind: type[Any], arrivals: list[tuple[int, int]], amount: int
-) -> None:
-    meter: Bucket = kind(60, 0)
+def test_wait_is_as_long_as_it_says_and_no_longer(window: str, arrivals: list[tuple[int, int]], amount: int) -> None:
+    meter = Meter(60, 0, window)
     taken(meter, arrivals)
     now = sum(gap for gap, _ in arrivals)
     wait = meter.wait_ns(now, amount)
@@ -94,8 +93,8 @@ def test_times_are_written_as_openai_writes_them(milliseconds: int, text: str) -
     assert duration(milliseconds * 1_000_000) == text
 
 
-def refusal(limiter: Limiter, now: int = 0, *, tokens: int = 100, key: str = "me") -> LimitExceeded:
-    with pytest.raises(LimitExceeded) as caught:
+def refusal(limiter: Limiter, now: int = 0, *, tokens: int = 100, key: str = "me") -> ApiError:
+    with pytest.raises(ApiError) as caught:
         limiter.spend(now, key, "m", tokens)
     return caught.value
 
@@ -120,7 +119,7 @@ def test_refusal_has_openais_words_and_the_time_to_wait() -> None:
         limiter.spend(0, "me", "m", 5)
     refused = refusal(limiter, 15 * S)
 
-    assert (refused.status, refused.why) == (429, "requests/minute")
+    assert (refused.status, refused.refused) == (429, "requests/minute")
     # The 0.75 that had come back are taken by the refused request itself.
     assert json.loads(refused.body())["error"] == {
         "message": "Rate limit reached for m in organization org-emulator on requests per min (RPM): Limit 3, Used 3, "
@@ -140,7 +139,7 @@ def test_tokens_over_their_limit_are_told_from_requests() -> None:
     limiter.spend(0, "me", "m", 29_937)
     refused = refusal(limiter, tokens=385)
 
-    assert (refused.why, refused.type) == ("tokens/minute", "tokens")
+    assert (refused.refused, refused.type) == ("tokens/minute", "tokens")
     assert str(refused).endswith("(TPM): Limit 30000, Used 29937, Requested 385. Please try again in 644ms.")
     assert dict(refused.headers)["retry-after"] == "1"
     assert limiter.spend(644_000_000, "me", "m", 385)
@@ -149,7 +148,7 @@ def test_tokens_over_their_limit_are_told_from_requests() -> None:
 def test_request_larger_than_the_limit_is_not_told_to_retry() -> None:
     refused = refusal(Limiter(KeyRateLimits(tokens_per_minute=30_000)), tokens=36_278)
 
-    assert (refused.status, refused.why, refused.code) == (429, "too_large", "rate_limit_exceeded")
+    assert (refused.status, refused.refused, refused.code) == (429, "too_large", "rate_limit_exceeded")
     assert "Request too large for m" in str(refused)
     assert "Limit 30000, Requested 36278. The input or output tokens must be reduced" in str(refused)
     assert "retry-after" not in dict(refused.headers)
@@ -159,7 +158,7 @@ def test_each_key_and_each_model_has_limits_of_its_own() -> None:
     limiter = Limiter(KeyRateLimits(requests_per_minute=1))
     limiter.spend(0, "me", "m", 5)
 
-    assert refusal(limiter).why == "requests/minute"
+    assert refusal(limiter).refused == "requests/minute"
     assert limiter.spend(0, "you", "m", 5)
     assert limiter.spend(0, "me", "other", 5)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fastlane.emulator import _tokens
-from fastlane.emulator._admission import PlaceQueue
+from fastlane.emulator._admission import SlotQueue
 from fastlane.emulator._prefix_cache import PrefixCache
 
 
@@ -56,7 +56,7 @@ def test_a_key_leads_always_to_one_machine_and_no_key_to_any() -> None:
 
 @pytest.mark.asyncio
 async def test_a_higher_tier_leaves_the_queue_first_then_the_first_come() -> None:
-    queue, order = PlaceQueue(1), list[str]()
+    queue, order = SlotQueue(1), list[str]()
     await queue.enter(0)
 
     async def one(name: str, rank: int) -> None:
@@ -74,7 +74,7 @@ async def test_a_higher_tier_leaves_the_queue_first_then_the_first_come() -> Non
 
 @pytest.mark.asyncio
 async def test_one_that_gives_up_waiting_takes_no_place() -> None:
-    queue = PlaceQueue(1)
+    queue = SlotQueue(1)
     await queue.enter(0)
     gone = asyncio.create_task(queue.enter(0))
     late = asyncio.create_task(queue.enter(0))

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from fastlane.emulator import ProviderModel, RequestLog, Server
-from fastlane.emulator._admission import PlaceQueue
+from fastlane.emulator._admission import SlotQueue
 from tests.emulator.requests import chat, events
 
 # Ends a test that waits for ever, and nothing else.
@@ -141,10 +141,10 @@ async def test_tiers_and_places_can_change_while_requests_are_inside() -> None:
 
 @pytest.mark.asyncio
 async def test_fewer_places_are_reached_as_requests_leave() -> None:
-    queue = PlaceQueue(3)
+    queue = SlotQueue(3)
     for _ in range(3):
         await queue.enter(0)
-    queue.set_places(1)
+    queue.set_slots(1)
     waiting = asyncio.create_task(queue.enter(0))
     for _ in range(2):
         queue.leave()

@@ -38,7 +38,6 @@ class Bucket:
         self._at = now
 
     def room(self, now: int) -> float:
-        """Return how much is left."""
         steps = (now - self._at) // self._step_ns
         self._level = min(self.capacity, self._level + steps * self._per_step)
         self._at += steps * self._step_ns
@@ -106,8 +105,6 @@ def duration(nanoseconds: int) -> str:
 
 
 class Limiter:
-    """One set of limits, for every key and model that it holds for."""
-
     def __init__(self, limits: KeyRateLimits) -> None:
         self.limits = limits
         self._meters: dict[tuple[int, str], dict[str, Meter]] = {}
@@ -189,16 +186,13 @@ class SlotQueue:
 
     @property
     def waiting(self) -> int:
-        """How many wait for a slot."""
         return sum(not turn.done() for _, _, turn in self._waiting)
 
     @property
     def full(self) -> bool:
-        """Whether a request that comes now would have to wait."""
         return self._running >= self._slots
 
     def set_slots(self, slots: int) -> None:
-        """Let so many run at once from now on; running requests stay."""
         self._slots = slots
         self._hand_over()
 
@@ -220,7 +214,6 @@ class SlotQueue:
         return True
 
     def leave(self) -> None:
-        """Give the slot to the next in line."""
         self._running -= 1
         self._hand_over()
 
@@ -233,8 +226,6 @@ class SlotQueue:
 
 
 class Admitted(NamedTuple):
-    """A request that may go on to the queue."""
-
     tier_name: str
     tier: ServiceTier
     headers: Headers

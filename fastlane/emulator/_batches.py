@@ -62,15 +62,12 @@ class StoredFile:
 
 
 class FileStore:
-    """All files of a provider, in memory."""
-
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
         self._files: dict[str, StoredFile] = {}
         self._made = 0
 
     def upload(self, body: bytes, content_type: str | None) -> Mapping[str, Any]:
-        """Take an upload. Raises ApiError (400)."""
         fields = read_multipart(body, content_type)
         for name in ("file", "purpose"):
             if name not in fields:
@@ -79,7 +76,6 @@ class FileStore:
         return self.add(fields["file"].content, fields["file"].filename or "upload", purpose)
 
     def add(self, content: bytes, filename: str, purpose: str) -> Mapping[str, Any]:
-        """Keep a file."""
         self._made += 1
         record = {
             "id": f"file-{_digest(f'{self._provider.seed}:file:{self._made}', 12)}",
@@ -96,25 +92,21 @@ class FileStore:
         return record
 
     def get(self, file_id: str) -> StoredFile | None:
-        """Return a file, if there is one of this id."""
         file = self._files.get(file_id)
         return None if file is None or file.deleted_ns is not None else file
 
     def one(self, file_id: str) -> StoredFile:
-        """Return a file. Raises ApiError (404)."""
         file = self.get(file_id)
         if file is None:
             raise ApiError(404, f"No such File object: {file_id[:128]}", param="id", code="not_found")
         return file
 
     def delete(self, file_id: str) -> Mapping[str, Any]:
-        """Forget a file; a batch that has begun with it goes on. Raises ApiError (404)."""
         file = self.one(file_id)
         file.content, file.deleted_ns = b"", now_ns()
         return {"id": file_id, "object": "file", "deleted": True}
 
     def page(self, query: str) -> dict[str, Any]:
-        """Return a page of the list. Raises ApiError (400, 404)."""
         asked = dict(parse_qsl(query))
         if "after" in asked:
             self.one(asked["after"])
@@ -138,7 +130,6 @@ class FileStore:
         )
 
     def clear(self) -> None:
-        """Forget all files, and that there were any."""
         self._files.clear()
 
 
@@ -174,8 +165,6 @@ def _page(
 
 
 class MultipartField(NamedTuple):
-    """One field of a form, and the name of its file, if it is one."""
-
     content: bytes
     filename: str | None
 
@@ -198,8 +187,6 @@ def read_multipart(body: bytes, content_type: str | None) -> Mapping[str, Multip
 
 
 class Line(NamedTuple):
-    """One request of a batch."""
-
     custom_id: str
     body: dict[str, Any]
 
@@ -220,7 +207,6 @@ class StoredBatch:
 
     @property
     def resource(self) -> str:
-        """Its endpoint, as `answer_whole` names it."""
         return str(self.record["endpoint"]).removeprefix("/v1/")
 
     @property
@@ -228,7 +214,6 @@ class StoredBatch:
         return self.record["status"] == "in_progress" and now_ns() < self.expires_ns
 
     def enter(self, status: str) -> None:
-        """Go on to another status."""
         self.record["status"] = status
         self.record[f"{status}_at"] = wall_ns() // _NS
         if status in ("completed", "failed", "expired", "cancelled"):
@@ -250,7 +235,6 @@ class StoredBatch:
         )
 
     def log(self) -> BatchLog:
-        """Return what the log says of it."""
         shown = {name: self.record[name] for name in ("id", "input_file_id", "endpoint", "status")}
         return BatchLog(
             **shown,
@@ -338,7 +322,6 @@ class Batches:
         return _page(reversed(self._batches.values()), asked, *_LISTED_BATCHES, self._settings.listing_delay_s)
 
     def log(self) -> Offline:
-        """Return what was done."""
         batches = tuple(batch.log() for batch in self._batches.values())
         return Offline(files=self.files.logs(), batches=batches, lines=tuple(self._lines))
 
@@ -354,19 +337,16 @@ class Batches:
         self.files.clear()
 
     def close(self) -> None:
-        """Stop what is being processed."""
         for task in self._tasks:
             task.cancel()
 
     def one(self, batch_id: str) -> StoredBatch:
-        """Return a batch. Raises ApiError (404)."""
         batch = self._batches.get(batch_id)
         if batch is None:
             raise ApiError(404, f"No batch found with id '{batch_id[:128]}'.", code="not_found")
         return batch
 
     async def _process(self, batch: StoredBatch) -> None:
-        """Take a batch through all of its life."""
         try:
             await asyncio.sleep(0)
             lines = await self._validated(batch)
@@ -432,7 +412,6 @@ class Batches:
         return done
 
     def _answer(self, batch: StoredBatch, line: Line) -> LineLog:
-        """Answer one line, and write the answer down."""
         self._answers += 1
         request_id, outcome, status = f"{self._answers:016x}", self._outcome(batch, line), 0
         if outcome == "request_timeout":

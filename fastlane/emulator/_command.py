@@ -117,7 +117,6 @@ def _settings(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def _instructions(told: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines that say how to use a running emulator."""
     authority, url = told["certificate_authority"], told["base_url"]
     yield f"Emulating {told['preset']!r}; Ctrl-C stops.\n"
     yield f"base URL               {url}"

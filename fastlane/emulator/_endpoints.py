@@ -107,6 +107,5 @@ def list_models(provider: Provider) -> dict[str, Any]:
 
 
 def one_model(provider: Provider, name: str) -> dict[str, Any]:
-    """Return one model. Raises ApiError (404)."""
     provider.check_model(name)
     return {"id": name, "object": "model", "created": CREATED, "owned_by": provider.model.dialect.owned_by}

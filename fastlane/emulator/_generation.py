@@ -68,7 +68,6 @@ class GeneratedChoice:
 def generate(
     prompt: GenerationRequest, overrides: Overrides, model: ProviderModel, *, seed: int
 ) -> tuple[GeneratedChoice, ...]:
-    """Return all choices; the same for the same seed and prompt."""
     if prompt.prewarm:
         return (GeneratedChoice(index=0, reasoning=(), pieces=(), tool=None, finish_reason="stop"),)
     return tuple(_choice(index, prompt, overrides, model, seed=seed) for index in range(prompt.choices))
@@ -153,7 +152,6 @@ def _cut_at_stop(text: str, stop: tuple[str, ...]) -> str:
 
 
 def review(random: Random, *, tokens: int) -> str:
-    """Return text of exactly `tokens` tokens."""
     wanted = tokens * _tokens.CHARACTERS_PER_TOKEN
     sentences: list[str] = []
     length = 0
@@ -175,8 +173,6 @@ def _thinking_aloud(random: Random, *, tokens: int) -> str:
 
 
 class _Written(NamedTuple):
-    """What the model says in the end."""
-
     text: str
     cut: bool
     """Whether a limit ended it, and not the model."""

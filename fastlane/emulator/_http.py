@@ -54,7 +54,6 @@ class ServedExchange:
         self._ending = False
 
     def receive(self, data: bytes) -> None:
-        """Take some of the body."""
         self.record.bytes_in += len(data)
         if self.record.bytes_in <= MAXIMUM_BYTES:
             self._received.append(data)
@@ -62,7 +61,6 @@ class ServedExchange:
             self._received.clear()
 
     def run(self) -> None:
-        """Answer: the body is complete."""
         self.record.body_complete_ns = now_ns()
         self.body, self._received = b"".join(self._received), []
         self._task = self.connection.run(self)
@@ -106,7 +104,6 @@ class ServedExchange:
             self.pump()
 
     def pump(self) -> None:
-        """Send as much as the windows and the socket let through."""
         while self._unsent and not self.connection.socket_full and not self.gone:
             data, stamp = self._unsent[0]
             sent = data[: self.connection.window(self._id)]
@@ -138,7 +135,6 @@ class ServedExchange:
         self.connection.forget(self._id)
 
     def abort(self) -> None:
-        """Reset the TCP connection, as a crashed peer would."""
         self.gone = True
         self.connection.flush()
         self.connection.abort()
@@ -216,7 +212,6 @@ class Connection(asyncio.Protocol):
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def outgoing(self) -> bytes:
-        """Return the bytes to send."""
         raise NotImplementedError
 
     def begin(self, method: str, path: str, headers: Mapping[str, str], stream_id: int) -> ServedExchange:
@@ -280,7 +275,6 @@ class Connection(asyncio.Protocol):
             task.cancel()
 
     def run(self, exchange: ServedExchange) -> asyncio.Task[None]:
-        """Begin to answer a request."""
         task = asyncio.get_running_loop().create_task(self._answer(exchange))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -295,7 +289,6 @@ class Connection(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self.flush)
 
     def flush(self) -> None:
-        """Send now."""
         self._flush_scheduled = False
         if self.closed:
             self._stamps.clear()
@@ -333,7 +326,6 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
     def abort(self) -> None:
-        """Close with a TCP reset."""
         if not self.closed:
             self._closed_by("server")
             reset_when_closed(self._transport)
@@ -435,8 +427,6 @@ class Http1(Connection):
 
 
 class Http2(Connection):
-    """HTTP/2."""
-
     http_version = "HTTP/2"
 
     def __init__(self, *arguments: Any) -> None:

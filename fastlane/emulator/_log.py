@@ -68,25 +68,20 @@ class RequestLog:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> RequestLog:
-        """Rebuild a record that `to_json` made."""
         return cls(**{**record, "header_names": tuple(record["header_names"]), "token_ns": tuple(record["token_ns"])})
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record as plain JSON values."""
         return dataclasses.asdict(self)
 
     def stamp_headers(self, now: int) -> None:
-        """Note that the response's headers were handed to the socket."""
         self.headers_sent_ns = now
 
     def stamp_token(self, now: int) -> None:
-        """Note that a token was handed to the socket."""
         if self.first_token_ns is None:
             self.first_token_ns, self.token_ns = now, []
         cast(list[int], self.token_ns).append(now)
 
     def stamp_finished(self, now: int) -> None:
-        """Note that the response's last byte was handed to the socket."""
         self.finished_ns = now
 
 
@@ -147,12 +142,10 @@ class Offline:
     lines: tuple[LineLog, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Offline:
-        """Rebuild what `to_json` made."""
         return _offline.validate_python(record)
 
 

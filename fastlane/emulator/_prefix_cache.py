@@ -89,7 +89,6 @@ class PrefixCache:
             self._expires[machine, lane, digest] = now + self._expiry_ns
 
     def clear(self) -> None:
-        """Forget everything."""
         self._expires.clear()
         self._routes.clear()
 

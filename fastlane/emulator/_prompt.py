@@ -58,7 +58,6 @@ class GenerationRequest:
 
 
 def read_chat(body: Body) -> GenerationRequest:
-    """Read the body of a chat completion. Raises ApiError (400)."""
     model = required_text(body, "model")
     messages = _required(body, "messages", list, "an array of objects")
     if not messages:
@@ -78,7 +77,6 @@ def read_chat(body: Body) -> GenerationRequest:
 
 
 def read_responses(body: Body) -> GenerationRequest:
-    """Read the body of a response. Raises ApiError (400)."""
     model = required_text(body, "model")
     given = body.get("input")
     if not given:
@@ -106,7 +104,6 @@ def read_responses(body: Body) -> GenerationRequest:
 
 
 def read_completion(body: Body) -> GenerationRequest:
-    """Read the body of a legacy completion. Raises ApiError (400)."""
     model = required_text(body, "model")
     prompt = body.get("prompt")
     if prompt is None:
@@ -196,7 +193,6 @@ def _required(body: Body, name: str, kind: type, expected: str | None = None) ->
 
 
 def required_text(body: Body, name: str) -> str:
-    """Return a string of a body. Raises ApiError (400)."""
     return str(_required(body, name, str))
 
 

@@ -116,13 +116,11 @@ class Provider:
         return before
 
     def check_model(self, name: str) -> None:
-        """Raise ApiError for a model that is not served."""
         if self.model.models and name not in self.model.models:
             message = f"The model `{name}` does not exist or you do not have access to it."
             raise ApiError(404, message, code="model_not_found")
 
     def check(self, prompt: GenerationRequest, prompt_tokens: int) -> None:
-        """Raise ApiError for a model that is not served or a prompt that is too long."""
         self.check_model(prompt.model)
         most = self.model.context_window_tokens
         if prompt_tokens > most:

@@ -42,7 +42,6 @@ _DELTAS: Mapping[str, tuple[str, dict[str, Any]]] = {
 
 
 def compact(value: object) -> str:
-    """Return JSON without white space."""
     return json.dumps(value, separators=(",", ":"))
 
 
@@ -61,12 +60,10 @@ class TokenUsage:
 
     @classmethod
     def of(cls, choices: Sequence[GeneratedChoice], **counts: Any) -> TokenUsage:
-        """Count the choices of an answer; the other counts are given."""
         reasoning = sum(len(choice.reasoning) for choice in choices)
         return cls(output=sum(choice.tokens for choice in choices), reasoning=reasoning, **counts)
 
     def chat(self) -> dict[str, Any]:
-        """Return it as chat completions show it."""
         shown: dict[str, Any] = {
             "prompt_tokens": self.prompt,
             "completion_tokens": self.output,
@@ -82,7 +79,6 @@ class TokenUsage:
         return self._with_cached(shown, "prompt_tokens_details")
 
     def responses(self) -> dict[str, Any]:
-        """Return it as responses show it."""
         shown: dict[str, Any] = {
             "input_tokens": self.prompt,
             "input_tokens_details": {"cached_tokens": self.cached, "cache_write_tokens": self.cache_written},
@@ -160,7 +156,6 @@ class ChatReply:
         return b"".join([*parts, DONE if done else b""])
 
     def whole(self, *, usage: bool) -> bytes:
-        """Return the answer that is not streamed."""
         answer = {**self._head, "object": self._head["object"].removesuffix(".chunk")}
         answer["choices"] = [self._whole(choice) for choice in self._choices]
         if usage:
@@ -219,7 +214,6 @@ class CompletionReply(ChatReply):
         return {"id": f"cmpl-{self._number:012d}", "object": "text_completion"}
 
     def opening(self) -> bytes:
-        """Return nothing: there are no roles."""
         return b""
 
     def _choice(self, choice: GeneratedChoice, text: str, finish: str | None) -> dict[str, Any]:
@@ -260,7 +254,6 @@ class _Item:
         return {**item, "content": [self.part(self.text)] if begun else []}
 
     def part(self, text: str) -> dict[str, Any]:
-        """Return the content of a message or of reasoning."""
         if self.kind == "reasoning":
             return {"type": "reasoning_text", "text": text}
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
@@ -311,7 +304,6 @@ class ResponsesReply:
         return f"event: {kind}\ndata: {compact(event)}\n\n".encode()
 
     def opening(self) -> bytes:
-        """Return the events before the first token."""
         begun = {**self._base, "status": "in_progress", "incomplete_details": None, "output": [], "usage": None}
         return self._event("response.created", response=begun) + self._event("response.in_progress", response=begun)
 
@@ -366,7 +358,6 @@ class ResponsesReply:
         return self._event(f"response.{self._status}", response=self._finished(usage=usage)) if done else b""
 
     def whole(self, *, usage: bool) -> bytes:
-        """Return the answer that is not streamed."""
         return compact(self._finished(usage=usage)).encode()
 
 

@@ -47,7 +47,6 @@ class ApiError(Exception):
         self.headers = tuple(headers)
 
     def body(self) -> bytes:
-        """Return the JSON of the answer."""
         error = {"message": str(self), "type": self.type, "param": self.param, "code": self.code}
         return json.dumps({"error": error}).encode()
 

@@ -39,7 +39,6 @@ class ProviderService:
         self._delayed: set[asyncio.Task[object]] = set()
 
     def close(self) -> None:
-        """Stop what goes on beside requests."""
         self.batches.close()
         for task in self._delayed:
             task.cancel()
@@ -185,7 +184,6 @@ class ProviderService:
     def _prompt(
         self, exchange: ServedExchange, faults: Sequence[Fault], resource: str, deployment: str | None
     ) -> GenerationRequest:
-        """Read a request to a generating endpoint. Raises ApiError."""
         misparse = next((fault for fault in faults if fault.kind == "misparse"), None)
         if misparse and misparse.value == "all":
             body: dict[str, Any] = {"model": self.provider.model.served[0]}

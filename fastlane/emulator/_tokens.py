@@ -10,7 +10,6 @@ CHARACTERS_PER_TOKEN = 4
 
 
 def count(text: str) -> int:
-    """Return how many tokens a text has."""
     return -(-len(text) // CHARACTERS_PER_TOKEN)
 
 

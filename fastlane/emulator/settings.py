@@ -6,12 +6,12 @@ import dataclasses
 import json
 import tomllib
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from importlib import resources
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Self, TypeAlias, cast
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
@@ -31,7 +31,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 class Settings:
-    """What all settings have: a form as JSON."""
+    """What all settings have: a form as JSON. A value that cannot work is a ConfigurationError."""
 
     __slots__ = ()
 
@@ -42,16 +42,17 @@ class Settings:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Make settings of what `to_json` returns, or of a part of it. Raises ConfigurationError."""
-        return cls._checked(_adapter(cast(Any, cls)).validate_json, as_json(values))
+        return cls._checked("validate_json", as_json(values))
 
     @classmethod
-    def _checked(cls, validate: Callable[[Any], Self], given: Any) -> Self:
+    def _checked(cls, method: str, given: Any) -> Self:
         try:
-            return validate(given)
+            made: Self = getattr(_adapter(cls), method)(given)
         except ValidationError as error:
             wrong = error.errors()[0]
             name = ".".join(str(part) for part in wrong["loc"])
             raise ConfigurationError(f"{cls.__name__}: {name}: {wrong['msg'].removeprefix('Value error, ')}") from error
+        return made
 
     def changed(self, values: Mapping[str, Any]) -> Self:
         """Return the settings with other values; of a mapping only the named entries change, and None removes one.
@@ -92,7 +93,7 @@ class TextSettings(Settings):
         for part in filter(None, parts):
             name, _, value = part.partition("=")
             given[name.strip()] = value.strip()
-        return cls._checked(_adapter(cast(Any, cls)).validate_strings, given)
+        return cls._checked("validate_strings", given)
 
     def __str__(self) -> str:
         """Write them as `parse` reads them."""
@@ -108,23 +109,17 @@ class TextSettings(Settings):
 
 @settings
 class Quantiles(Settings):
-    """A distribution as points (share, value) joined by straight lines, from share 0 to share 1.
-
-    Raises ConfigurationError where the points do not rise from share 0 to share 1, or a value is negative.
-    """
+    """A distribution as points (share, value) joined by straight lines, rising from share 0 to share 1."""
 
     points: Annotated[tuple[Annotated[tuple[Share, Seconds], Field(strict=False)], ...], Field(strict=False)] = (
         dataclasses.field(kw_only=False)
     )
 
     def __post_init__(self) -> None:
-        if len(self.points) < 2 or self.points[0][0] != 0.0 or self.points[-1][0] != 1.0:
-            raise ConfigurationError(f"quantile points must go from share 0 to share 1, got {self.points}")
-        for (share, value), (next_share, next_value) in pairwise(self.points):
-            if next_share <= share or next_value < value:
-                raise ConfigurationError(
-                    f"quantile points must rise, got ({share}, {value}) before ({next_share}, {next_value}): sort them"
-                )
+        shares = [share for share, _ in self.points]
+        rises = all(after[0] > before[0] and after[1] >= before[1] for before, after in pairwise(self.points))
+        if len(shares) < 2 or shares[0] != 0.0 or shares[-1] != 1.0 or not rises:
+            raise ConfigurationError(f"quantile points must rise from share 0 to share 1, got {self.points}: sort them")
 
     @classmethod
     def from_quartiles(cls, p25: float, p50: float, p75: float) -> Quantiles:
@@ -139,18 +134,14 @@ class Quantiles(Settings):
 
     def at(self, share: float) -> float:
         """Return the value that a share (0 to 1) of all draws does not exceed."""
-        index = bisect_left(self.points, (share,))
-        if index == 0:
-            return self.points[0][1]
-        if index == len(self.points):
-            return self.points[-1][1]
+        index = min(max(1, bisect_left(self.points, (share,))), len(self.points) - 1)
         (low_share, low), (high_share, high) = self.points[index - 1], self.points[index]
         return low + (high - low) * (share - low_share) / (high_share - low_share)
 
 
 @settings
 class KeyRateLimits(Settings):
-    """What one API key may ask of one model in a minute. Raises ConfigurationError for a setting that cannot work.
+    """What one API key may ask of one model in a minute.
 
     A request counts when it comes: as one request, and as the tokens of its prompt with those that its own limit lets
     it generate. Over a limit it gets a 429 with OpenAI's headers. A refused request counts as a request too:
@@ -168,7 +159,7 @@ class KeyRateLimits(Settings):
 
 @settings
 class ServiceTier(Settings):
-    """One service tier. Raises ConfigurationError for a setting that cannot work."""
+    """One service tier."""
 
     time_factor: Positive = 1.0
     """Multiplies prefill and decode times."""
@@ -191,10 +182,9 @@ STANDARD_TIERS: Mapping[str, ServiceTier] = MappingProxyType(
 
 @settings
 class BatchSettings(Settings):
-    """How batches are processed. Raises ConfigurationError for a setting that cannot work.
+    """How batches are processed: by default as fast as this machine can.
 
-    By default a batch is done as fast as this machine can. Which lines a share concerns follows from seed, batch and
-    `custom_id`, so that a line that failed has another chance in another batch.
+    Which lines a share concerns follows from seed, batch and `custom_id`: a failed line may pass in another batch.
     """
 
     duration_s: Seconds = 0.0
@@ -234,7 +224,7 @@ def _lower(headers: Mapping[str, str]) -> Mapping[str, str]:
 
 @settings
 class Dialect(Settings):
-    """How one server differs from another. Raises ConfigurationError for a setting that cannot work."""
+    """How one server differs from another."""
 
     headers: Annotated[Mapping[str, str], AfterValidator(_lower)] = dataclasses.field(default_factory=dict)
     """Headers of every response; an empty value leaves out one that the emulator would send by itself
@@ -262,7 +252,7 @@ class Dialect(Settings):
     """Fields of a body with which a request is refused (400), as by servers that do not know a field."""
 
     def with_headers(self, own: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Return a response's headers: its own, where this dialect has none of that name, then this dialect's."""
+        """Return a response's headers: this dialect's replace its own of the same name."""
         kept = [(name, value) for name, value in own if name not in self.headers]
         return [*kept, *((name, value) for name, value in self.headers.items() if value)]
 
@@ -274,25 +264,21 @@ MANNERS = (
 RUNNING_ON = ("whitespace", "prose", "second")
 
 
-def _known(kind: str) -> str:
-    if kind not in MANNERS:
-        raise ConfigurationError(f"unknown manner {kind!r}: the known ones are {', '.join(MANNERS)}")
-    return kind
-
-
 @settings
 class Manner(TextSettings):
-    """One habit of a model. Raises ConfigurationError for an unknown kind or a setting that cannot work.
+    """One habit of a model: `share` of the answers have it, and `repairs` of those that are asked for again.
 
-    `share` of the answers have it, and `repairs` of those that answer a conversation in which the model has just
-    spoken, as one that asks again does. `tokens` is how far it runs on or thinks aloud: None is up to the limit of the
-    request or of the model, or as many sentences as are usual.
+    `tokens` is how far it runs on or thinks aloud; None: up to the limit of the request or of the model.
     """
 
-    kind: Annotated[str, AfterValidator(_known)]
+    kind: str
     share: Share = 1.0
     repairs: Share = 0.0
     tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in MANNERS:
+            raise ConfigurationError(f"unknown manner {self.kind!r}: the known ones are {', '.join(MANNERS)}")
 
 
 @lru_cache(maxsize=256)
@@ -307,14 +293,9 @@ def parse_manners(text: str) -> tuple[Manner, ...]:
     return manners
 
 
-def _checked_manner(text: str) -> str:
-    parse_manners(text)
-    return text
-
-
 @settings
 class ProviderModel(Settings):
-    """How one emulated provider behaves. Raises ConfigurationError for a setting that cannot work.
+    """How one emulated provider behaves.
 
     A request waits for one of `concurrency` places, then prefills for `prefill_base_s` (drawn per request) plus
     `prefill_s_per_token` for every token that the prompt cache does not hold, then sends a token every
@@ -349,7 +330,7 @@ class ProviderModel(Settings):
     context_window_tokens: Count = 1_000_000
     models: Texts = ()
     """The model names served; others get a 404. Empty: every name is served."""
-    manner: Annotated[str, AfterValidator(_checked_manner)] = "exact"
+    manner: str = "exact"
     """How it writes structured answers: `kind[;share=…]`, several separated by commas."""
     run_on_tokens: Count = 4_096
     """Where an answer that runs on ends if the request sets no limit."""
@@ -357,6 +338,7 @@ class ProviderModel(Settings):
     batches: BatchSettings = BatchSettings()
 
     def __post_init__(self) -> None:
+        parse_manners(self.manner)
         if "default" not in self.service_tiers:
             raise ConfigurationError("service_tiers must hold one named 'default'")
 

@@ -48,7 +48,7 @@ class Bucket:
         missing = amount - self.room(now)
         if missing <= _CLOSE:
             return 0
-        return self._at + math.ceil((missing - _CLOSE) / self._per_step) * self._step_ns - now
+        return self._at + math.ceil(round(missing / self._per_step, 6)) * self._step_ns - now
 
     def take(self, now: int, amount: float) -> None:
         self._level = self.room(now) - amount
@@ -244,7 +244,8 @@ class Admission:
         """Apply these settings from now on. Limits that differ begin anew; running requests stay."""
         self._model = model
         self.queue.set_slots(model.concurrency)
-        limits: dict[str | None, KeyRateLimits | None] = {None: model.rate_limits, **model.model_rate_limits}
+        limits: dict[str | None, KeyRateLimits | None] = {None: model.rate_limits}
+        limits.update(model.model_rate_limits)
         before = {(name, limiter.limits): limiter for name, limiter in self._limiters.items()}
         self._limiters = {
             name: before.get((name, each)) or Limiter(each) for name, each in limits.items() if each is not None

@@ -54,19 +54,17 @@ class Emulator:
         self.model = self._first_model = model
         self.seed = seed
         self.wire = wire
-        settings = json.dumps(
-            {
-                "model": model.to_json(),
-                "wire": wire.to_json() if wire else None,
-                "seed": seed,
-                "host": host,
-                "port": port,
-                "tls": tls,
-                "http2": http2,
-                # Read here, so that faults that cannot work start no process.
-                "faults": _fault_texts(faults),
-            }
-        )
+        settings = {
+            "model": model.to_json(),
+            "wire": wire.to_json() if wire else None,
+            "seed": seed,
+            "host": host,
+            "port": port,
+            "tls": tls,
+            "http2": http2,
+            # Read here, so that faults that cannot work start no process.
+            "faults": _fault_texts(faults),
+        }
         self._process = subprocess.Popen(
             [sys.executable, "-m", "fastlane.emulator"],
             stdin=subprocess.PIPE,
@@ -78,7 +76,7 @@ class Emulator:
         self._authority: Path | None = None
         # Also when the owner forgets to close: neither a process nor a file may stay behind.
         self._finalizer = weakref.finalize(self, _stop, self._process)
-        ready = self._begin(settings)
+        ready = self._begin(json.dumps(settings))
         self._host = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104
         self._tls = tls
         self._port: int = ready["port"]
@@ -111,7 +109,7 @@ class Emulator:
     @property
     def base_url(self) -> str:
         """What a client takes as its base URL; leads through the wire if there is one."""
-        return self._url(self._wire_port or self._port)
+        return base_url(self._host, self._wire_port or self._port, tls=self._tls)
 
     @property
     def api_key(self) -> str:
@@ -121,10 +119,7 @@ class Emulator:
     @property
     def direct_base_url(self) -> str:
         """The base URL past the wire."""
-        return self._url(self._port)
-
-    def _url(self, port: int) -> str:
-        return base_url(self._host, port, tls=self._tls)
+        return base_url(self._host, self._port, tls=self._tls)
 
     @property
     def certificate_authority(self) -> Path:

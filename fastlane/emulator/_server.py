@@ -1,26 +1,41 @@
-"""The provider on a socket, in this process and event loop."""
+"""The provider on a socket, in this process and event loop: which path means what, and the control endpoints."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import ipaddress
+import json
+import re
 import ssl
-from collections.abc import Iterable
+import sys
+import traceback
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+from urllib.parse import unquote
 
-from fastlane.emulator._faults import Fault
-from fastlane.emulator._http import Connection, Handshake
+from fastlane.emulator import _request
+from fastlane.emulator._answer import AnswerEnded, AnswerStream, strike_before_answer
+from fastlane.emulator._batches import Batches
+from fastlane.emulator._endpoints import GENERATING, embeddings, list_models, one_model, read_request
+from fastlane.emulator._faults import Fault, FaultRules
+from fastlane.emulator._http import CONTROL_PREFIX, Connection, Handshake, Headers, ServedExchange
 from fastlane.emulator._log import Offline, RequestLog
+from fastlane.emulator._prompt import EMPTY, GenerationRequest
 from fastlane.emulator._provider import Provider
-from fastlane.emulator._service import ProviderService
+from fastlane.emulator._reply import compact
+from fastlane.emulator._request import ApiError, read_overrides
 from fastlane.emulator.settings import ProviderModel
 
-from ..errors import MissingExtraError
+from ..errors import ConfigurationError, MissingExtraError
 
 _BACKLOG = 1_024
+# OpenAI's own base, Azure's two, and a deployment's name in the path.
+_API_PATH = re.compile(r"^/(?:openai/v1|openai|v1)/(?:deployments/(?P<deployment>[^/]+)/)?(?P<resource>.+?)/?$")
+_PIECE = 262_144
 
 
 def make_tls(host: str, *, http2: bool) -> tuple[ssl.SSLContext, bytes]:
@@ -69,7 +84,8 @@ class Server:
         self._context: ssl.SSLContext | None = None
         if tls:
             self._context, self.authority_pem = make_tls(host, http2=http2)
-        self._service = ProviderService(self.provider)
+        self._batches = Batches(self.provider)
+        self._delayed: set[asyncio.Task[object]] = set()
         self._open: set[Connection] = set()
         self._listener: asyncio.Server | None = None
 
@@ -86,7 +102,7 @@ class Server:
     @property
     def offline(self) -> Offline:
         """What was done with files and batches so far."""
-        return self._service.batches.log()
+        return self._batches.log()
 
     def client_context(self) -> ssl.SSLContext:
         """Return a TLS context that trusts the server."""
@@ -106,14 +122,204 @@ class Server:
             self._listener.close()
         for connection in tuple(self._open):
             connection.abort()
-        self._service.close()
+        self._batches.close()
+        for task in self._delayed:
+            task.cancel()
         # One turn for the connections to learn that they are gone, one for their responses to stop.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
     def _accept(self) -> Handshake:
         self.connections += 1
-        return Handshake(self.connections, self.provider, self._service.answer, self._open)
+        return Handshake(self.connections, self.provider, self._answer, self._open)
+
+    async def _answer(self, exchange: ServedExchange) -> None:
+        """Answer a request. A bug becomes a 500 and a traceback on stderr."""
+        try:
+            await self._route(exchange)
+        except ApiError as error:
+            await self._send(exchange, error.body(), status=error.status, headers=error.headers)
+        except (AnswerEnded, ConnectionError):
+            pass
+        # Whatever it is, the client gets a response and the server lives on.
+        except Exception:  # noqa: BLE001
+            traceback.print_exc(file=sys.stderr)
+            if exchange.record.status is None:
+                bug = ApiError(500, "The emulator has a bug; see its stderr.", type="server_error")
+                await self._send(exchange, bug.body(), status=bug.status)
+            else:
+                exchange.abort()
+
+    async def _route(self, exchange: ServedExchange) -> None:
+        headers, method, path = exchange.headers, exchange.record.method, exchange.path
+        if path.startswith(CONTROL_PREFIX):
+            await self._send(exchange, self._control(exchange))
+            return
+        key = headers.get("authorization") or headers.get("api-key")
+        if not key:
+            raise ApiError(
+                401,
+                "You didn't provide an API key. You need to provide your API key in an Authorization header.",
+                code="invalid_api_key",
+            )
+        matched = _API_PATH.match(path)
+        resource = matched["resource"] if matched else ""
+        overrides = read_overrides(headers)
+        faults = self.provider.faults.striking(
+            overrides.fault,
+            tag=overrides.tag,
+            random=self.provider.fault_random,
+            encoded=_request.is_encoded(headers),
+            target=f"{method} {resource or path}",
+        )
+        exchange.record.fault = ",".join(map(str, faults)) or None
+        if matched and method == "POST" and resource in GENERATING:
+            # What fails at the sight of an encoded body does so too where the body is no valid request.
+            await strike_before_answer(exchange, [fault for fault in faults if fault.strikes_unread])
+            prompt = self._prompt(exchange, faults, resource, matched["deployment"])
+            await AnswerStream(exchange, self.provider, prompt, overrides, faults, GENERATING[resource][1]).run(key)
+            return
+        await strike_before_answer(exchange, faults)
+        struck = {fault.kind: fault for fault in reversed(faults)}
+        answer: object
+        try:
+            delayed = struck.get("delayed")
+            answer = await self._later(exchange, resource, delayed) if delayed else self._resource(exchange, resource)
+        except ApiError as error:
+            answer = error
+        if "lost_answer" in struck:
+            exchange.abort()
+            return
+        if "slow_headers" in struck:
+            await asyncio.sleep(struck["slow_headers"].seconds)
+        if isinstance(answer, ApiError):
+            raise answer
+        await self._send(exchange, answer)
+
+    async def _later(self, exchange: ServedExchange, resource: str, delayed: Fault) -> object:
+        async def work() -> object:
+            await asyncio.sleep(delayed.seconds)
+            return self._resource(exchange, resource)
+
+        # It goes on when its client has left; then nobody retrieves its error.
+        task = asyncio.get_running_loop().create_task(work())
+        self._delayed.add(task)
+        task.add_done_callback(self._delayed.discard)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(task)
+
+    def _resource(self, exchange: ServedExchange, resource: str) -> object:
+        """Return what an endpoint that generates nothing answers; bytes are a file's content. Raises ApiError."""
+        provider, batches, files, record = self.provider, self._batches, self._batches.files, exchange.record
+        match (record.method, *resource.split("/")):
+            case "POST", "embeddings":
+                answer, record.prompt_tokens = embeddings(self._read_body(exchange), provider)
+                record.model = answer["model"]
+                return answer
+            case "GET", "models":
+                return list_models(provider)
+            case "GET", "models", *name:
+                return one_model(provider, unquote("/".join(name)))
+            case "POST", "files":
+                return files.upload(self._decompressed(exchange), record.content_type)
+            case "GET", "files":
+                return files.page(exchange.query)
+            case "GET", "files", file_id:
+                return files.one(file_id).record
+            case "GET", "files", file_id, "content":
+                return files.one(file_id).content
+            case "DELETE", "files", file_id:
+                return files.delete(file_id)
+            case "POST", "batches":
+                return batches.create(self._read_body(exchange))
+            case "GET", "batches":
+                return batches.page(exchange.query)
+            case "GET", "batches", batch_id:
+                return batches.one(batch_id).record
+            case "POST", "batches", batch_id, "cancel":
+                return batches.cancel(batch_id)
+        raise _unknown(exchange)
+
+    def _control(self, exchange: ServedExchange) -> object:
+        """Do what a request to one of the emulator's own endpoints asks. Raises ApiError."""
+        provider, batches = self.provider, self._batches
+        try:
+            match exchange.record.method, exchange.path.removeprefix(CONTROL_PREFIX):
+                case "GET", "log":
+                    return [record.to_json() for record in provider.records]
+                case "GET", "offline":
+                    return batches.log().to_json()
+                case "POST", "clear":
+                    provider.records.clear()
+                    batches.clear_lines()
+                case "POST", "forget":
+                    provider.cache.clear()
+                case "POST", "reset":
+                    provider.reset()
+                    batches.clear()
+                case "PUT", "faults":
+                    provider.faults = FaultRules(Fault.parse(text) for text in json.loads(exchange.body))
+                    return {"faults": [str(rule) for rule in provider.faults.rules]}
+                case "PUT", "answers":
+                    provider.answers = deque(map(str, json.loads(exchange.body)))
+                case "PUT", "settings":
+                    provider.change(json.loads(exchange.body))
+                    return {"settings": provider.model.to_json()}
+                case _:
+                    raise _unknown(exchange)
+        except (ConfigurationError, ValueError, TypeError, AttributeError) as error:
+            raise ApiError(400, str(error), code="invalid_setting") from error
+        return {}
+
+    def _prompt(
+        self, exchange: ServedExchange, faults: Sequence[Fault], resource: str, deployment: str | None
+    ) -> GenerationRequest:
+        misparse = next((fault for fault in faults if fault.kind == "misparse"), None)
+        if misparse and misparse.value == "all":
+            body: dict[str, Any] = {"model": self.provider.model.served[0]}
+        else:
+            body = self._read_body(exchange)
+        if misparse:
+            body.update(EMPTY[resource])
+        if deployment is not None:
+            body.setdefault("model", deployment)
+        return read_request(resource, body, self.provider)
+
+    def _decompressed(self, exchange: ServedExchange) -> bytes:
+        if exchange.record.bytes_in > _request.MAXIMUM_BYTES:
+            raise ApiError(413, f"The body exceeds {_request.MAXIMUM_BYTES} bytes.", code="body_too_large")
+        body = _request.decompress(exchange.body, exchange.headers, self.provider.model.dialect)
+        exchange.record.bytes_in_decoded = len(body)
+        return body
+
+    def _read_body(self, exchange: ServedExchange) -> dict[str, Any]:
+        return _request.parse(self._decompressed(exchange), exchange.headers, self.provider.model.dialect)
+
+    async def _send(
+        self, exchange: ServedExchange, answer: object, *, status: int = 200, headers: Headers = ()
+    ) -> None:
+        """Send a whole response: a file's content or JSON as bytes, or a value as JSON."""
+        is_file = isinstance(answer, bytes) and status == 200
+        body = answer if isinstance(answer, bytes) else compact(answer).encode()
+        own = [
+            ("content-type", "application/octet-stream" if is_file else "application/json"),
+            ("content-length", str(len(body))),
+            ("x-request-id", exchange.record.request_id),
+            *headers,
+        ]
+        exchange.send_headers(status, self.provider.model.dialect.with_headers(own))
+        if exchange.record.method != "HEAD":
+            # A piece at a time, so that others have their turn.
+            for at in range(0, len(body), _PIECE):
+                if at:
+                    await asyncio.sleep(0)
+                    await exchange.drained()
+                exchange.send(body[at : at + _PIECE])
+        exchange.end()
+
+
+def _unknown(exchange: ServedExchange) -> ApiError:
+    return ApiError(404, f"Invalid URL ({exchange.record.method} {exchange.path})", code="unknown_url")
 
 
 def base_url(host: str, port: int, *, tls: bool) -> str:

@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias, cast
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
@@ -47,7 +47,7 @@ class Settings:
     @classmethod
     def _checked(cls, method: str, given: Any) -> Self:
         try:
-            made: Self = getattr(_adapter(cls), method)(given)
+            made: Self = getattr(_adapter(cast(Any, cls)), method)(given)
         except ValidationError as error:
             wrong = error.errors()[0]
             name = ".".join(str(part) for part in wrong["loc"])

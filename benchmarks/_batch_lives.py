@@ -73,4 +73,4 @@ def _live(where: str, base_url: str, settings: dict[str, Any], owner: str, most_
         resource.setrlimit(resource.RLIMIT_FSIZE, (most_file_bytes, most_file_bytes))
     logging.getLogger("fastlane.batch").setLevel(logging.CRITICAL)
     client = fastlane.OpenAI(base_url=base_url, api_key="sk-benchmark")
-    QueueWorker(open_storage(where), client, WorkerSettings(**settings), owner=owner).run(until_empty=True)
+    QueueWorker(open_storage(where), client, WorkerSettings(**settings), owner=owner).work(until_empty=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import httpx2
 import openai
@@ -70,9 +70,7 @@ class Finished:
         return parse(built, response_format)
 
     def _error(self) -> openai.APIStatusError:
-        headers = {"content-type": "application/json"}
-        if self.request_id:
-            headers["x-request-id"] = self.request_id
+        headers = {"content-type": "application/json"} | ({"x-request-id": self.request_id} if self.request_id else {})
         # Without its body: an error keeps no prompt. Without a host: a job may have been sent to several.
         request = httpx2.Request("POST", self.job.endpoint)
         status = self.job.status_code or 0
@@ -99,16 +97,12 @@ def line_of(finished: Finished) -> bytes:
     elif job.state == "failed" and job.status_code is None:
         error = {"code": job.error or "no_answer", "message": "The job failed without an answer."}
     if job.status_code is not None:
-        response = {"status_code": job.status_code, "request_id": finished.request_id, "body": _json_value(finished)}
+        response = {
+            "status_code": job.status_code,
+            "request_id": finished.request_id,
+            "body": _parsed(finished.body or b"null"),
+        }
     return _json({"id": job.custom_id, "custom_id": job.key, "response": response, "error": error}) + b"\n"
-
-
-def _json_value(finished: Finished) -> Any:
-    """Return the body's JSON. Other content, such as a proxy's page, becomes a text."""
-    try:
-        return json.loads(finished.body or b"null")
-    except (ValueError, RecursionError):
-        return finished.body.decode(errors="replace")
 
 
 def read_line(raw: bytes) -> tuple[int | None, dict[str, Any]]:
@@ -116,9 +110,9 @@ def read_line(raw: bytes) -> tuple[int | None, dict[str, Any]]:
 
     Raises ValueError where it is no JSON object, as in a file that was cut off.
     """
-    line = _object(raw)
-    if line is None:
-        raise ValueError("expected an object on each line")
+    line = _parsed(raw)
+    if not isinstance(line, dict):
+        raise ValueError("expected an object on each line")  # noqa: TRY004 - as for what is no JSON
     name = line.get("custom_id")
     return number_of(name) if isinstance(name, str) else None, line
 
@@ -145,21 +139,21 @@ def answered(
     408, 409, 429 and 5xx are transient, as for openai's own retries, and so is a 2xx that is no JSON object, such as a
     proxy's page.
     """
-    number = job.number
-    if 200 <= status < 300:
-        answer = _object(body)
-        if answer is None:
+    tokens: dict[str, Any] = {}
+    is_good = 200 <= status < 300
+    if is_good:
+        answer = _parsed(body)
+        if not isinstance(answer, dict):
             return again(job, "not_json", settings)
         counts = usage_counts(answer["usage"]) if isinstance(answer.get("usage"), dict) else {}
-        tokens: dict[str, Any] = {name: counts.get(name) for name in ("input_tokens", "output_tokens", "cached_tokens")}
-        return JobOutcome(
-            number=number, state="done", status_code=status, body=body, request_id=word(request_id), **tokens
-        )
-    if (status in (408, 409, 429) or status >= 500) and job.attempts < settings.max_attempts:
+        tokens = {name: counts.get(name) for name in ("input_tokens", "output_tokens", "cached_tokens")}
+    elif (status in (408, 409, 429) or status >= 500) and job.attempts < settings.max_attempts:
         wait_s = max(settings.retry_after_s(job.attempts), rest_s or 0.0)
-        error = f"status_{status}"
-        return JobOutcome(number=number, state="waiting", status_code=status, error=error, not_before_s=wait_s)
-    return JobOutcome(number=number, state="failed", status_code=status, body=body, request_id=word(request_id))
+        return replace(again(job, f"status_{status}", settings), status_code=status, not_before_s=wait_s)
+    state: Literal["done", "failed"] = "done" if is_good else "failed"
+    return JobOutcome(
+        number=job.number, state=state, status_code=status, body=body, request_id=word(request_id), **tokens
+    )
 
 
 def again(job: Job, code: str, settings: WorkerSettings, *, final: bool = False) -> JobOutcome:
@@ -176,12 +170,12 @@ def _json(value: Any) -> bytes:
         return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _object(text: bytes) -> dict[str, Any] | None:
+def _parsed(text: bytes) -> Any:
+    """Return the JSON value of a body. Other content, such as a proxy's page, becomes a text."""
     try:
-        value = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
+        return text.decode(errors="replace")
 
 
 def word(value: object) -> str | None:

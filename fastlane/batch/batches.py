@@ -416,10 +416,9 @@ class BatchSteps:
         for file_id in filter(None, file_ids):
             try:
                 self._client.files.delete(file_id)
-            except openai.NotFoundError:
-                pass
-            except openai.OpenAIError:
-                _log.warning("the file %s could not be deleted, and stays at the provider until it expires", file_id)
+            except openai.OpenAIError as error:
+                if not isinstance(error, openai.NotFoundError):
+                    _log.warning("the file %s could not be deleted, and stays until it expires", file_id)
 
 
 def _since(listed: Iterable[T], since_s: float) -> Iterator[T]:

@@ -9,17 +9,17 @@ import signal
 import sys
 from _thread import start_new_thread
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ..client.clients import OpenAI
 from ..errors import ConfigurationError, FastlaneError
-from ..providers import facts_of
+from ..providers.keys import key_variable
 from ..providers.origins import origin_of
 from .answers import line_of
 from .errors import StorageError, WorkerDeniedError
@@ -81,8 +81,10 @@ def run(
         with Queue(where, client, schema=schema) as queue:
             worker = QueueWorker(queue.storage, client, worker_settings)
             with _stopped_by_signals(worker, ended_by):
-                worker.run(until_empty=until_empty)
-            _note(_summary(queue.status()))
+                worker.work(until_empty=until_empty)
+            now = queue.status()
+            rest = "" if now.over == now.total else ". Run the command again to go on"
+            _note(", ".join(_counts(now)) + rest)
     if signal.SIGINT in ended_by:
         raise typer.Exit(_INTERRUPTED)
 
@@ -138,7 +140,8 @@ def results(
     """
     with _reported_errors(), Queue(where, schema=schema) as queue:
         storage, written = queue.storage, 0
-        with _written(out) as file:
+        # A file is its owner's alone: answers are in it.
+        with open(out, "wb", opener=_open_private) if out else nullcontext(sys.stdout.buffer) as file:
             while page := storage.answers_after(after, _AT_ONCE):
                 file.writelines(map(line_of, page))
                 after, written = page[-1].sequence, written + len(page)
@@ -204,18 +207,14 @@ def _client_of(base_url: str | None, api_key_env: str | None) -> OpenAI:
 
     OpenAI's key goes to OpenAI, to $OPENAI_BASE_URL and to this machine; another provider needs `api_key_env`.
     """
-    own = os.environ.get("OPENAI_BASE_URL") or None
-    url = base_url or own
-    origin = origin_of(url) if url is not None else None
-    is_local = origin is not None and origin.is_local
-    is_own = url is None or url.rstrip("/") == (own or "").rstrip("/") or facts_of(url).slug == "openai"
-    source = api_key_env or ("OPENAI_API_KEY" if is_local or is_own else None)
+    url = base_url or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
+    source, origin = api_key_env or key_variable(url), origin_of(url)
     if source is None:
         raise ConfigurationError("name the environment variable that holds this provider's key: --api-key-env NAME")
     key = os.environ.get(source, "").strip()
-    if not key and not (is_local and api_key_env is None):
-        raise ConfigurationError(f"expected the provider's key in the environment variable {source}, which is not set")
     # A server on this machine needs none, but the client does.
+    if not key and (api_key_env or origin is None or not origin.is_local):
+        raise ConfigurationError(f"expected the provider's key in the environment variable {source}, which is not set")
     return OpenAI(base_url=url, api_key=key or "none")
 
 
@@ -239,16 +238,6 @@ def _stopped_by_signals(worker: QueueWorker, ended_by: list[int]) -> Iterator[No
 
 
 @contextmanager
-def _written(file: Path | None) -> Iterator[Any]:
-    if file is None:
-        yield sys.stdout.buffer
-        return
-    # Its owner's alone: answers are in it.
-    with open(file, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as opened:
-        yield opened
-
-
-@contextmanager
 def _reported_errors() -> Iterator[None]:
     """Report an error in one line, and end with its exit code."""
     try:
@@ -268,14 +257,16 @@ def _reported_errors() -> Iterator[None]:
         raise typer.Exit(_INTERRUPTED) from None
 
 
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def _note(text: str) -> None:
     typer.echo(f"fastlane batch: {text}", err=True)
 
 
-def _summary(now: Status) -> str:
-    """Return the summary of a worker that has ended."""
-    counts = ", ".join(f"{count:,} {state}" for state, count in now.jobs.items() if count)
-    return counts + ("" if now.over == now.total else ". Run the command again to go on")
+def _counts(now: Status) -> list[str]:
+    return [f"{count:,} {state}" for state, count in now.jobs.items() if count]
 
 
 def _without_worker(now: Status) -> str | None:
@@ -284,8 +275,7 @@ def _without_worker(now: Status) -> str | None:
 
 def _shown(now: Status) -> str:
     """Return a status as lines for the terminal."""
-    counts = [f"{count:,} {state}" for state, count in now.jobs.items() if count]
-    lines = ["  ".join(counts) or "the queue is empty"]
+    lines = ["  ".join(_counts(now)) or "the queue is empty"]
     if now.total:
         lines.append(f"{now.over:,} of {now.total:,} are over ({now.over / now.total:.0%})")
     lines += filter(None, [_without_worker(now)])

@@ -236,7 +236,7 @@ class Queue:
 
     def run(self, *, until_empty: bool = True) -> None:
         """Process the queue in this thread, until every job is over, or for ever. Raises what ends a worker."""
-        self._worker().run(until_empty=until_empty)
+        self._worker().work(until_empty=until_empty)
 
     def start(self) -> None:
         """Process the queue in a background thread until `stop()` or `close()`. Make it where there is none yet."""
@@ -248,10 +248,13 @@ class Queue:
 
     def stop(self, timeout_s: float | None = None) -> bool:
         """End that thread. Return whether it has ended in time. Batches go on at the provider."""
-        if self._running is None or not self._running.is_alive():
+        running = self._running
+        if running is None or not running.is_alive():
             return True
-        self._running.stop()
-        return self._running.join(timeout_s)
+        running.stop()
+        if running is not threading.current_thread():
+            running.join(timeout_s)
+        return not running.is_alive()
 
     def close(self) -> None:
         """End the worker of `start()` and close the storage. Idempotent."""

@@ -16,7 +16,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 from random import uniform
@@ -149,9 +149,6 @@ _OUTCOME = ("state", "status_code", "error", *_TOKENS)
 _NEW: dict[str, Any] = {"state": "waiting", "attempts": 0, "not_before": 0.0, "cancel_asked": False}
 _LIVE = batches.c.state.not_in(SETTLED)
 _UNFINISHED = jobs.c.state.not_in(OVER)
-_ANSWERS = sa.select(*_JOB, *answers.c["sequence", "body", "request_id"]).join(
-    answers, answers.c.number == jobs.c.number
-)
 _CHUNK = 500
 
 
@@ -214,32 +211,24 @@ class Storage:
         until_ns = now_ns() + int(patience_s * 1e9)
         pause_s = self.first_pause_s
         while True:
+            # With two locks, a thread that writes in a loop does not starve the others.
+            with self._turn:
+                self._lock.acquire()
             try:
-                with self._connected(writes=writes) as connection:
+                if self._closed:
+                    raise StorageError(f"the queue {self.name} is closed: open it again")
+                with self._engine.connect().execution_options(writes=writes) as connection, connection.begin():
                     return work(connection)
             except DBAPIError as error:
-                message = " ".join(str(error.orig).split())
-                failed = self._explained(error, message)
-                if not self._may_pass(error):
-                    until_ns = 0
+                failed = self._explained(error, " ".join(str(error.orig).split()))
+                until_ns = until_ns if self._may_pass(error) else 0
+            finally:
+                self._lock.release()
             if now_ns() >= until_ns:
                 # Outside of the handler: the database's error has the parameters, and so prompts.
                 raise failed
             threading.Event().wait(pause_s * uniform(0.5, 1.0))
             pause_s = min(self.longest_pause_s, pause_s * 1.5)
-
-    @contextmanager
-    def _connected(self, *, writes: bool) -> Iterator[sa.Connection]:
-        # With two locks, a thread that writes in a loop does not starve the others.
-        with self._turn:
-            self._lock.acquire()
-        try:
-            if self._closed:
-                raise StorageError(f"the queue {self.name} is closed: open it again")
-            with self._engine.connect().execution_options(writes=writes) as connection, connection.begin():
-                yield connection
-        finally:
-            self._lock.release()
 
     def _found_or_made(self, t: sa.Connection) -> str:
         """Return the ID of the queue, whose tables are made where there are none."""
@@ -309,14 +298,12 @@ class Storage:
     @_reads
     def answers(self, t: sa.Connection, keys: Iterable[str]) -> dict[str, Finished]:
         """Return the answers of those of these jobs that are over, by key."""
-        found = map(_finished, t.execute(_ANSWERS.where(among(t, jobs.c.key, list(keys)))))
-        return {one.key: one for one in found}
+        return {one.key: one for one in _finished(t, among(t, jobs.c.key, list(keys)))}
 
     @_reads
     def answers_after(self, t: sa.Connection, sequence: int, most: int) -> list[Finished]:
         """Return the answers of the first jobs that were over after this one, in that order."""
-        rows = t.execute(_ANSWERS.where(answers.c.sequence > sequence).order_by(answers.c.sequence).limit(most))
-        return [_finished(row) for row in rows]
+        return _finished(t, answers.c.sequence > sequence, most)
 
     @_reads
     def unfinished(self, t: sa.Connection, keys: Sequence[str] | None = None) -> int:
@@ -388,12 +375,9 @@ class Storage:
 
     def abandon(self, origin: str) -> int:
         """Give up the batches at a base URL that no worker leases. Return how many of their jobs wait again."""
-        return sum(self.settle(batch, "abandoned", error="given_up") for batch in self._unleased(origin))
-
-    @_reads
-    def _unleased(self, t: sa.Connection, origin: str) -> list[BatchRow]:
         at_origin = sa.func.rtrim(batches.c.origin, "/") == origin.rstrip("/")
-        return _batches(t, _LIVE, at_origin, batches.c.lease_until < now_of(t))
+        found = self.run(lambda t: _batches(t, _LIVE, at_origin, batches.c.lease_until < now_of(t)), writes=False)
+        return sum(self.settle(batch, "abandoned", error="given_up") for batch in found)
 
     # For workers.
 
@@ -474,16 +458,12 @@ class Storage:
 
     def bodies(self, batch: BatchRow) -> Iterator[tuple[Job, bytes]]:
         """Yield the same with their bodies, read in chunks."""
+        found = sa.select(*_JOB, bodies.c.body).join(bodies, bodies.c.number == jobs.c.number).limit(_CHUNK)
+        found = found.where(*_in_batch(batch.name)).order_by(jobs.c.number)
         after = 0
-        while found := self._bodies_after(batch.name, after):
-            yield from found
-            after = found[-1][0].number
-
-    @_reads
-    def _bodies_after(self, t: sa.Connection, name: str, after: int) -> list[tuple[Job, bytes]]:
-        found = sa.select(*_JOB, bodies.c.body).join(bodies, bodies.c.number == jobs.c.number)
-        found = found.where(*_in_batch(name), jobs.c.number > after).order_by(jobs.c.number).limit(_CHUNK)
-        return [(_job_of(row), row.body) for row in t.execute(found)]
+        while rows := self.run(lambda t: t.execute(found.where(jobs.c.number > after)).all(), writes=False):  # noqa: B023
+            yield from ((_job_of(row), row.body) for row in rows)
+            after = rows[-1].number
 
     @_reads
     def is_wanted(self, t: sa.Connection, batch: BatchRow) -> bool:
@@ -604,8 +584,11 @@ def _job_of(row: Any) -> Job:
     return Job(**{column.name: row._mapping[column] for column in _JOB})
 
 
-def _finished(row: Any) -> Finished:
-    return Finished(_job_of(row), row.sequence, row.body, row.request_id)
+def _finished(t: sa.Connection, which: sa.ColumnElement[bool], most: int | None = None) -> list[Finished]:
+    columns = answers.c["sequence", "body", "request_id"]
+    found = sa.select(*_JOB, *columns).join(answers, answers.c.number == jobs.c.number).where(which)
+    rows = t.execute(found.order_by(answers.c.sequence).limit(most))
+    return [Finished(_job_of(row), row.sequence, row.body, row.request_id) for row in rows]
 
 
 def _with_keys(t: sa.Connection, keys: Sequence[str] | None, *columns: Any) -> sa.Select[Any]:
@@ -661,11 +644,10 @@ def storage_at(where: str | os.PathLike[str], *, schema: str, create: bool) -> S
     if mark and scheme in ("postgresql", "postgres"):
         return PostgresStorage(path, schema=schema, create=create)
     # An address is not quoted: it may hold a password.
-    if mark:
-        raise ConfigurationError(f"a queue expects {_EXPECTED}, got an address of another kind")
-    if "\0" in path:
-        raise ConfigurationError(f"a queue expects {_EXPECTED}, got a path with a NUL in it")
-    if not path or path == ":memory:" or path.startswith("file:"):
+    if mark or "\0" in path:
+        kind = "an address of another kind" if mark else "a path with a NUL in it"
+        raise ConfigurationError(f"a queue expects {_EXPECTED}, got {kind}")
+    if path in ("", ":memory:") or path.startswith("file:"):
         raise ConfigurationError(f"a queue expects {_EXPECTED}, got {path!r}, which would not outlive the process")
     return SqliteStorage(path, create=create)
 
@@ -704,21 +686,17 @@ class SqliteStorage(Storage):
         _open_files.add(self)
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=0.0)
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
             # With NORMAL, a power cut takes back the latest commits (https://sqlite.org/pragma.html).
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("PRAGMA fullfsync = ON")
-            connection.execute("PRAGMA wal_autocheckpoint = 4000")
+            for pragma in ("journal_mode = WAL", "synchronous = FULL", "fullfsync = ON", "wal_autocheckpoint = 4000"):
+                connection.execute(f"PRAGMA {pragma}")
         except BaseException:
             connection.close()
             raise
         return connection
 
     def _identity(self) -> tuple[int, int] | None:
-        with suppress(OSError):
-            found = self._path.stat()
-            return found.st_dev, found.st_ino
-        return None
+        found = self._path.stat() if self._path.exists() else None
+        return found and (found.st_dev, found.st_ino)
 
     def _begin(self, connection: sa.Connection, *, writes: bool) -> None:
         if writes and self._identity() != self._opened:

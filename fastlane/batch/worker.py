@@ -40,12 +40,13 @@ _PATIENCE_S = 600.0
 _AT_EXIT_S = 10.0
 
 
-class QueueWorker:
-    """Processes one queue with one client. `run` belongs to one thread; `stop` may come from any."""
+class QueueWorker(threading.Thread):
+    """Processes one queue with one client: in the calling thread by `work`, or in a thread of its own by `start`."""
 
     def __init__(
         self, storage: Storage, client: Any, settings: WorkerSettings | None = None, *, owner: str | None = None
     ) -> None:
+        super().__init__(name="fastlane-batch", daemon=True)
         if not isinstance(client, openai.OpenAI):
             raise ConfigurationError(
                 f"a worker runs in a thread and needs a synchronous client such as fastlane.OpenAI(), got a "
@@ -57,8 +58,8 @@ class QueueWorker:
         self._client = _with_urgency(client)
         self.origin = str(client.base_url)
         self._mode = mode_of(facts_of(self.origin), self.settings)
-        self._stop, self._ended, self._woken = threading.Event(), threading.Event(), threading.Event()
-        self._steps = BatchSteps(storage, self._client, self._mode or BatchMode(), self.settings, self._stop)
+        self._stopping, self._ended, self._woken = threading.Event(), threading.Event(), threading.Event()
+        self._steps = BatchSteps(storage, self._client, self._mode or BatchMode(), self.settings, self._stopping)
         self._held: dict[str, LeasedBatch] = {}
         self._live_groups: list[JobGroup] = []
         # Daemons, and no pool's: those are joined at the end of the process, before they can be stopped.
@@ -67,40 +68,25 @@ class QueueWorker:
         self._live_error: Exception | None = None
         self._look_at = self._pack_at = 0.0
         self._warned: set[str] = set()
-        self._thread: threading.Thread | None = None
         self.error: BaseException | None = None
-        """Why the background thread has ended by itself; None while it runs."""
-
-    def start(self) -> None:
-        """Run in a background thread, which a forked child does not have."""
-        self._thread = threading.Thread(target=self._run, name="fastlane-batch", daemon=True)
-        self._thread.start()
-        _started.add(self)
-
-    def is_alive(self) -> bool:
-        """Return whether it runs in a background thread."""
-        return self._thread is not None and self._thread.is_alive()
+        """Why the thread has ended by itself; None while it runs."""
+        _workers.add(self)
 
     def stop(self) -> None:
-        """End `run` after what is under way. Batches go on at the provider, and any worker continues them."""
-        self._stop.set()
+        """End `work` after what is under way. Batches go on at the provider, and any worker continues them."""
+        self._stopping.set()
         self._woken.set()
 
-    def join(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end of the background thread. Return whether it has ended."""
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout_s)
-        return not self.is_alive()
-
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Work in the thread of `start()`, and keep what ends it."""
         try:
-            self.run()
+            self.work()
         except BaseException as error:  # noqa: BLE001 - it would be lost with this thread
             self.error = error.with_traceback(None)
             # Other errors may quote what they were given.
             _log.error("the worker has ended: %s", error if isinstance(error, FastlaneError) else type(error).__name__)
 
-    def run(self, *, until_empty: bool = False) -> None:
+    def work(self, *, until_empty: bool = False) -> None:
         """Work until `stop()`, or until every job is over.
 
         Raises WorkerDeniedError where the provider refuses the key, and StorageError where the storage has failed for
@@ -110,7 +96,7 @@ class QueueWorker:
         heartbeat.start()
         failing_since: float | None = None
         try:
-            while not self._stop.is_set():
+            while not self._stopping.is_set():
                 try:
                     with urgency("offline"):
                         wait_s = self._round()
@@ -131,7 +117,7 @@ class QueueWorker:
         except StoppedError:
             pass
         finally:
-            self._stop.set()
+            self._stopping.set()
             try:
                 # Still under its leases. Answers of calls that are under way are paid for.
                 for call in list(self._live_calls.values()):
@@ -218,7 +204,7 @@ class QueueWorker:
 
     def _go_on(self, held: LeasedBatch) -> None:
         """Take a batch's steps until it has to wait."""
-        while not self._stop.is_set() and held.due <= now_s():
+        while not self._stopping.is_set() and held.due <= now_s():
             try:
                 wait_s = self._steps.take(held)
             except LeaseLostError:
@@ -306,13 +292,13 @@ class QueueWorker:
                 _log.info("the leases could not be extended: %s", type(error).__name__)
 
 
-_started: weakref.WeakSet[QueueWorker] = weakref.WeakSet()
+_workers: weakref.WeakSet[QueueWorker] = weakref.WeakSet()
 
 
 @atexit.register
 def _stop_all() -> None:
     # Of a parent's worker, a forked child has no thread, and its events may be locked.
-    running = [worker for worker in list(_started) if worker.is_alive()]
+    running = [worker for worker in list(_workers) if worker.is_alive()]
     for worker in running:
         worker.stop()
     for worker in running:

@@ -13,14 +13,14 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ..errors import ConfigurationError, MissingExtraError
+from ..providers.keys import OPENAI_KEY, key_variable
 from ._examination import Cost, Examination, examine
 from ._facts import facts_file
 from ._report import document, print_report
-from ._session import DoctorSettings, Target, target_of
+from ._session import DoctorSettings, target_of
 
 _WIDTH_WITHOUT_TERMINAL = 120
 _INTERRUPTED = 130
-_OPENAI_KEY = "OPENAI_API_KEY"
 
 
 def doctor(
@@ -31,7 +31,7 @@ def doctor(
     api_key_env: Annotated[
         str | None,
         typer.Option(
-            help=f"Environment variable that holds the key. If not given: {_OPENAI_KEY} where the URL is OpenAI's, "
+            help=f"Environment variable that holds the key. If not given: {OPENAI_KEY} where the URL is OpenAI's, "
             "$OPENAI_BASE_URL or on this machine, and no key elsewhere."
         ),
     ] = None,
@@ -60,7 +60,7 @@ def doctor(
     errors = Console(stderr=True, soft_wrap=True)
     try:
         target = target_of(url)
-        source = api_key_env or _own_key_of(target)
+        source = api_key_env or key_variable(target.base_url)
         settings = DoctorSettings(
             target=target,
             model=model,
@@ -77,16 +77,6 @@ def doctor(
     code = _report(examination, facts_out, errors, as_json=as_json)
     if code:
         raise typer.Exit(code)
-
-
-def _own_key_of(target: Target) -> str | None:
-    """The variable of OpenAI's key, where it is meant for the target: no other provider is shown it unasked."""
-    from ..providers import facts_of
-
-    base_url = os.environ.get("OPENAI_BASE_URL", "").rstrip("/")
-    if target.is_local or target.base_url == base_url or facts_of(target.origin).slug == "openai":
-        return _OPENAI_KEY
-    return None
 
 
 def _examine(settings: DoctorSettings, errors: Console, *, yes: bool) -> Examination:

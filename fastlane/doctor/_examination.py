@@ -95,9 +95,7 @@ def _run(session: DoctorSession, allow: Allow, on_check: Callable[[str], None]) 
             idle = _network.begin_idle(session)
     yield from checked(ProviderCheck("models", _server.look))
     if session.is_reached:
-        session.model = settings.model
-        if session.model is None and session.models is not None and len(session.models) == 1:
-            session.model = session.models[0]
+        session.model = settings.model or (session.models[0] if session.models and len(session.models) == 1 else None)
         checks = paid_checks(session)
         missing = _missing(session, checks, allow)
         for check in checks:
@@ -105,7 +103,7 @@ def _run(session: DoctorSession, allow: Allow, on_check: Callable[[str], None]) 
                 yield found(check.name, f"left out: {missing}", "not run")
                 continue
             yield from checked(check)
-            missing = "" if session.has_answered else "the first call to the model failed"
+            missing = "" if session.first_headers is not None else "the first call to the model failed"
         yield from _model.judge_answers(session)
     if idle is not None:
         on_check(f"idle life of a connection, up to {settings.idle_s:g} s")

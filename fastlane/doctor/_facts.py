@@ -11,7 +11,7 @@ from .._clock import wall_ns
 from ..errors import MissingExtraError
 from ..providers import ProviderFacts
 from ..providers.registry import UNKNOWN
-from ._findings import MeasuredFact, ProviderFinding, found, measured_facts
+from ._findings import MeasuredFact, ProviderFinding, found
 
 if TYPE_CHECKING:
     from ._examination import Examination
@@ -41,8 +41,14 @@ def facts_file(examination: Examination, *, today: date | None = None) -> str | 
         "origins": [target.origin],
     }
     for finding, fact in facts.values():
-        model = examination.model if finding.group in _OF_THE_MODEL else None
-        _put(document, fact, source=target.base_url, today=today, model=model)
+        *tables, last = fact.path
+        table = document
+        for name in tables:
+            table = table.setdefault(name, {})
+        by = "fastlane doctor" + (f", model {examination.model}" if finding.group in _OF_THE_MODEL else "")
+        note = f"{fact.note}; {by}" if fact.note else by
+        written = {"value": fact.value, "source": target.base_url, "checked": today, "evidence": "measured"}
+        table[last] = {**written, "note": note}
     try:
         import tomli_w
     except ImportError as error:
@@ -51,14 +57,9 @@ def facts_file(examination: Examination, *, today: date | None = None) -> str | 
     return f"{_remarks(examination.findings, today)}\n{tomli_w.dumps(document)}"
 
 
-def _put(document: dict[str, Any], fact: MeasuredFact, *, source: str, today: date, model: str | None) -> None:
-    *tables, last = fact.path
-    table = document
-    for name in tables:
-        table = table.setdefault(name, {})
-    by = "fastlane doctor" if model is None else f"fastlane doctor, model {model}"
-    note = f"{fact.note}; {by}" if fact.note else by
-    table[last] = {"value": fact.value, "source": source, "checked": today, "evidence": "measured", "note": note}
+def measured_facts(findings: Iterable[ProviderFinding]) -> dict[tuple[str, ...], tuple[ProviderFinding, MeasuredFact]]:
+    """Return the facts by their places, each with its finding; the last one of a place counts."""
+    return {fact.path: (finding, fact) for finding in findings for fact in finding.facts}
 
 
 def _remarks(findings: tuple[ProviderFinding, ...], today: date) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 State = Literal["seen", "notable", "failed", "left out"]
@@ -18,12 +18,7 @@ State = Literal["seen", "notable", "failed", "left out"]
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "the way there": ("DNS", "TCP", "TLS"),
     "the connection": (
-        "HTTP",
-        "HTTP/2 limits",
-        "round trip",
-        "HTTP version",
-        "a new connection",
-        "a request without a model",
+        "HTTP", "HTTP/2 limits", "round trip", "HTTP version", "a new connection", "a request without a model",
         "idle life",
     ),
     "the provider": ("models", "what it is", "first call", "known facts"),
@@ -32,7 +27,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "prompt cache": ("equal prompts",),
     "structured outputs": ("json_object", "json_schema"),
     "limits and tokens": ("rate-limit headers", "tokens"),
-}
+}  # fmt: skip
 """The rows of the report, in groups."""
 
 
@@ -146,16 +141,7 @@ class ProviderFinding:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
-        return {
-            "group": self.group,
-            "looked_at": self.looked_at,
-            "seen": self.seen,
-            "state": self.state,
-            "problems": list(self.problems),
-            "advice": self.advice,
-            "value": self.value,
-            "facts": [{"path": list(fact.path), "value": fact.value, "note": fact.note} for fact in self.facts],
-        }
+        return {"group": self.group, "state": self.state, **asdict(self)}
 
 
 def found(
@@ -170,20 +156,8 @@ def found(
     named = tuple(problem for problem in problems if isinstance(problem, str) and problem)
     advice = " ".join(_ADVICE[problem][1].format(**measured) for problem in named).strip()
     return ProviderFinding(
-        looked_at=looked_at,
-        seen=seen,
-        problems=named,
-        advice=advice,
-        value=value,
-        facts=tuple(facts),
+        looked_at=looked_at, seen=seen, problems=named, advice=advice, value=value, facts=tuple(facts)
     )
-
-
-def measured_facts(
-    findings: Iterable[ProviderFinding],
-) -> dict[tuple[str, ...], tuple[ProviderFinding, MeasuredFact]]:
-    """Return the facts by their places, each with its finding; the last one of a place counts."""
-    return {fact.path: (finding, fact) for finding in findings for fact in finding.facts}
 
 
 def in_ms(duration_ns: float | None) -> float | None:

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx2
+from jsonschema_rs import is_valid
 
 from .._clock import now_ns
 from ..protocol.content import choices_kind
@@ -39,8 +40,7 @@ def look_first(session: DoctorSession) -> Iterator[ProviderFinding]:
     """Find the name and the smallest value of the output limit. Raises StatusError where no call is answered."""
     refused: list[tuple[str, int]] = []
     ignored: list[str] = []
-    status = 0
-    answer = None
+    status, answer = 0, None
     for name, tokens in _LIMITS:
         if name in ignored:
             continue  # once was enough: answers without a limit cost
@@ -49,30 +49,30 @@ def look_first(session: DoctorSession) -> Iterator[ProviderFinding]:
         status = reply.status
         if status in (400, 422):
             refused.append((name, tokens))
-        elif status != 200:
-            raise StatusError(status)
-        else:
-            answer = answer or reply
-            output = at_path(reply.data, "usage.completion_tokens")
-            if not isinstance(output, int) or output <= tokens:
-                answer = reply
-                break
-            ignored.append(name)
+            continue
+        if status != 200:
+            break
+        output = at_path(reply.data, "usage.completion_tokens")
+        if not isinstance(output, int) or output <= tokens:
+            answer = reply
+            break
+        answer = answer or reply
+        ignored.append(name)
     if answer is None:
         raise StatusError(status)
     name, tokens = session.limit_field, session.least_tokens
     # One that was refused for fewer tokens than this may have been too small rather than unknown.
     unknown = tuple(each for each, least in refused if each != name and least >= tokens)
-    session.has_answered = True
-    session.limits = limits_in(answer.headers)
-    session.count_paths[CHAT] = count_paths(answer.data, CHAT, session.known)
-    heeded = name not in ignored
+    session.first_headers = answer.headers
+    session.count_paths[CHAT] = {}
+    counted_tokens(session, answer.data, CHAT)
     words = f"answered in {duration(answer.taken_ns / 1e9)}, limited to {counted(tokens, 'token')} by {name}"
     tier = at_path(answer.data, "service_tier")
     if isinstance(tier, str):
         words += f", served in tier {printable(tier)!r}"
     if unknown:
         words += f"; {' and '.join(unknown)} refused"
+    takes = dict.fromkeys(unknown, False) | ({} if name in ignored else {name: True})
     yield found(
         "first call",
         words,
@@ -85,8 +85,7 @@ def look_first(session: DoctorSession) -> Iterator[ProviderFinding]:
             "ignored_limits": ignored,
             "tier": tier,
         },
-        facts=[MeasuredFact(path=("parameters", name), value=True)] * heeded
-        + [MeasuredFact(path=("parameters", each), value=False) for each in unknown],
+        facts=[MeasuredFact(path=("parameters", each), value=taken) for each, taken in takes.items()],
         ignored=" and ".join(ignored),
     )
 
@@ -197,24 +196,21 @@ def judge_stream(streamed: StreamedAnswer) -> Iterator[ProviderFinding]:
 def _judge_chunks(output: Sequence[StreamEvent], tokens: Any) -> ProviderFinding:
     moments = [event.at_ns for event in output]
     gaps = sorted(later - earlier for earlier, later in pairwise(moments))
-    p50, p90 = (quantile(gaps, share) if gaps else None for share in (0.5, 0.9))
-    per_event = tokens / len(output) if isinstance(tokens, int) and tokens else None
-    size = sum(event.size for event in output) / len(output)
-    words = f"{len(output)} with output, {size:.0f} bytes each"
-    if per_event is not None:
-        words += f", {per_event:.1f} tokens each"
-    if p50 is not None and p90 is not None:
-        words += f"; gaps p50 {duration(p50 / 1e9)}, p90 {duration(p90 / 1e9)}"
     reads = len(set(moments))
-    bundled = len(output) >= _EVENTS_PER_BUNDLE * reads and moments[-1] - moments[0] > _NOTICED_NS
-    value = {
+    value: dict[str, Any] = {
         "events": len(output),
         "reads": reads,
-        "gap_p50_ms": in_ms(p50),
-        "gap_p90_ms": in_ms(p90),
-        "tokens_per_event": None if per_event is None else round(per_event, 3),
-        "bytes_per_event": round(size, 1),
+        "gap_p50_ms": in_ms(quantile(gaps, 0.5)) if gaps else None,
+        "gap_p90_ms": in_ms(quantile(gaps, 0.9)) if gaps else None,
+        "tokens_per_event": round(tokens / len(output), 3) if isinstance(tokens, int) and tokens else None,
+        "bytes_per_event": round(sum(event.size for event in output) / len(output), 1),
     }
+    words = f"{len(output)} with output, {value['bytes_per_event']:.0f} bytes each"
+    if value["tokens_per_event"] is not None:
+        words += f", {value['tokens_per_event']:.1f} tokens each"
+    if gaps:
+        words += f"; gaps p50 {duration(value['gap_p50_ms'] / 1e3)}, p90 {duration(value['gap_p90_ms'] / 1e3)}"
+    bundled = len(output) >= _EVENTS_PER_BUNDLE * reads and moments[-1] - moments[0] > _NOTICED_NS
     return found("chunks", words, bundled and "bundles", value=value)
 
 
@@ -244,16 +240,13 @@ def cache_tokens(known: ProviderFacts | None) -> int:
     return int(minimum * _ABOVE)
 
 
-def long_prompt(tokens: int, mark: str) -> str:
-    """Return a text of about so many tokens that nobody has sent before: it begins with the mark."""
-    line = "{}. river stone lamp north seven paper cloud garden silver window train bread."
-    count = int(tokens * _CHARACTERS_PER_TOKEN / len(line)) + 1
-    return "\n".join([f"Notes {mark}.", *(line.format(number) for number in range(count)), PROMPT])
-
-
 def look_cache(session: DoctorSession) -> Iterator[ProviderFinding]:
     """Send the same long prompt twice."""
-    prompt = long_prompt(cache_tokens(session.known), secrets.token_hex(8))
+    tokens = cache_tokens(session.known)
+    line = "{}. river stone lamp north seven paper cloud garden silver window train bread."
+    count = int(tokens * _CHARACTERS_PER_TOKEN / len(line)) + 1
+    # It begins with something new, so that nobody has sent it before.
+    prompt = "\n".join([f"Notes {secrets.token_hex(8)}.", *map(line.format, range(count)), PROMPT])
     first = _read_cache(session, prompt)
     pause_s = 0.0 if session.settings.quick else session.settings.cache_pause_s
     threading.Event().wait(pause_s)
@@ -262,11 +255,8 @@ def look_cache(session: DoctorSession) -> Iterator[ProviderFinding]:
 
 def _read_cache(session: DoctorSession, prompt: str) -> CacheReading:
     streamed = stream(session, prompt, 1)
-    paths = count_paths(streamed.last, CHAT, session.known)
-    session.count_paths.setdefault(CHAT, {}).update(paths)
-    counted, cached = (at_path(streamed.last, paths[kind]) if kind in paths else None for kind in ("input", "cached"))
     output = streamed.output
-    return CacheReading(counted, cached, output[0].at_ns if output else None)
+    return CacheReading(*counted_tokens(session, streamed.last, CHAT), output[0].at_ns if output else None)
 
 
 def judge_cache(first: CacheReading, second: CacheReading, pause_s: float) -> ProviderFinding:
@@ -281,21 +271,22 @@ def judge_cache(first: CacheReading, second: CacheReading, pause_s: float) -> Pr
         "pause_s": pause_s,
     }
     cached = second.cached_tokens
+    problem, facts = "", []
     of = f" of {second.input_tokens:,}" if second.input_tokens is not None else ""
-    words = f"tokens of the second of two equal requests{times}"
+    words = f"{cached:,}" if cached else "none"
+    words += f"{of} tokens of the second of two equal requests{times}"
     if cached is None:
+        problem = "cache not reported"
         words = f"the answers do not say how many tokens were cached, which is not none{times}"
-        return found("equal prompts", words, "cache not reported", value=value)
-    if cached == 0:
-        return found("equal prompts", f"none{of} {words}, {pause_s:g} s apart", "nothing cached", value=value)
-    words = f"{cached:,}{of} {words}"
-    if first.cached_tokens:
-        return found(
-            "equal prompts", f"{words}; of the first {first.cached_tokens:,}, although it was new", value=value
-        )
-    note = f"{cached} of {second.input_tokens} tokens"
-    fact = MeasuredFact(path=("cache", "automatic"), value=True, note=note)
-    return found("equal prompts", words, value=value, facts=[fact])
+    elif cached == 0:
+        problem = "nothing cached"
+        words += f", {pause_s:g} s apart"
+    elif first.cached_tokens:
+        words += f"; of the first {first.cached_tokens:,}, although it was new"
+    else:
+        note = f"{cached} of {second.input_tokens} tokens"
+        facts = [MeasuredFact(path=("cache", "automatic"), value=True, note=note)]
+    return found("equal prompts", words, problem, value=value, facts=facts)
 
 
 # Structured outputs
@@ -354,28 +345,18 @@ def _wrong(name: str, text: Any) -> str | None:
     value = json_object(text if isinstance(text, str) else "")
     if not value:
         return "no JSON object"
-    fits = (
-        set(value) == {"mood", "waves", "is_blue"}
-        and value["mood"] in ("calm", "rough")
-        and type(value["waves"]) is int
-        and type(value["is_blue"]) is bool
-    )
-    return None if fits or name == "json_object" else "JSON, but not of the schema"
+    return None if name == "json_object" or is_valid(_SCHEMA, value) else "JSON, but not of the schema"
 
 
 # What responses report
 
 # Names of counts anywhere in `usage`; the facts on record of a provider come first.
 _COUNTS: Mapping[str, re.Pattern[str]] = {
-    "input": re.compile(r"^(?:prompt|input)_tokens$"),
-    "output": re.compile(r"^(?:completion|output)_tokens$"),
-    "cached": re.compile(
-        r"^(?:cached_tokens|(?:prompt_)?cache_(?:hit|read)_(?:input_)?tokens|(?:\w+_)?cached_tokens)$"
-    ),
-    "reasoning": re.compile(r"^reasoning_tokens$"),
+    "input": re.compile(r"(?:prompt|input)_tokens"),
+    "output": re.compile(r"(?:completion|output)_tokens"),
+    "cached": re.compile(r"(?:prompt_)?cache_(?:hit|read)_(?:input_)?tokens|(?:\w+_)?cached_tokens"),
+    "reasoning": re.compile(r"reasoning_tokens"),
 }
-
-
 # Names of headers, in lower case.
 _LIMIT_HEADER = re.compile(r"rate-?limit|^retry-after")
 
@@ -400,21 +381,18 @@ def count_paths(answer: Mapping[str, Any], endpoint: str, known: ProviderFacts |
         for path, value in _leaves(usage, "usage"):
             name = path.rpartition(".")[2]
             for kind, pattern in _COUNTS.items():
-                if pattern.match(name) and _is_count(value) and path not in found.values():
+                if pattern.fullmatch(name) and _is_count(value) and path not in found.values():
                     found.setdefault(kind, path)
     return found
 
 
-def limits_in(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers that report rate limits."""
-    return {name.lower(): printable(each) for name, each in headers.items() if _LIMIT_HEADER.search(name.lower())}
-
-
-def judge_limits(limits: Mapping[str, str]) -> ProviderFinding:
-    """Judge which headers report rate limits: by them `RateLimits` learns how much is left."""
-    words = ", ".join(f"{name}: {value}" for name, value in limits.items())
-    fact = MeasuredFact(path=("rate_limits", "headers"), value=sorted(limits))
-    return found("rate-limit headers", words or "none", value=dict(limits), facts=[fact] if limits else [])
+def counted_tokens(session: DoctorSession, answer: Mapping[str, Any], endpoint: str) -> tuple[int | None, int | None]:
+    """Return the input tokens that a response counts, and how many of them were cached. Remember where it does."""
+    paths = count_paths(answer, endpoint, session.known)
+    if paths:
+        session.count_paths.setdefault(endpoint, {}).update(paths)
+    whole, cached = (at_path(answer, paths[kind]) if kind in paths else None for kind in ("input", "cached"))
+    return whole, cached
 
 
 def _is_count(value: Any) -> bool:
@@ -434,12 +412,15 @@ def _leaves(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
 
 
 def judge_answers(session: DoctorSession) -> Iterator[ProviderFinding]:
-    """Judge what the responses so far report of rate limits and tokens."""
-    if session.has_answered:
-        yield judge_limits(session.limits)
+    """Judge what the responses so far report of rate limits, by which `RateLimits` learns what is left, and tokens."""
+    if session.first_headers is not None:
+        headers = {name.lower(): printable(value) for name, value in session.first_headers.items()}
+        limits = {name: value for name, value in headers.items() if _LIMIT_HEADER.search(name)}
+        words = ", ".join(f"{name}: {value}" for name, value in limits.items())
+        fact = MeasuredFact(path=("rate_limits", "headers"), value=sorted(limits))
+        yield found("rate-limit headers", words or "none", value=limits, facts=[fact] if limits else [])
     for endpoint, paths in session.count_paths.items():
         words = ", ".join(f"{kind}: {path}" for kind, path in paths.items()) or "not counted"
         fact = MeasuredFact(path=("usage", endpoint), value=dict(paths))
-        yield found(
-            f"tokens, {endpoint}", words, not paths and "not counted", value=paths, facts=[fact] if paths else []
-        )
+        problem = not paths and "not counted"
+        yield found(f"tokens, {endpoint}", words, problem, value=paths, facts=[fact] if paths else [])

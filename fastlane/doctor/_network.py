@@ -13,24 +13,20 @@ import httpx2
 
 from .._clock import now_ns, wall_ns
 from ..records.formatting import counted, duration
-from ..transport import PHASES, Opening, Phases, Transport
+from ..transport import Opening, Phases, Transport
 from ..transport.protocols.h2 import Http2Connection, PeerLimits
 from ._findings import MeasuredFact, ProviderFinding, found, in_ms
 from ._session import DoctorSession, Target
 
 # A resolver that asks others takes tens of milliseconds; one that caches takes one.
 _SLOW_DNS_NS = 50_000_000
-
 # Below this an HTTP/2 window holds up a body that TCP would have let through (RFC 9113's first window).
 _SMALL_WINDOW = 65_536
 _FEW_STREAMS = 32
-
 # TCP that is answered from so much nearer than HTTP is answered by something in between.
 _IN_BETWEEN_NS = 5_000_000
-
 # A certificate that is renewed by a machine is renewed weeks before it ends.
 _FEW_DAYS = 14
-
 # Of the longest idle time: each of these is tried on a connection of its own, all at the same time.
 _SHARES = (0.1, 0.25, 0.5, 1.0)
 
@@ -56,11 +52,27 @@ def look(session: DoctorSession) -> Iterator[ProviderFinding]:
     tls_ns = [each.tls_ended_ns - each.tls_started_ns for each in openings if each.tls_ended_ns and each.tls_started_ns]
     yield found("TCP", f"{_spread(tcp_ns)}, one round trip", value={"ms": [in_ms(each) for each in tcp_ns]})
     yield judge_tls(target, tls_ns, openings[-1].tls_version, _certificate_end(session))
-    limits = opened[-1][2]
-    if limits is not None:
-        yield judge_http2(limits)
+    if (limits := opened[-1][2]) is not None:
+        streams, windows = limits.most_streams, (limits.stream_window, limits.connection_window)
+        yield found(
+            "HTTP/2 limits",
+            f"{'no limit' if streams is None else f'{streams:,} requests'} at once, window {_bytes(windows[0])} per "
+            f"request, {_bytes(windows[1])} per connection",
+            min(windows) < _SMALL_WINDOW and "small window",
+            streams is not None and streams < _FEW_STREAMS and "few streams",
+            value=limits._asdict(),
+        )
     yield judge_round_trip(min(tcp_ns), [each for _, each, _ in opened if each is not None])
-    yield judge_version(target, openings[-1].alpn)
+    alpn = openings[-1].alpn
+    http2 = alpn == "h2"
+    fact = MeasuredFact(path=("http2",), value=http2, note=f"ALPN: {alpn or 'none'}")
+    yield found(
+        "HTTP version",
+        "HTTP/2" if http2 else "HTTP/1.1",
+        target.is_secure and not http2 and "no HTTP/2",
+        value={"alpn": alpn, "http2": http2},
+        facts=[fact] if target.is_secure else [],
+    )
     total = dns_ns + min(tcp_ns) + min(tls_ns, default=0)
     words = f"{duration(total / 1e9)} before the first byte of a request can leave"
     yield found("a new connection", words, "pays for connections", value={"ms": in_ms(total)})
@@ -75,7 +87,7 @@ def _opened(session: DoctorSession) -> tuple[Opening, int | None, PeerLimits | N
     with httpx2.Client(transport=transport, timeout=session.settings.timeout_s) as client:
         try:
             for phases in (first, second):
-                client.get(session.models_url, headers=session.settings.headers, extensions={PHASES: phases})
+                session.list_models(client, phases)
         except httpx2.HTTPError:
             if first.opening is None:
                 raise
@@ -152,19 +164,6 @@ def judge_tls(target: Target, taken_ns: Sequence[int], version: str | None, ends
     )
 
 
-def judge_http2(limits: PeerLimits) -> ProviderFinding:
-    """Judge what an HTTP/2 server allows on one connection."""
-    streams = "no limit" if limits.most_streams is None else f"{limits.most_streams:,} requests"
-    return found(
-        "HTTP/2 limits",
-        f"{streams} at once, window {_bytes(limits.stream_window)} per request, "
-        f"{_bytes(limits.connection_window)} per connection",
-        min(limits.stream_window, limits.connection_window) < _SMALL_WINDOW and "small window",
-        limits.most_streams is not None and limits.most_streams < _FEW_STREAMS and "few streams",
-        value=limits._asdict(),
-    )
-
-
 def judge_round_trip(tcp_ns: int, http_ns: Sequence[int]) -> ProviderFinding:
     """Judge how far away the provider is: the end of its TCP, and that of its HTTP."""
     words = f"{duration(tcp_ns / 1e9)} by TCP"
@@ -173,19 +172,6 @@ def judge_round_trip(tcp_ns: int, http_ns: Sequence[int]) -> ProviderFinding:
     between = bool(http_ns) and min(http_ns) - tcp_ns > _IN_BETWEEN_NS and min(http_ns) > 2 * tcp_ns
     value = {"tcp_ms": in_ms(tcp_ns), "http_ms": [in_ms(each) for each in http_ns]}
     return found("round trip", words, between and "intermediary", value=value)
-
-
-def judge_version(target: Target, alpn: str | None) -> ProviderFinding:
-    """Judge which version of HTTP the server has chosen."""
-    http2 = alpn == "h2"
-    fact = MeasuredFact(path=("http2",), value=http2, note=f"ALPN: {alpn or 'none'}")
-    return found(
-        "HTTP version",
-        "HTTP/2" if http2 else "HTTP/1.1",
-        target.is_secure and not http2 and "no HTTP/2",
-        value={"alpn": alpn, "http2": http2},
-        facts=[fact] if target.is_secure else [],
-    )
 
 
 def begin_idle(session: DoctorSession) -> Callable[[], ProviderFinding]:
@@ -210,15 +196,13 @@ def begin_idle(session: DoctorSession) -> Callable[[], ProviderFinding]:
 
 def _after(session: DoctorSession, pause_s: float) -> str:
     """Return what became of a connection that was idle: "kept", "closed", "dead", or the class of another error."""
-    settings = session.settings
-    url = session.models_url
     phases = Phases()
     try:
-        with http_client(settings.timeout_s) as client:
-            client.get(url, headers=settings.headers)
+        with http_client(session.settings.timeout_s) as client:
+            session.list_models(client)
             threading.Event().wait(pause_s)
             try:
-                client.get(url, headers=settings.headers, extensions={PHASES: phases})
+                session.list_models(client, phases)
             except httpx2.HTTPError:
                 return "dead"
     except httpx2.HTTPError as error:
@@ -228,25 +212,19 @@ def _after(session: DoctorSession, pause_s: float) -> str:
 
 def judge_idle(outcomes: dict[float, str]) -> ProviderFinding:
     """Judge what became of connections, by their idle times in seconds."""
-
-    def shortest(outcome: str) -> float | None:
-        return min((pause for pause, each in outcomes.items() if each == outcome), default=None)
-
-    lived = max((pause for pause, each in outcomes.items() if each == "kept"), default=0.0)
-    closed, dead = shortest("closed"), shortest("dead")
-    value = {"at_least_s": lived or None, "closed_within_s": closed, "dead_within_s": dead}
+    times = {kind: [pause for pause, each in outcomes.items() if each == kind] for kind in ("kept", "closed", "dead")}
+    lived = max(times["kept"], default=0.0)
+    closed, dead = (min(times[kind], default=None) for kind in ("closed", "dead"))
+    words, problem = f"at least {lived:g} s without a call: none was closed", ""
     if dead is not None and (closed is None or dead < closed):
-        return found(
-            "idle life", f"dead within {dead:g} s, and the server did not say so", "dead when idle", value=value
-        )
-    if closed is not None:
-        words = f"closed by the server within {closed:g} s without a call"
-        words += f", kept for {lived:g} s" if lived else ""
-        return found("idle life", words, "closed when idle", value=value, lived=lived)
-    if not lived:
-        errors = ", ".join(sorted(set(outcomes.values())))
-        return found("idle life", f"could not be tried ({errors})", "error", value=value)
-    return found("idle life", f"at least {lived:g} s without a call: none was closed", value=value)
+        words, problem = f"dead within {dead:g} s, and the server did not say so", "dead when idle"
+    elif closed is not None:
+        kept = f", kept for {lived:g} s" if lived else ""
+        words, problem = f"closed by the server within {closed:g} s without a call{kept}", "closed when idle"
+    elif not lived:
+        words, problem = f"could not be tried ({', '.join(sorted(set(outcomes.values())))})", "error"
+    value = {"at_least_s": lived or None, "closed_within_s": closed, "dead_within_s": dead}
+    return found("idle life", words, problem, value=value, lived=lived)
 
 
 def _spread(taken_ns: Sequence[int]) -> str:

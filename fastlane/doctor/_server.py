@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,69 +11,56 @@ from .._clock import now_ns
 from ..providers import facts_of, identified_facts
 from ..providers.registry import UNKNOWN
 from ..records.formatting import duration
-from ..transport import PHASES, Phases
+from ..transport import Phases
 from ._findings import ProviderFinding, found, in_ms
 from ._session import DoctorSession, of_status, printable, problem_of
-
-_MOST_BYTES = 16 * 1_048_576
 
 
 def look(session: DoctorSession) -> Iterator[ProviderFinding]:
     """List the models twice over one connection, as the calls of an application go."""
-    url = session.models_url
     phases = Phases()
     try:
-        session.http.get(url, headers=session.settings.headers)
+        session.list_models()
     except (httpx2.RemoteProtocolError, httpx2.ReadError) as error:
         if session.target.is_secure:
             raise
         yield found("models", type(error).__name__, "wants https")  # TLS makes nothing of plain HTTP
         return
     started = now_ns()
-    answer = session.http.get(url, headers=session.settings.headers, extensions={PHASES: phases})
+    answer = session.list_models(phases=phases)
     taken_ns = now_ns() - started
     session.is_reached = True
-    yield judge_request(phases, taken_ns)
-    listed = models_in(answer.content[:_MOST_BYTES]) if answer.status_code == 200 else None
-    session.models = None if listed is None else tuple(listed)
+    words = f"{duration(taken_ns / 1e9)} over {phases.http_version or 'a connection of another library'}"
+    is_new = phases.reused is False
+    value = {"ms": in_ms(taken_ns), "http_version": phases.http_version, "reused": phases.reused}
+    words += ", on a new connection: the first one was not kept" if is_new else ""
+    yield found("a request without a model", words, is_new and "not kept", value=value)
+    models = _models_in(answer) if answer.status_code == 200 else None
+    session.models = None if models is None else tuple(model["id"] for model in models)
     session.needs_key = answer.status_code in (401, 403)
-    yield judge_models(session, answer.status_code, listed)
-    yield identify(session, answer.headers, listed)
+    yield _judge_models(session, answer.status_code)
+    yield _identify(session, answer.headers, models[0].get("owned_by") if models else None)
 
 
-def models_in(body: bytes) -> dict[str, str | None] | None:
-    """Return the models of a list in OpenAI's shape, each with its owner; None for anything else."""
+def _models_in(answer: httpx2.Response) -> list[dict[str, Any]] | None:
+    """Return the models of a list in OpenAI's shape; None for anything else."""
     try:
-        document: Any = json.loads(body)
+        document = answer.json()
     except (ValueError, RecursionError):
         return None
     data = document.get("data") if isinstance(document, dict) else document
     if not isinstance(data, list):
         return None
-    return {
-        model["id"]: owner if isinstance(owner := model.get("owned_by"), str) else None
-        for model in data
-        if isinstance(model, dict) and isinstance(model.get("id"), str)
-    }
+    return [model for model in data if isinstance(model, dict) and isinstance(model.get("id"), str)]
 
 
-def judge_request(phases: Phases, taken_ns: int) -> ProviderFinding:
-    """Judge what a request takes that needs no model, on an open connection of the transport that calls use."""
-    words = f"{duration(taken_ns / 1e9)} over {phases.http_version or 'a connection of another library'}"
-    new = phases.reused is False
-    if new:
-        words += ", on a new connection: the first one was not kept"
-    value = {"ms": in_ms(taken_ns), "http_version": phases.http_version, "reused": phases.reused}
-    return found("a request without a model", words, new and "not kept", value=value)
-
-
-def judge_models(session: DoctorSession, status: int, listed: Mapping[str, Any] | None) -> ProviderFinding:
+def _judge_models(session: DoctorSession, status: int) -> ProviderFinding:
     """Judge whether the provider lists its models, and whether the one to call is among them."""
-    wanted = session.settings.model
+    wanted, listed = session.settings.model, session.models
     words, problem = of_status(status), problem_of(status)
     if listed is not None:
-        names = [printable(name) for name in listed]
-        words = f"{len(names)} listed" + (f": {', '.join(names[:3])}" if names else "") + (", …" * (len(names) > 3))
+        names = [printable(name) for name in listed[:3]]
+        words = f"{len(listed)} listed" + (f": {', '.join(names)}" if names else "") + (", …" * (len(listed) > 3))
         problem = ""
         if wanted is not None and listed and wanted not in listed:
             words, problem = f"{words}, and {wanted!r} is not one of them", "not listed"
@@ -90,26 +76,18 @@ def judge_models(session: DoctorSession, status: int, listed: Mapping[str, Any] 
     return found("models", words, problem, value=value, key_source=session.settings.key_source)
 
 
-def identify(
-    session: DoctorSession, headers: Mapping[str, str], listed: Mapping[str, str | None] | None
-) -> ProviderFinding:
+def _identify(session: DoctorSession, headers: Mapping[str, str], owner: Any) -> ProviderFinding:
     """Find the facts on record for this address, or for what the server says it is."""
-    owner = next(iter(listed.values()), None) if listed else None
     by_origin = facts_of(session.target.origin)
-    by_word = identified_facts(headers, owned_by=owner)
-    session.known = by_word if by_origin.slug == UNKNOWN and by_word is not None else by_origin
-    name = session.known.name or session.known.slug
-    if session.known is by_word:
-        words = f"{name}, by what it says of itself"
-    elif by_origin.slug != UNKNOWN:
-        words = f"{name}, by its address"
-        if by_word is not None and by_word.slug != by_origin.slug:
-            words += f"; by what it says of itself {by_word.name or by_word.slug}"
-    else:
+    by_word = identified_facts(headers, owned_by=owner if isinstance(owner, str) else None)
+    session.known = known = by_word if by_origin.slug == UNKNOWN and by_word is not None else by_origin
+    words = f"{known.name or known.slug}, by {'what it says of itself' if known is by_word else 'its address'}"
+    if known.slug == UNKNOWN:
         words = "no facts are on record"
+    elif by_word is not None and by_word.slug != known.slug:
+        words += f"; by what it says of itself {by_word.name or by_word.slug}"
     server = printable(headers.get("server", ""))
-    if server:
-        words += f' (server: "{server}")'
+    words += f' (server: "{server}")' if server else ""
     value = {
         "server": server or None,
         "by_origin": by_origin.slug,

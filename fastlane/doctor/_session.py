@@ -14,30 +14,27 @@ import httpx2
 from .._clock import now_ns
 from ..errors import ConfigurationError
 from ..providers.origins import Origin, origin_of
+from ..transport import PHASES, Phases
 
 if TYPE_CHECKING:
     from ..providers import ProviderFacts
     from ..records.attempts import Form
 
 CHAT = "/chat/completions"
-_ENDPOINTS = ("/chat/completions", "/completions", "/responses", "/models")
 _MEANINGS = {
-    400: "the request was refused",
     401: "the key was not accepted",
     402: "there is no credit left",
     403: "the key may not do this",
     404: "there is no such model or path",
-    422: "the request was refused",
     429: "too many requests, or no quota",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target(Origin):
-    """A provider's base URL, such as https://api.example.com/v1."""
+    """A provider's base URL, such as https://api.example.com/v1, without a slash at its end."""
 
     base_url: str
-    """Without a slash at its end."""
 
     @property
     def is_secure(self) -> bool:
@@ -58,9 +55,9 @@ def target_of(url: str) -> Target:
     if parts.query or parts.fragment:
         raise ConfigurationError(f"{expected}, without what follows a '?' or '#': leave that out")
     path = parts.path.rstrip("/")
-    endpoint = next((each for each in _ENDPOINTS if path.endswith(each)), None)
-    if endpoint is not None:
-        raise ConfigurationError(f"{expected}, without {endpoint!r} at its end: leave that out")
+    for endpoint in (CHAT, "/completions", "/responses", "/models"):
+        if path.endswith(endpoint):
+            raise ConfigurationError(f"{expected}, without {endpoint!r} at its end: leave that out")
     base_url = parts._replace(netloc=parts.netloc.lower(), path=path).geturl()
     return Target(scheme=origin.scheme, host=origin.host, port=origin.port, base_url=base_url)
 
@@ -87,9 +84,8 @@ class DoctorSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.idle_s <= 3_600:
             raise ConfigurationError(f"--idle-s must be a number of seconds from 0 to 3600, got {self.idle_s!r}")
-        for name in ("timeout_s", "answer_timeout_s"):
-            if not 0 < getattr(self, name) <= 3_600:
-                raise ConfigurationError(f"{name} must be above 0 and at most 3600, got {getattr(self, name)!r}")
+        if not 0 < self.answer_timeout_s <= 3_600:
+            raise ConfigurationError(f"--timeout-s must be above 0 and at most 3600, got {self.answer_timeout_s!r}")
 
     @property
     def headers(self) -> dict[str, str]:
@@ -107,11 +103,10 @@ class StatusError(Exception):
 
 
 class Answer(NamedTuple):
-    """A response that came whole."""
+    """A response that came whole. `data` is the JSON object of its body, empty for anything else."""
 
     status: int
     data: Mapping[str, Any]
-    """The JSON object of its body; empty for anything else."""
     taken_ns: int
     headers: Mapping[str, str]
 
@@ -137,52 +132,48 @@ class DoctorSession:
     """The smallest limit of output tokens that the model takes."""
     count_paths: dict[str, dict[str, str]] = field(default_factory=dict)
     """Where responses have their token counts, by endpoint."""
-    has_answered: bool = False
-    """The model has answered the first call."""
-    limits: Mapping[str, str] = field(default_factory=dict)
-    """The headers of that answer that report rate limits."""
+    first_headers: Mapping[str, str] | None = None
+    """The headers of the model's first answer; None until it has answered."""
 
     @property
     def target(self) -> Target:
         """The URL that is examined."""
         return self.settings.target
 
-    @property
-    def models_url(self) -> str:
-        """What is asked for where no model is needed: the list of models."""
-        return f"{self.target.base_url}/models"
+    def list_models(self, client: httpx2.Client | None = None, phases: Phases | None = None) -> httpx2.Response:
+        """Ask for what needs no model: the list of models. Raises httpx2.HTTPError."""
+        url, headers = f"{self.target.base_url}/models", self.settings.headers
+        return (client or self.http).get(url, headers=headers, extensions={PHASES: phases} if phases else None)
 
     def body(self, prompt: str, tokens: int, **fields: Any) -> dict[str, Any]:
         """Return a body of a chat call with a limit of so many tokens, or the least that the model takes."""
         limit = {self.limit_field: max(tokens, self.least_tokens)}
         return {"model": self.model, "messages": [{"role": "user", "content": prompt}], **limit, **fields}
 
+    @property
+    def msgpack_type(self) -> str:
+        """The media type of MessagePack at this provider."""
+        fact = self.known.media_types.get("msgpack") if self.known is not None else None
+        return (fact.value if fact is not None else None) or "application/vnd.msgpack"
+
     def request(self, body: Mapping[str, Any], endpoint: str = CHAT, form: Form = "json") -> httpx2.Request:
         """Return a call of an endpoint whose body is written in a form."""
-        from ..plays.request_encoding.bodies import in_form
+        from ..plays.request_encoding.bodies import Writing, in_form
 
         url = f"{self.target.base_url}{endpoint}"
         timeout = httpx2.Timeout(self.settings.timeout_s, read=self.settings.answer_timeout_s).as_dict()
         request = httpx2.Request("POST", url, headers=self.settings.headers, extensions={"timeout": timeout})
-        encoded: httpx2.Request = in_form(request, json.dumps(body).encode(), form, self.writing)
+        encoded: httpx2.Request = in_form(
+            request, json.dumps(body).encode(), form, Writing(msgpack_type=self.msgpack_type)
+        )
         return encoded
-
-    @property
-    def writing(self) -> Any:
-        """How bodies are written for this provider."""
-        from ..plays.request_encoding.bodies import Writing
-
-        media_type = self.known.media_types.get("msgpack") if self.known is not None else None
-        value = media_type.value if media_type is not None else None
-        return Writing(msgpack_type=value or "application/vnd.msgpack")
 
     def ask(self, body: Mapping[str, Any], endpoint: str = CHAT, form: Form = "json") -> Answer:
         """Send a call and read the whole response. Raises httpx2.HTTPError."""
         request = self.request(body, endpoint, form)
         started = now_ns()
         response = self.http.send(request)
-        taken_ns = now_ns() - started
-        return Answer(response.status_code, json_object(response.content), taken_ns, response.headers)
+        return Answer(response.status_code, json_object(response.content), now_ns() - started, response.headers)
 
 
 def json_object(body: bytes | str) -> dict[str, Any]:
@@ -201,18 +192,16 @@ def printable(text: str, most: int = 60) -> str:
 
 def has_proxy(target: Target) -> bool:
     """Return whether the system names a proxy for this URL."""
-    proxies = urllib.request.getproxies()
-    if not (target.scheme in proxies or "all" in proxies):
-        return False
-    return not urllib.request.proxy_bypass(target.host)
+    is_named = not {target.scheme, "all"}.isdisjoint(urllib.request.getproxies())
+    return is_named and not urllib.request.proxy_bypass(target.host)
 
 
 def of_status(status: int) -> str:
     """Return a status in words, with its number."""
-    meaning = "the server has a fault of its own" if status >= 500 else _MEANINGS.get(status, "refused")
-    return f"{status}: {meaning}"
+    meaning = "the server has a fault of its own" if status >= 500 else _MEANINGS.get(status)
+    return f"{status}: {meaning or ('the request was refused' if status in (400, 422) else 'refused')}"
 
 
 def problem_of(status: int) -> str:
     """Return the name in `PROBLEMS` of a status."""
-    return "5xx" if status >= 500 else str(status) if status in (401, 402, 403, 404, 429) else "refused"
+    return "5xx" if status >= 500 else str(status) if status in _MEANINGS else "refused"

@@ -147,7 +147,7 @@ def test_first_call_that_is_refused_gives_its_status(status: int, requests: int)
 
     assert finding.value == status
     assert len(asked) == requests
-    assert not session.has_answered
+    assert session.first_headers is None
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,14 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from fastlane.doctor._command import _own_key_of, doctor, in_words
+from fastlane.doctor._command import doctor, in_words
 from fastlane.doctor._examination import Cost, Examination
 from fastlane.doctor._findings import found
 from fastlane.doctor._report import print_report
 from fastlane.doctor._session import DoctorSettings, target_of
 from fastlane.emulator import Emulator
 from fastlane.providers import load
+from fastlane.providers.keys import key_variable
 
 KEY = "sk-nobody-may-see-this"
 
@@ -167,4 +168,4 @@ def test_openais_key_is_shown_to_nobody_whom_it_is_not_meant_for(
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "https://gateway.example.com/v1/")
 
-    assert (_own_key_of(target_of(url)) == "OPENAI_API_KEY") is shown
+    assert (key_variable(target_of(url).base_url) == "OPENAI_API_KEY") is shown

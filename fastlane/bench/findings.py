@@ -7,13 +7,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
 from ..errors import ConfigurationError
 from ._formatting import change_with_interval, counted, percent
-from .recorded import METRICS, ArmInfo, Header, Key, RecordedRun, RequestMetric, Sample, errors_of, metric_named
+from .recorded import METRICS, ArmInfo, Key, RecordedRun, RequestMetric, Sample, errors_of, metric_named
 from .statistics import (
     ENOUGH_PAIRS,
     Floats,
@@ -178,259 +178,243 @@ class ArmValues:
     """Requests that succeeded and gave no value."""
 
 
-def reading(samples: Iterable[Sample], failed: Mapping[Key, str], metric: RequestMetric) -> ArmValues:
+SHARES: Final = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
+"""Of the quantiles that are given where there are enough requests."""
+ALPHA: Final = 0.05
+"""How often any interval of a cell's typical changes may miss, over all its metrics and arms."""
+# Below this share of the whole change, parts that add up to nothing cannot be scaled to it.
+_NOTHING: Final = 1e-9
+
+Pair = tuple[str, str, RequestMetric, ArmValues, ArmValues]
+"""An arm, its reference, a metric, and the values of both."""
+
+
+def find(recorded: RecordedRun, *, margin: float = 0.03, seed: int = 0) -> Findings:
+    """Return everything that a run shows; the same for the same records, margin and seed.
+
+    Only measured requests count: each arm process's first is given as `cold`, and those that warmed up are left out.
+    Arms are compared by the blocks in which both took part, cell by cell. `margin` is the change, as a share, below
+    which two arms count as equivalent; `seed` is for the intervals that come of drawing again.
+    Raises ConfigurationError for a margin that is not above 0, or an unknown metric in the header.
+    """
+    metrics = [metric_named(name) for name in recorded.header.metrics]
+    design = design_of(recorded.header.arms)
+    cells: list[CellFindings] = []
+    attributions: list[Attribution] = []
+    for cell in (each.name for each in recorded.header.cells):
+        samples = {arm.name: recorded.measured(cell, arm.name) for arm in recorded.header.arms}
+        errors = {arm: errors_of(own) for arm, own in samples.items()}
+        values = {
+            (arm, metric.name): _values(own, errors[arm], metric)
+            for metric in METRICS.values()
+            for arm, own in samples.items()
+        }
+        # Reports by load and length show more than what arms are compared by; only comparisons are tests.
+        described = [
+            *metrics,
+            *(
+                metric
+                for metric in METRICS.values()
+                if metric not in metrics and any(values[arm, metric.name].values for arm in samples)
+            ),
+        ]
+        cells.append(
+            CellFindings(
+                cell=cell,
+                figures=tuple(
+                    _figures(cell, arm, each, values[arm, each.name]) for each in described for arm in samples
+                ),
+                comparisons=tuple(
+                    compared
+                    for copy in (False, True)
+                    for compared in compare(
+                        cell, list(_pairs_of(recorded, metrics, values, copy)), copy=copy, margin=margin, seed=seed
+                    )
+                ),
+                throughput={arm: throughput(own) for arm, own in samples.items() if own},
+                requests={arm: len(own) for arm, own in samples.items()},
+                errors={arm: dict(Counter(failed.values()).most_common()) for arm, failed in errors.items()},
+            )
+        )
+        if design is not None:
+            found = (_attribution(cell, metric, design, values, seed) for metric in metrics)
+            attributions += [each for each in found if each is not None]
+    return Findings(cells=tuple(cells), attributions=tuple(attributions), cold=tuple(_cold(recorded)), margin=margin)
+
+
+def _pairs_of(
+    recorded: RecordedRun,
+    metrics: Sequence[RequestMetric],
+    values: Mapping[tuple[str, str], ArmValues],
+    copy: bool,
+) -> Iterator[Pair]:
+    """Yield the comparisons that are adjusted together: the references' copies are a family of their own."""
+    header = recorded.header
+    for metric in metrics:
+        for arm in header.arms:
+            if arm not in header.references and (arm.role == "again") == copy:
+                reference = header.reference_of(arm.name).name
+                yield arm.name, reference, metric, values[arm.name, metric.name], values[reference, metric.name]
+
+
+def _values(samples: Iterable[Sample], failed: Mapping[Key, str], metric: RequestMetric) -> ArmValues:
     """Return one metric of an arm's requests. A value below 0 or of no finite size is none: a clock's fault."""
-    values: dict[Key, float] = {}
-    silent = 0
-    for sample in samples:
-        key = sample.key
-        if key in failed:
-            continue
-        value = metric.value(sample)
-        if value is None or not 0 <= value < math.inf:
-            silent += 1
-        else:
-            values[key] = float(value)
-    return ArmValues(values=values, failed=frozenset(failed), silent=silent)
+    found = {sample.key: metric.value(sample) for sample in samples if sample.key not in failed}
+    values = {key: float(value) for key, value in found.items() if value is not None and 0 <= value < math.inf}
+    return ArmValues(values=values, failed=frozenset(failed), silent=len(found) - len(values))
 
 
-def counts_failed(metric: RequestMetric) -> bool:
-    """Whether a request that failed is worse than every other by this metric: by times and speeds, not by sizes."""
+def _counts_failed(metric: RequestMetric) -> bool:
+    """Whether a failed request is worse than every other by this metric: by times and speeds, not by sizes."""
     return metric.words == ("faster", "slower")
 
 
 def throughput(samples: Iterable[Sample]) -> float:
     """Return output tokens per second in which requests were in flight; shards, which run side by side, add up."""
-    by_shard: dict[int, list[Sample]] = {}
+    by_shard: dict[int, list[Sample]] = defaultdict(list)
     for sample in samples:
-        by_shard.setdefault(sample.shard, []).append(sample)
-    return sum(_rate(each) for each in by_shard.values())
+        by_shard[sample.shard].append(sample)
+    total = 0.0
+    for own in by_shard.values():
+        busy_ns, until_ns = 0, 0
+        for issued_ns, ended_ns in sorted((sample.issued_ns, sample.ended_ns) for sample in own):
+            busy_ns += max(0, ended_ns - max(issued_ns, until_ns))
+            until_ns = max(until_ns, ended_ns)
+        total += sum(sample.output_tokens or 0 for sample in own) / (busy_ns / 1e9) if busy_ns else 0.0
+    return total
 
 
-def _rate(samples: Sequence[Sample]) -> float:
-    tokens = sum(sample.output_tokens or 0 for sample in samples)
-    busy_ns = 0
-    until_ns = -math.inf
-    for begun_ns, ended_ns in sorted((sample.issued_ns, sample.ended_ns) for sample in samples):
-        if ended_ns > until_ns:
-            busy_ns += ended_ns - int(max(begun_ns, until_ns))
-            until_ns = ended_ns
-    return tokens / (busy_ns / 1e9) if busy_ns else 0.0
-
-
-ALPHA: Final = 0.05
-"""How often any interval of a cell's typical changes may miss, over all its metrics and arms."""
-
-
-def judge(
-    *,
-    typical: Interval | None,
-    logs: Interval | None,
-    pairs: int,
-    family: int,
-    metric: RequestMetric,
-    margin: float,
-) -> ComparisonVerdict:
-    """Return what one comparison shows, read from the interval of its typical change alone.
-
-    `typical` is the ratio with an interval that holds together with those of the `family`'s other comparisons, `logs`
-    the log-ratio with a plain 95 % interval, from which the sizes of further runs are planned. A difference is shown
-    where the interval excludes a ratio of 1, equivalence where it lies within `margin` and its inverse: even in
-    logarithms, as the margin of bioequivalence is (80 to 125 %). Where both are shown, the arms are equivalent.
-    """
-    if typical is None or logs is None or typical.low is None or typical.high is None:
-        needed = pairs_for_interval(ALPHA / family)
-        return ComparisonVerdict(
-            kind="too few pairs",
-            sentence=f"{counted(needed - pairs, 'more pair')} needed: {pairs} of at least {needed}",
-            more_pairs=needed - pairs,
-        )
-    smallest = smallest_effect(logs, ALPHA / family, pairs=pairs)
-    differs = typical.high < 1 or typical.low > 1
-    kind: Kind = "better" if (typical.high < 1) == metric.lower_is_better else "worse"
-    change = f"{metric.words[kind == 'worse']} by {change_with_interval(typical, signed=False)}"
-    if 1 / (1 + margin) <= typical.low and typical.high <= 1 + margin:
-        said = f"though {change}" if differs else f"typical change {change_with_interval(typical)}"
-        return ComparisonVerdict(
-            kind="equivalent", sentence=f"equivalent within {percent(margin)}, {said}", smallest_effect=smallest
-        )
-    if differs:
-        return ComparisonVerdict(kind=kind, sentence=change, smallest_effect=smallest)
-    more, purpose = _more(logs, pairs, family, margin)
-    sentence = "no difference shown"
-    if smallest is not None:
-        sentence += f"; this run could have shown {percent(smallest)}"
-    if more is not None:
-        sentence += f"; {counted(more, 'more pair')} needed to show {purpose}"
-    return ComparisonVerdict(kind="no difference shown", sentence=sentence, smallest_effect=smallest, more_pairs=more)
-
-
-def not_comparable(sentence: str) -> ComparisonVerdict:
-    """Return the verdict where one arm gave no figure at all."""
-    return ComparisonVerdict(kind="not comparable", sentence=sentence)
-
-
-def _more(logs: Interval, pairs: int, family: int, margin: float) -> tuple[int | None, str]:
-    """Return how many more pairs would show what takes fewer: the change seen, or equivalence."""
-    by_effect = pairs_for_effect(logs, pairs, ALPHA / family)
-    by_equivalence = pairs_for_equivalence(logs, pairs, margin, ALPHA / family)
-    if by_equivalence is not None and (by_effect is None or by_equivalence < by_effect):
-        return max(1, by_equivalence - pairs), f"equivalence within {percent(margin)}"
-    if by_effect is None:
-        return None, ""
-    return max(1, by_effect - pairs), f"a change of the {percent(abs(math.expm1(logs.value)))} seen"
-
-
-SHARES: Final = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
-"""Of the quantiles that are given where there are enough requests."""
-
-
-def figures(cell: str, arm: str, metric: RequestMetric, read: ArmValues) -> Figures:
-    """Return one metric of one arm."""
+def _figures(cell: str, arm: str, metric: RequestMetric, found: ArmValues) -> Figures:
     # Sorted, so that records merged in another order give the same sums to the last digit.
-    values = np.sort(np.fromiter(read.values.values(), dtype=np.float64, count=len(read.values)))
-    lost = len(read.failed) if counts_failed(metric) else 0
+    values = np.sort(np.fromiter(found.values.values(), dtype=np.float64))
+    lost = len(found.failed) if _counts_failed(metric) else 0
     some = bool(values.size)
     return Figures(
         cell=cell,
         arm=arm,
         metric=metric.name,
         n=values.size,
-        failed=len(read.failed) + read.silent,
+        failed=len(found.failed) + found.silent,
         mean=float(values.mean()) if some else None,
         deviation=float(values.std(ddof=1)) if values.size > 1 else None,
-        minimum=float(values.min()) if some else None,
-        maximum=float(values.max()) if some else None,
+        minimum=float(values[0]) if some else None,
+        maximum=float(values[-1]) if some else None,
         quantiles={
             share: quantile(values, share, failed=lost, lower_is_better=metric.lower_is_better) for share in SHARES
         },
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pairs:
-    """One comparison before its family is known."""
-
-    arm: str
-    reference: str
-    metric: RequestMetric
-    logs: Floats
-    """Log-ratios of the pairs in which both succeeded."""
-    ours: Floats
-    """Values of all pairs, those that failed included where that counts."""
-    theirs: Floats
-    excuse: str | None
-    """Why there is nothing to compare, where one arm gave no figure at all."""
-
-
-def compare(
-    cell: str,
-    others: Sequence[tuple[str, str, RequestMetric, ArmValues, ArmValues]],
-    *,
-    copy: bool,
-    margin: float,
-    seed: int,
-) -> list[ArmComparison]:
-    """Compare arms with their references: each an arm's name, its reference's, the metric, and both readings.
+def compare(cell: str, pairs: Sequence[Pair], *, copy: bool, margin: float, seed: int) -> list[ArmComparison]:
+    """Compare arms with their references.
 
     They are one family: with a probability of 95 % all intervals of their typical changes hold together (Bonferroni).
     Raises ConfigurationError for a margin that is not above 0.
     """
     if not margin > 0:
         raise ConfigurationError(f"expected a margin above 0, such as 0.03 for 3 %, got {margin}")
-    found = [_pairs(*each) for each in others]
-    family = max(1, sum(each.logs.size > 0 for each in found))
-    return [_judged(each, cell, family=family, copy=copy, margin=margin, seed=seed) for each in found]
+    logs = [log_ratios(*_both(ours, theirs, ours.values.keys() & theirs.values.keys())) for *_, ours, theirs in pairs]
+    family = max(1, sum(each.size > 0 for each in logs))
+    return [
+        _compared(cell, pair, own, family=family, copy=copy, margin=margin, seed=seed)
+        for pair, own in zip(pairs, logs, strict=True)
+    ]
 
 
-def _pairs(arm: str, reference: str, metric: RequestMetric, ours: ArmValues, theirs: ArmValues) -> _Pairs:
-    both = sorted(ours.values.keys() & theirs.values.keys())
-    own, other = (np.array([read.values[key] for key in both], dtype=np.float64) for read in (ours, theirs))
-    logs = log_ratios(own, other)
-    if counts_failed(metric):
-        known = (ours.values.keys() | ours.failed) & (theirs.values.keys() | theirs.failed)
-        worst = math.inf if metric.lower_is_better else 0.0
-        every = sorted(known)
-        own, other = (
-            np.array([read.values.get(key, worst) for key in every], dtype=np.float64) for read in (ours, theirs)
-        )
-    silent = [name for name, read in ((arm, ours), (reference, theirs)) if not read.values and read.silent]
-    excuse = f"not comparable: no request of {' or '.join(silent)} gave this figure" if silent else None
-    return _Pairs(arm=arm, reference=reference, metric=metric, logs=logs, ours=own, theirs=other, excuse=excuse)
+def _both(ours: ArmValues, theirs: ArmValues, keys: Iterable[Key], failed: float = math.nan) -> tuple[Floats, Floats]:
+    """Return both arms' values of these blocks, with `failed` for a request that gave none."""
+    ordered = sorted(keys)
+    own, other = (
+        np.array([each.values.get(key, failed) for key in ordered], dtype=np.float64) for each in (ours, theirs)
+    )
+    return own, other
 
 
-def _judged(
-    pairs: _Pairs,
-    cell: str,
-    *,
-    family: int,
-    copy: bool,
-    margin: float,
-    seed: int,
+def _compared(
+    cell: str, pair: Pair, logs: Floats, *, family: int, copy: bool, margin: float, seed: int
 ) -> ArmComparison:
-    count = pairs.logs.size
-    typical = _exponential(hodges_lehmann(pairs.logs, 1 - ALPHA / family))
-    changes = {
-        share: change
-        for share in SHARES
-        if pairs.ours.size >= wanted(share)
-        and (change := quantile_ratio(pairs.ours, pairs.theirs, share, seed=seed)) is not None
-    }
-    if pairs.excuse is not None:
-        verdict = not_comparable(pairs.excuse)
+    arm, reference, metric, ours, theirs = pair
+    keys = ours.values.keys() & theirs.values.keys()
+    if _counts_failed(metric):
+        keys = (ours.values.keys() | ours.failed) & (theirs.values.keys() | theirs.failed)
+    own, other = _both(ours, theirs, keys, math.inf if metric.lower_is_better else 0.0)
+    ratios = {share: quantile_ratio(own, other, share, seed=seed) for share in SHARES if own.size >= wanted(share)}
+    typical = _exponential(hodges_lehmann(logs, 1 - ALPHA / family))
+    silent = [name for name, each in ((arm, ours), (reference, theirs)) if not each.values and each.silent]
+    if silent:
+        sentence = f"not comparable: no request of {' or '.join(silent)} gave this figure"
+        verdict = ComparisonVerdict(kind="not comparable", sentence=sentence)
     else:
-        verdict = judge(
-            typical=typical,
-            logs=hodges_lehmann(pairs.logs),
-            pairs=count,
-            family=family,
-            metric=pairs.metric,
-            margin=margin,
-        )
+        verdict = _verdict(typical, logs, family, metric, margin)
     return ArmComparison(
         cell=cell,
-        arm=pairs.arm,
-        reference=pairs.reference,
-        metric=pairs.metric.name,
-        pairs=count,
+        arm=arm,
+        reference=reference,
+        metric=metric.name,
+        pairs=logs.size,
         typical=typical,
-        p_value=signed_rank_p(pairs.logs) if count else None,
-        quantiles=changes,
+        p_value=signed_rank_p(logs) if logs.size else None,
+        quantiles={share: ratio for share, ratio in ratios.items() if ratio is not None},
         verdict=verdict,
         copy=copy,
     )
 
 
+def _verdict(
+    typical: Interval | None, ratios: Floats, family: int, metric: RequestMetric, margin: float
+) -> ComparisonVerdict:
+    """Return what one comparison shows, read from the interval of its typical change alone.
+
+    A difference is shown where the interval excludes a ratio of 1, equivalence where it lies within `margin` and its
+    inverse: even in logarithms, as the margin of bioequivalence is (80 to 125 %). Where both are shown, the arms are
+    equivalent. A plain 95 % interval of the log-`ratios` plans the sizes of further runs.
+    """
+    pairs, alpha = ratios.size, ALPHA / family
+    logs = hodges_lehmann(ratios)
+    if typical is None or logs is None or typical.low is None or typical.high is None:
+        needed = pairs_for_interval(alpha)
+        sentence = f"{counted(needed - pairs, 'more pair')} needed: {pairs} of at least {needed}"
+        return ComparisonVerdict(kind="too few pairs", sentence=sentence, more_pairs=needed - pairs)
+    smallest = smallest_effect(logs, alpha, pairs=pairs)
+    differs = typical.high < 1 or typical.low > 1
+    kind: Kind = "better" if (typical.high < 1) == metric.lower_is_better else "worse"
+    change = f"{metric.words[kind == 'worse']} by {change_with_interval(typical, signed=False)}"
+    if 1 / (1 + margin) <= typical.low and typical.high <= 1 + margin:
+        seen = f"though {change}" if differs else f"typical change {change_with_interval(typical)}"
+        sentence = f"equivalent within {percent(margin)}, {seen}"
+        return ComparisonVerdict(kind="equivalent", sentence=sentence, smallest_effect=smallest)
+    if differs:
+        return ComparisonVerdict(kind=kind, sentence=change, smallest_effect=smallest)
+    sentence = "no difference shown"
+    if smallest is not None:
+        sentence += f"; this run could have shown {percent(smallest)}"
+    purposes = {
+        f"equivalence within {percent(margin)}": pairs_for_equivalence(logs, pairs, margin, alpha),
+        f"a change of the {percent(abs(math.expm1(logs.value)))} seen": pairs_for_effect(logs, pairs, alpha),
+    }
+    more = None
+    if plans := [(max(1, needed - pairs), purpose) for purpose, needed in purposes.items() if needed is not None]:
+        more, purpose = min(plans, key=lambda plan: plan[0])
+        sentence += f"; {counted(more, 'more pair')} needed to show {purpose}"
+    return ComparisonVerdict(kind="no difference shown", sentence=sentence, smallest_effect=smallest, more_pairs=more)
+
+
 def _exponential(logs: Interval | None) -> Interval | None:
     if logs is None:
         return None
-    return Interval(
-        value=math.exp(logs.value),
-        low=None if logs.low is None else math.exp(logs.low),
-        high=None if logs.high is None else math.exp(logs.high),
-    )
+    value, low, high = (None if each is None else math.exp(each) for each in (logs.value, logs.low, logs.high))
+    return Interval(value=value or 0.0, low=low, high=high)
 
 
-# Below this share of the whole change, parts that add up to nothing cannot be scaled to it.
-_NOTHING: Final = 1e-9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Design:
-    """Which arms of a run have which of the plays that are to be told apart; `alone` and `last` are by play."""
+class Design(NamedTuple):
+    """Which arms of a run have which of the plays that are to be told apart."""
 
     none: str
     all: str
-    plays: tuple[str, ...]
     alone: Mapping[str, str]
-    """Arms that have only the play."""
+    """By play: the arm that has only the play."""
     last: Mapping[str, str]
-    """Arms that have every play but it."""
-
-    @property
-    def arms(self) -> tuple[str, ...]:
-        """All that take part, in a fixed order."""
-        return tuple(dict.fromkeys((self.none, self.all, *self.alone.values(), *self.last.values())))
+    """By play: the arm that has every other play."""
 
 
 def design_of(arms: Sequence[ArmInfo]) -> Design | None:
@@ -441,202 +425,78 @@ def design_of(arms: Sequence[ArmInfo]) -> Design | None:
     """
     candidates = [arm for arm in arms if arm.role != "again" and arm.plays is not None]
     whole = max(candidates, key=lambda arm: len(set(arm.plays or ())), default=None)
-    if whole is None or len(set(whole.plays or ())) < 2:
+    plays = frozenset(whole.plays or () if whole else ())
+    if whole is None or len(plays) < 2:
         return None
-    plays = tuple(dict.fromkeys(whole.plays or ()))
     # An asynchronous client is not the synchronous one without a play.
     alike = {frozenset(arm.plays or ()): arm.name for arm in reversed(candidates) if arm.client == whole.client}
     references = (arm for arm in arms if arm.role == "reference" and whole.reference in (None, arm.name))
-    stock = next((arm.name for arm in references if arm.plays is None), None)
-    none = alike.get(frozenset(), stock)
-    everything = frozenset(plays)
-    alone = {play: alike[frozenset({play})] for play in plays if frozenset({play}) in alike}
-    last = {play: alike[everything - {play}] for play in plays if everything - {play} in alike}
-    # Half of it would say nothing of what plays do together: the sum of what each does alone is in the interaction.
-    if none is None or any(play not in alone or play not in last for play in plays):
-        return None
-    return Design(none=none, all=whole.name, plays=plays, alone=alone, last=last)
+    none = alike.get(frozenset(), next((arm.name for arm in references if arm.plays is None), None))
+    ordered = dict.fromkeys(whole.plays or ())
+    alone = {play: alike[frozenset({play})] for play in ordered if frozenset({play}) in alike}
+    last = {play: alike[plays - {play}] for play in ordered if plays - {play} in alike}
+    # Half of the arms would say nothing of what plays do together.
+    return Design(none, whole.name, alone, last) if none and len(alone) == len(last) == len(plays) else None
 
 
-def attribute(
-    cell: str, metric: RequestMetric, design: Design, readings: Mapping[str, ArmValues], *, seed: int
+def _attribution(
+    cell: str, metric: RequestMetric, design: Design, values: Mapping[tuple[str, str], ArmValues], seed: int
 ) -> Attribution | None:
     """Divide one cell's change of a metric among the plays; None without a block in which all arms succeeded.
 
-    Means, because they alone add up: what a play saves in one request of ten is no part of the typical change and
-    all of the total. A play's part is the mean of what it changes alone and what it changes last, which are the two
-    ends of Shapley's value ("A value for n-person games", 1953) and all of it for two plays; parts are then scaled so
-    that they add up to the whole. Intervals are of a bootstrap over whole blocks.
+    Of means, because they alone add up. A play's part is the mean of what it changes alone and what it changes last,
+    the two ends of Shapley's value ("A value for n-person games", 1953) and all of it for two plays; parts are then
+    scaled so that they add up to the whole. Intervals are of a bootstrap over whole blocks.
     """
-    blocks = _blocks(design, readings)
-    if not len(blocks):
+    changes = [(design.all, design.none)]
+    changes += [(arm, design.none) for arm in design.alone.values()]
+    changes += [(design.all, arm) for arm in design.last.values()]
+    arms = list(dict.fromkeys(arm for change in changes for arm in change))
+    columns = [values[arm, metric.name].values for arm in arms]
+    keys = sorted(set.intersection(*map(set, columns)))
+    if not keys:
         return None
-    contrasts = _contrasts(design)
-    means, drawn = mean_changes(blocks, contrasts, seed=seed)
-    plays = len(design.plays)
-    enough = len(blocks) >= ENOUGH_PAIRS
-    parts, drawn_parts = _parts(means[None, :], plays)[0], _parts(drawn, plays)
-    interaction, drawn_interaction = _interaction(means[None, :], plays)[0], _interaction(drawn, plays)
+    blocks = np.array([[column[key] for column in columns] for key in keys], dtype=np.float64)
+    contrasts = np.array([[float((arm == left) - (arm == right)) for arm in arms] for left, right in changes])
+    # The first row is of all blocks, the others of those that were drawn.
+    rows = np.vstack(mean_changes(blocks, contrasts, seed=seed))
+    plays = len(design.alone)
+    total, alone, last = rows[:, 0], rows[:, 1 : 1 + plays], rows[:, 1 + plays :]
+    middle = (alone + last) / 2
+    added = middle.sum(axis=1)
+    scalable = np.abs(added) > _NOTHING * np.abs(middle).sum(axis=1)
+    parts = middle * np.divide(total, added, out=np.ones_like(total), where=scalable)[:, None]
+
+    def interval(column: Floats) -> Interval:
+        if len(keys) < ENOUGH_PAIRS:
+            return Interval(value=float(column[0]))
+        low, high = np.quantile(column[1:], (0.025, 0.975))
+        return Interval(value=float(column[0]), low=float(low), high=float(high))
+
     return Attribution(
         cell=cell,
         metric=metric.name,
-        total=_interval(means[0], drawn[:, 0], enough),
+        total=interval(total),
         shares=tuple(
-            Share(
-                play=play,
-                alone=_interval(means[1 + at], drawn[:, 1 + at], enough),
-                last=_interval(means[1 + plays + at], drawn[:, 1 + plays + at], enough),
-                share=_interval(parts[at], drawn_parts[:, at], enough),
-            )
-            for at, play in enumerate(design.plays)
+            Share(play=play, alone=interval(alone[:, at]), last=interval(last[:, at]), share=interval(parts[:, at]))
+            for at, play in enumerate(design.alone)
         ),
-        interaction=_interval(interaction, drawn_interaction, enough),
+        interaction=interval(total - alone.sum(axis=1)),
     )
-
-
-def _blocks(design: Design, readings: Mapping[str, ArmValues]) -> Floats:
-    """Return a row for each block in which all arms succeeded, a column for each arm."""
-    columns = [readings[arm].values for arm in design.arms]
-    keys = sorted(set.intersection(*(set(column) for column in columns)))
-    rows = [[column[key] for column in columns] for key in keys]
-    return np.array(rows, dtype=np.float64).reshape(len(keys), len(columns))
-
-
-def _contrasts(design: Design) -> Floats:
-    """Return what is computed of the arms' means: the whole change, each play's alone, each play's last."""
-
-    def less(left: str, right: str) -> Floats:
-        return np.array([(arm == left) - (arm == right) for arm in design.arms], dtype=np.float64)
-
-    rows = [less(design.all, design.none)]
-    rows += [less(design.alone[play], design.none) for play in design.plays]
-    rows += [less(design.all, design.last[play]) for play in design.plays]
-    return np.array(rows)
-
-
-def _parts(changes: Floats, plays: int) -> Floats:
-    """Return each play's part of the whole, scaled so that they add up to it; a row for each row of changes."""
-    total = changes[:, :1]
-    middle = (changes[:, 1 : 1 + plays] + changes[:, 1 + plays :]) / 2
-    added = middle.sum(axis=1, keepdims=True)
-    scalable = np.abs(added) > _NOTHING * np.abs(middle).sum(axis=1, keepdims=True)
-    factor = np.divide(total, added, out=np.ones_like(total), where=scalable)
-    parts: Floats = middle * factor
-    return parts
-
-
-def _interaction(changes: Floats, plays: int) -> Floats:
-    difference: Floats = changes[:, 0] - changes[:, 1 : 1 + plays].sum(axis=1)
-    return difference
-
-
-def _interval(value: float, drawn: Floats, enough: bool) -> Interval:
-    if not enough:
-        return Interval(value=float(value))
-    low, high = np.quantile(drawn, (0.025, 0.975))
-    return Interval(value=float(value), low=float(low), high=float(high))
-
-
-def find(recorded: RecordedRun, *, margin: float = 0.03, seed: int = 0) -> Findings:
-    """Return everything that a run shows; the same for the same records, margin and seed.
-
-    Only measured requests count: each arm process's first is given as `cold`, and those that warmed up are left out.
-    Arms are compared by the blocks in which both took part, cell by cell. `margin` is the change, as a share, below
-    which two arms count as equivalent; `seed` is for the intervals that come of drawing again.
-    Raises ConfigurationError for a margin that is not above 0, or a metric in the header that nobody knows.
-    """
-    metrics = [metric_named(name) for name in recorded.header.metrics]
-    # Reports by load, length and user show more than what arms are compared by; only comparisons are tests.
-    described = [*metrics, *(metric for metric in METRICS.values() if metric not in metrics)]
-    design = design_of(recorded.header.arms)
-    cells: list[CellFindings] = []
-    attributions: list[Attribution] = []
-    for cell in (each.name for each in recorded.header.cells):
-        samples = {arm.name: recorded.measured(cell, arm.name) for arm in recorded.header.arms}
-        errors = {arm: errors_of(own) for arm, own in samples.items()}
-        readings = {
-            (arm, metric.name): reading(own, errors[arm], metric)
-            for arm, own in samples.items()
-            for metric in described
-        }
-        cells.append(
-            CellFindings(
-                cell=cell,
-                figures=tuple(
-                    figures(cell, arm, metric, readings[arm, metric.name])
-                    for metric in described
-                    if metric in metrics or any(readings[other, metric.name].values for other in samples)
-                    for arm in samples
-                ),
-                comparisons=tuple(
-                    compared
-                    for others, copy in _families(recorded)
-                    for compared in compare(
-                        cell,
-                        _against(recorded.header, others, metrics, readings),
-                        copy=copy,
-                        margin=margin,
-                        seed=seed,
-                    )
-                ),
-                throughput={arm: throughput(own) for arm, own in samples.items() if own},
-                requests={arm: len(own) for arm, own in samples.items()},
-                errors={arm: dict(Counter(failed.values()).most_common()) for arm, failed in errors.items()},
-            )
-        )
-        if design is not None:
-            attributions += _attributed(cell, metrics, design, readings, seed)
-    return Findings(cells=tuple(cells), attributions=tuple(attributions), cold=tuple(_cold(recorded)), margin=margin)
-
-
-def _families(recorded: RecordedRun) -> Iterator[tuple[list[ArmInfo], bool]]:
-    """Yield the arms whose comparisons are adjusted together: the references' copies are a family of their own."""
-    references = recorded.header.references
-    yield [arm for arm in recorded.header.arms if arm.role != "again" and arm not in references], False
-    yield [arm for arm in recorded.header.arms if arm.role == "again"], True
-
-
-def _against(
-    header: Header,
-    others: Sequence[ArmInfo],
-    metrics: Sequence[RequestMetric],
-    readings: Mapping[tuple[str, str], ArmValues],
-) -> list[tuple[str, str, RequestMetric, ArmValues, ArmValues]]:
-    references = {arm.name: header.reference_of(arm.name).name for arm in others}
-    return [
-        (arm, reference, metric, readings[arm, metric.name], readings[reference, metric.name])
-        for metric in metrics
-        for arm, reference in references.items()
-    ]
-
-
-def _attributed(
-    cell: str,
-    metrics: Sequence[RequestMetric],
-    design: Design,
-    readings: Mapping[tuple[str, str], ArmValues],
-    seed: int,
-) -> Iterator[Attribution]:
-    for metric in metrics:
-        own = {arm: readings[arm, metric.name] for arm in design.arms}
-        found = attribute(cell, metric, design, own, seed=seed)
-        if found is not None:
-            yield found
 
 
 def _cold(recorded: RecordedRun) -> Iterator[Cold]:
     warm: dict[tuple[str, str], list[float]] = defaultdict(list)
     for sample in recorded.samples:
         if sample.part == "warm-up" and sample.error is None and (first := sample.time_to_first_token_s) is not None:
-            warm[sample.arm, sample.conversation].append(first)
+            warm[sample.arm, sample.conversation].append(first * 1e3)
     for sample in recorded.samples:
-        if sample.part == "cold":
-            first, whole = sample.time_to_first_token_s, sample.api_end_to_end_s
+        if sample.cold:
             same = warm.get((sample.arm, sample.conversation))
             yield Cold(
                 arm=sample.arm,
-                time_to_first_token_ms=None if first is None else first * 1e3,
-                api_end_to_end_ms=None if whole is None else whole * 1e3,
+                time_to_first_token_ms=METRICS["time_to_first_token"].value(sample),
+                api_end_to_end_ms=METRICS["api_end_to_end"].value(sample),
                 error=sample.error,
-                warm_time_to_first_token_ms=median(same) * 1e3 if same else None,
+                warm_time_to_first_token_ms=median(same) if same else None,
             )

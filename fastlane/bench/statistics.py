@@ -35,10 +35,10 @@ class Quantile:
     n: int
     """Values, and those that failed where they count."""
     value: float | None
-    """None where `n` is too small to bound it ("not available at this n"), or where it is one that failed."""
+    """None where `n` is too small to bound it, or where it is a failed request."""
     low: float | None = None
     high: float | None = None
-    """None where the bound is one that failed."""
+    """None where the bound is a failed request."""
     wanted: int
     """The n from which the interval exists."""
     withheld: str | None = None
@@ -50,8 +50,20 @@ class Quantile:
         return None if self.value is None else Interval(value=self.value, low=self.low, high=self.high)
 
 
-# What counts for the ratio of 0 and something: further out than any other, and still a number to average.
+# Replaces the log-ratio of 0 and something: beyond any other, and still a number.
 _FARTHEST: Final = math.log(1e9)
+_TAIL: Final = 0.025
+ENOUGH_PAIRS: Final = 6
+"""With fewer pairs even the widest interval (lowest to highest) has a confidence below 95 %."""
+# Up to here the null distribution is exact; above it the normal one differs by less than 0.0005 at 5 %.
+_EXACT: Final = 100
+_RESAMPLES: Final = 2_000
+# Numbers held at once: 8 bytes each, several times over.
+_AT_ONCE: Final = 2_000_000
+POWER: Final = 0.9
+"""The probability with which an effect is to be found."""
+# More pairs than this are no plan.
+_TOO_MANY: Final = 10_000_000
 
 
 def finite(values: ArrayLike, what: str = "values") -> Floats:
@@ -63,7 +75,7 @@ def finite(values: ArrayLike, what: str = "values") -> Floats:
 
 
 def paired(values: ArrayLike, baseline: ArrayLike) -> tuple[Floats, Floats]:
-    """Return both arms' values, `values[i]` and `baseline[i]` of one block. An infinite one is a request that failed.
+    """Return both arms' values, `values[i]` and `baseline[i]` of one block. An infinite one is a failed request.
 
     Raises ConfigurationError where they do not pair up, or one is below 0 or NaN.
     """
@@ -76,10 +88,8 @@ def paired(values: ArrayLike, baseline: ArrayLike) -> tuple[Floats, Floats]:
 
 
 def log_ratios(values: ArrayLike, baseline: ArrayLike) -> Floats:
-    """Return the logarithm of each pair's ratio: below 0 where the value is less than its baseline value.
+    """Return the logarithm of each pair's ratio. Two zeros are no change, 0 and something a ratio of a billion.
 
-    Two zeros are no change; 0 and something, whose ratio is no number, count as a ratio of a billion, which is
-    further out than any other and otherwise without influence, for what is done with them asks their order first.
     Raises ConfigurationError as `paired` does, or for a value that is infinite.
     """
     ours, theirs = paired(values, baseline)
@@ -89,9 +99,6 @@ def log_ratios(values: ArrayLike, baseline: ArrayLike) -> Floats:
     ratios[(ours == 0) & (theirs == 0)] = 0
     clipped: Floats = np.clip(ratios, -_FARTHEST, _FARTHEST)
     return clipped
-
-
-_TAIL: Final = 0.025
 
 
 def wanted(share: float) -> int:
@@ -112,25 +119,22 @@ def wanted(share: float) -> int:
 def quantile(values: ArrayLike, share: float, *, failed: int = 0, lower_is_better: bool = True) -> Quantile:
     """Return a quantile, interpolated between neighbours, with its 95 % interval by order statistics.
 
-    `failed` requests gave no value and count as worse than every other: a service that drops its slowest requests
-    must not look faster for it. The quantile is one of them, and has no value, where there are so many.
+    `failed` requests gave no value and count as worse than every other. The quantile has no value where it is one.
     Raises ConfigurationError for a value that is no finite number, or a share that is not between 0 and 1.
     """
-    wants = wanted(share)
-    data = np.sort(finite(values))
     lost = np.full(failed, np.inf if lower_is_better else -np.inf)
-    everything = np.concatenate((data, lost) if lower_is_better else (lost, data))
-    count = everything.size
-    value = _known(float(interpolated(everything, (count - 1) * share))) if count >= wants else None
-    if value is None:
+    ordered = np.sort(np.concatenate((finite(values), lost)))
+    count, wants = ordered.size, wanted(share)
+    value = float(interpolated(ordered, (count - 1) * share)) if count >= wants else math.inf
+    if not math.isfinite(value):
         return Quantile(share=share, n=count, value=None, wanted=wants)
-    low, high = _ranks(count, share)
+    low, high = (float(ordered[rank - 1]) for rank in _ranks(count, share))
     return Quantile(
         share=share,
         n=count,
         value=value,
-        low=_known(everything[low - 1]),
-        high=_known(everything[high - 1]),
+        low=low if math.isfinite(low) else None,
+        high=high if math.isfinite(high) else None,
         wanted=wants,
     )
 
@@ -141,7 +145,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def interpolated(rows: Floats, place: float) -> Floats:
-    """Return what lies at `place` of each sorted row, interpolated; infinite where an infinite value takes part."""
+    """Return what lies at `place` of each row in order, interpolated; infinite where an infinite value takes part."""
     below = math.floor(place)
     above = min(below + 1, rows.shape[-1] - 1)
     ordered = np.partition(rows, (below, above), axis=-1)
@@ -151,35 +155,19 @@ def interpolated(rows: Floats, place: float) -> Floats:
     return np.where(np.isinf(first), first, mixed)
 
 
-def _known(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
-
-
 @lru_cache(maxsize=4096)
 def _ranks(count: int, share: float) -> tuple[int, int]:
-    """Return between which of the ordered values, from 1, the quantile lies with 95 %, each side missing 2.5 %.
-
-    The quantile is below the k-th value where fewer than k of the n values lie below it, which are binomial.
-    """
+    """Return between which ordered values, from 1, the quantile lies with 95 %: the number below it is binomial."""
     from scipy.stats import binom
 
-    # The largest k of which P(fewer than k below) is at most 2.5 %, and likewise from above.
     low, high = binom.ppf((_TAIL, 1 - _TAIL), count, share)
     return max(1, int(low)), min(count, int(high) + 1)
-
-
-# With fewer pairs even the widest possible interval (lowest to highest) holds the truth less than 95 % of the time,
-# and the smallest p value that there is, 2 / 2^n, is above 5 %.
-ENOUGH_PAIRS: Final = 6
-# Up to here the null distribution is counted out; above it the normal one differs by less than 0.0005 at 5 %.
-_COUNTED_OUT: Final = 100
 
 
 def signed_rank_p(differences: ArrayLike) -> float:
     """Return the two-sided p value of Wilcoxon's signed-rank test that differences lie evenly around 0; 1 without any.
 
-    Zeros take part in the ranking and are then left out (Pratt, "Remarks on zeros and ties in the Wilcoxon signed rank
-    procedures", JASA 54, 1959). Exact up to 100 differences without ties and zeros, else the normal approximation.
+    Zeros take part in the ranking (Pratt, JASA 54, 1959). Exact up to 100 differences without ties and zeros.
     Raises ConfigurationError where a difference is no finite number.
     """
     from scipy.stats import wilcoxon
@@ -188,7 +176,7 @@ def signed_rank_p(differences: ArrayLike) -> float:
     if not data.any():
         return 1.0
     sizes = np.unique(np.abs(data))
-    exact = data.size <= _COUNTED_OUT and sizes.size == data.size and sizes[0] > 0
+    exact = data.size <= _EXACT and sizes.size == data.size and sizes[0] > 0
     method = "exact" if exact else "asymptotic"
     return float(wilcoxon(data, zero_method="pratt", correction=True, method=method).pvalue)
 
@@ -196,10 +184,8 @@ def signed_rank_p(differences: ArrayLike) -> float:
 def hodges_lehmann(values: ArrayLike, confidence: float = 0.95) -> Interval | None:
     """Return the Hodges-Lehmann estimate of the values' middle: the median of the averages of all pairs of them.
 
-    The interval holds every middle that Wilcoxon's signed-rank test would not reject (Hodges and Lehmann, "Estimates
-    of location based on rank tests", Annals of Mathematical Statistics 34, 1963), so it asks nothing of the
-    distribution but that values lie evenly around their middle. None without values; no bounds where even the
-    widest interval is not wide enough, which at 95 % is below 6 values.
+    The interval holds every middle that Wilcoxon's signed-rank test would not reject (Hodges and Lehmann, Annals of
+    Mathematical Statistics 34, 1963). None without values; no bounds where there are too few, at 95 % below 6.
     Raises ConfigurationError where a value is no finite number.
     """
     ordered = np.sort(finite(values))
@@ -214,85 +200,68 @@ def hodges_lehmann(values: ArrayLike, confidence: float = 0.95) -> Interval | No
     return Interval(value=middle, low=_walsh(ordered, rank), high=_walsh(ordered, averages - rank + 1))
 
 
-def _distribution(count: int) -> Floats:
-    """Return the probability of every sum of the ranks from 1 to `count`, each added or not with probability 1/2."""
-    chances = np.ones(1)
-    for rank in range(1, count + 1):
-        chances = (np.pad(chances, (0, rank)) + np.pad(chances, (rank, 0))) / 2
-    return chances
-
-
 @lru_cache(maxsize=4096)
 def _interval_rank(count: int, confidence: float) -> int:
     """Return which of the ordered averages bounds the interval from below, from 1; 0 where none does."""
     tail = (1 - confidence) / 2
-    if count <= _COUNTED_OUT:
-        sums = np.cumsum(_distribution(count))
-        return int(np.searchsorted(sums, tail * (1 + 1e-12), side="right"))
-    spread = math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
-    return math.floor(count * (count + 1) / 4 + 0.5 - NormalDist().inv_cdf(1 - tail) * spread)
+    if count > _EXACT:
+        spread = math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
+        return math.floor(count * (count + 1) / 4 + 0.5 - NormalDist().inv_cdf(1 - tail) * spread)
+    # The probability of every sum of the ranks, each of which is added or not with probability 1/2.
+    chances = np.ones(1)
+    for rank in range(1, count + 1):
+        chances = (np.pad(chances, (0, rank)) + np.pad(chances, (rank, 0))) / 2
+    return int(np.searchsorted(np.cumsum(chances), tail * (1 + 1e-12), side="right"))
 
 
 def _walsh(ordered: Floats, rank: int) -> float:
-    """Return the rank-th smallest (from 1) of the averages of all pairs of values, each value with itself included."""
-    # Bisection on the value: counting the averages below one takes n log n, listing them would take n * n memory.
+    """Return the rank-th smallest (from 1) of the averages of all pairs of values, each value with itself included.
+
+    Bisection on the value: counting the averages below one takes n log n, listing them would take n * n memory.
+    """
+    indices = np.arange(ordered.size)
+
+    def enough(value: float) -> bool:
+        at_most = np.searchsorted(ordered, 2 * value - ordered, side="right")
+        return int(np.maximum(at_most - indices, 0).sum()) >= rank
+
     low, high = float(ordered[0]), float(ordered[-1])
     nearest = 1e-13 * max(abs(low), abs(high))
-    indices = np.arange(ordered.size)
-    if _count(ordered, indices, low) >= rank:
+    if enough(low):
         return low
-    while high - low > nearest:
-        middle = (low + high) / 2
-        if not low < middle < high:
-            break
-        if _count(ordered, indices, middle) >= rank:
-            high = middle
-        else:
-            low = middle
+    while high - low > nearest and low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if enough(middle) else (middle, high)
     return high
-
-
-def _count(ordered: Floats, indices: np.ndarray[tuple[int, ...], np.dtype[np.int64]], value: float) -> int:
-    at_most = np.searchsorted(ordered, 2 * value - ordered, side="right")
-    return int(np.maximum(at_most - indices, 0).sum())
-
-
-_RESAMPLES: Final = 2_000
-# Numbers held at once: 8 bytes each, several times over.
-_AT_ONCE: Final = 2_000_000
 
 
 def quantile_ratio(values: ArrayLike, baseline: ArrayLike, share: float, *, seed: int = 0) -> Interval | None:
     """Return the ratio of two arms' quantiles at `share`, with an interval by a bootstrap over pairs.
 
     `values[i]` and `baseline[i]` belong to the same block, and whole pairs are drawn (Efron and Tibshirani, "An
-    Introduction to the Bootstrap", 1993, chapters 8 and 13; the percentile interval of 2,000 resamples), so that what
-    both arms of a block had in common (the request, the provider's mood) stays in common. An infinite value is a
-    request that failed, slower than every other; 0 one that failed where more is better. None without pairs, or where
-    a quantile is a failed request; no bounds below 6 pairs, nor where a bound is a failed request's.
+    Introduction to the Bootstrap", 1993, chapters 8 and 13; the percentile interval of 2,000 resamples). An infinite
+    value is a failed request; 0 is one where more is better. None without pairs, or where a quantile is a failed
+    request; no bounds below 6 pairs, nor where a bound is a failed request's.
     Raises ConfigurationError for values that do not pair up, or of which one is below 0 or NaN.
     """
-    ours, theirs = paired(values, baseline)
+    pairs = np.stack(paired(values, baseline), axis=1)
     if not 0 < share < 1:
         raise ConfigurationError(f"expected a share between 0 and 1, such as 0.95 for p95, got {share}")
-    if not ours.size:
+    if not len(pairs):
         return None
-    place = (ours.size - 1) * share
-    pairs = np.stack((ours, theirs), axis=1)
+    place = (len(pairs) - 1) * share
     own, other = interpolated(pairs.T, place)
     if not (math.isfinite(own) and math.isfinite(other)) or not other:
         return None
     ratio = float(own / other)
-    if ours.size < ENOUGH_PAIRS:
+    if len(pairs) < ENOUGH_PAIRS:
         return Interval(value=ratio)
     drawn_own, drawn_other = _resampled(pairs, lambda drawn: interpolated(drawn.swapaxes(1, 2), place), seed).T
     with np.errstate(divide="ignore", invalid="ignore"):
         drawn = drawn_own / drawn_other
-    # A ratio of two failed requests may be anything. Bounds are not interpolated: there is no value between a finite
-    # and an infinite one.
+    # A ratio of two failed requests may be anything. No bound is interpolated between a finite and an infinite value.
     unknown = np.isnan(drawn)
-    low = float(np.quantile(np.where(unknown, -np.inf, drawn), 0.025, method="lower"))
-    high = float(np.quantile(np.where(unknown, np.inf, drawn), 0.975, method="higher"))
+    low = float(np.quantile(np.where(unknown, -np.inf, drawn), _TAIL, method="lower"))
+    high = float(np.quantile(np.where(unknown, np.inf, drawn), 1 - _TAIL, method="higher"))
     return Interval(value=ratio, low=low if math.isfinite(low) else None, high=high if math.isfinite(high) else None)
 
 
@@ -315,31 +284,38 @@ def _resampled(rows: Floats, statistic: Callable[[Floats], Floats], seed: int) -
     return np.concatenate([statistic(rows[random.integers(0, len(rows), size=(count, len(rows)))]) for count in counts])
 
 
-POWER: Final = 0.9
-"""In how many of 100 cases an effect is to be found where one asks what could have been found."""
-# More pairs than this are no plan.
-_TOO_MANY: Final = 10_000_000
-
-
 def smallest_effect(typical: Interval, alpha: float = 0.05, *, pairs: int | None = None) -> float | None:
     """Return the smallest change of the ratio, as a share, that as many pairs show in 90 of 100 cases.
 
-    `typical` is the Hodges-Lehmann estimate of the log-ratios with its 95 % interval, which brings the pairs' own
-    spread: half of it over 1.96 is the estimate's standard error (Lehmann, Annals of Mathematical Statistics 34,
-    1963), robust as the interval is. The change is (z[1 - alpha / 2] + z[0.9]) of those, or with `pairs` Student's t of
-    one degree fewer for z: with few pairs their own spread is not well known, and z would promise too much. `alpha`
-    is what is left of 5 % where several comparisons are made. None without an interval.
+    `typical` is the Hodges-Lehmann estimate of the log-ratios with its 95 % interval; `alpha` is what is left of 5 %
+    where several comparisons are made. With `pairs` Student's t takes the place of the normal distribution, which
+    would promise too much where the spread is known from few pairs. None without an interval.
     """
     error = _standard_error(typical)
-    return None if error is None else math.expm1(min(_both(alpha, pairs) * error, 700.0))
+    if error is None:
+        return None
+    size = _z(1 - alpha / 2) + _z(POWER)
+    if pairs is not None:
+        from scipy.stats import t
+
+        size = float(t.ppf(1 - alpha / 2, pairs - 1) + t.ppf(POWER, pairs - 1))
+    return math.expm1(min(size * error, 700.0))
 
 
 def pairs_for_effect(typical: Interval, pairs: int, alpha: float = 0.05) -> int | None:
     """Return how many pairs would show a change as large as the one seen in 90 of 100 cases; None where none would."""
-    error = _standard_error(typical)
-    if error is None or not typical.value:
-        return None
-    return _pairs(_both(alpha) * error / abs(typical.value), pairs)
+    return _pairs((_z(1 - alpha / 2) + _z(POWER)), _standard_error(typical), abs(typical.value), pairs)
+
+
+def pairs_for_equivalence(typical: Interval, pairs: int, margin: float, alpha: float = 0.05) -> int | None:
+    """Return how many pairs would show equivalence in 90 of 100 cases if the change seen were the true one.
+
+    The interval at 1 - `alpha` has to lie within the margin; without any change both of its bounds must (Chow, Shao
+    and Wang, "Sample Size Calculations in Clinical Research", 2008, chapter 3). None for a change beyond the margin.
+    """
+    missed = (1 - POWER) / (1 if typical.value else 2)
+    room = math.log1p(margin) - abs(typical.value)
+    return _pairs(_z(1 - alpha / 2) + _z(1 - missed), _standard_error(typical), room, pairs)
 
 
 def pairs_for_interval(alpha: float = 0.05) -> int:
@@ -347,36 +323,19 @@ def pairs_for_interval(alpha: float = 0.05) -> int:
     return math.ceil(1 - math.log2(alpha))
 
 
-def pairs_for_equivalence(typical: Interval, pairs: int, margin: float, alpha: float = 0.05) -> int | None:
-    """Return how many pairs would show equivalence in 90 of 100 cases if the change seen were the true one.
-
-    Equivalence is shown where the interval at 1 - `alpha` lies within the margin; without any change both of its bounds
-    must (Chow, Shao and Wang, "Sample Size Calculations in Clinical Research", 2008, chapter 3). None where the change
-    seen is beyond the margin.
-    """
-    error = _standard_error(typical)
-    room = math.log1p(margin) - abs(typical.value)
-    if error is None or room <= 0:
-        return None
-    missed = (1 - POWER) / (1 if typical.value else 2)
-    normal = NormalDist()
-    return _pairs((normal.inv_cdf(1 - alpha / 2) + normal.inv_cdf(1 - missed)) * error / room, pairs)
+def _z(probability: float) -> float:
+    return NormalDist().inv_cdf(probability)
 
 
 def _standard_error(typical: Interval) -> float | None:
     if typical.low is None or typical.high is None:
         return None
-    return (typical.high - typical.low) / 2 / NormalDist().inv_cdf(0.975)
+    return (typical.high - typical.low) / 2 / _z(0.975)
 
 
-def _both(alpha: float, pairs: int | None = None) -> float:
-    if pairs is None:
-        return NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(POWER)
-    from scipy.stats import t
-
-    return float(t.ppf(1 - alpha / 2, pairs - 1) + t.ppf(POWER, pairs - 1))
-
-
-def _pairs(times_too_wide: float, pairs: int) -> int | None:
-    needed = math.ceil(pairs * min(times_too_wide, 1e6) ** 2)
+def _pairs(size: float, error: float | None, distance: float, pairs: int) -> int | None:
+    """Return how many pairs make `size` standard errors as small as `distance`."""
+    if error is None or distance <= 0:
+        return None
+    needed = math.ceil(pairs * min(size * error / distance, 1e6) ** 2)
     return max(1, needed) if needed <= _TOO_MANY else None

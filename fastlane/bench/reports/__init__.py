@@ -9,7 +9,6 @@ from fastlane.errors import ConfigurationError
 from ..checks import Checked
 from ..findings import Findings
 from ..recorded import RecordedRun
-from ._ab import ab_report
 from ._compare import UNPAIRED as UNPAIRED, compare as compare
 from ._figures import csv_rows as csv_rows, document as document, plain as plain, write_csv as write_csv
 from ._live import LiveProgress as LiveProgress
@@ -26,7 +25,7 @@ from ._rules import (
     rules_section,
 )
 from ._screen import screen as screen
-from ._sweep import sweep_report
+from ._sections import ab_report, sweep_report
 from ._tables import (
     Entry as Entry,
     Kind as Kind,

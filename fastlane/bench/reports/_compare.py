@@ -1,4 +1,4 @@
-"""Two runs beside each other: figures, and no verdict, for nothing held what lay between them."""
+"""Two runs beside each other: figures, and no verdict, for nothing controlled what changed between them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from .._formatting import listed, percentile_name, signed_figure
 from ..checks import Checked
-from ..findings import Findings, Quantile
+from ..findings import Findings
 from ..recorded import Header, RecordedRun, RequestMetric, metric_named
 from ._material import Material
 from ._tables import (
@@ -20,10 +20,10 @@ from ._tables import (
     checks_section,
     definitions,
     machine_words,
-    named_row,
     number,
     percentile,
-    without_empty,
+    row,
+    table,
 )
 
 UNPAIRED: Final = "Unpaired: drift between the runs is not controlled."
@@ -38,22 +38,19 @@ def compare(
     checked: tuple[Checked, Checked],
     names: tuple[str, str] = ("first", "second"),
 ) -> RunReport:
-    """Return the figures of two runs beside each other, for the cells and arms that both have.
-
-    There is no verdict in it: what a provider, a network or a machine did between the runs is in every difference.
-    """
-    runs = tuple(
-        Material(recorded=recorded, findings=found, checked=results)
-        for recorded, found, results in zip((first, second), findings, checked, strict=True)
-    )
-    places, others = ([(cell.name, arm.name) for cell in run.cells for arm in run.own_arms] for run in runs)
+    """Return the figures of two runs beside each other, for the cells and arms that both have, without verdicts."""
+    runs = [
+        (name, Material(recorded=recorded, findings=found, checked=results))
+        for name, recorded, found, results in zip(names, (first, second), findings, checked, strict=True)
+    ]
+    places, others = ([(cell.name, arm.name) for cell in run.cells for arm in run.own_arms] for _, run in runs)
     places = [place for place in places if place in others]
     metrics = [metric_named(name) for name in first.header.metrics if name in second.header.metrics]
     parts: list[Line | Table] = [Line(f"{UNPAIRED} No difference below is a verdict.", "warning")]
     if differing := list(_differing(first.header, second.header, names)):
         parts.append(Line(f"The runs differ in more than time: {'; '.join(differing)}.", "warning"))
     if places:
-        parts += [_table(runs, metric, places, names) for metric in metrics]
+        parts += [_table(runs, metric, places) for metric in metrics]
     else:
         parts.append(Line("They have no cell and arm in common: there is nothing to put beside each other."))
     return RunReport(
@@ -61,10 +58,10 @@ def compare(
         title=f"Two runs: {first.header.name} and {second.header.name}",
         question=f"What does {names[1]} show beside {names[0]}?",
         verdicts=(Line(UNPAIRED, "warning"),),
-        facts=tuple((name, _fact(run)) for run, name in zip((first, second), names, strict=True)),
+        facts=tuple((name, _fact(run.recorded)) for name, run in runs),
         sections=(
             Section(title="Figures", parts=tuple(parts)),
-            *(checks_section(run, f"Checks of {name}") for run, name in zip(runs, names, strict=True)),
+            *(checks_section(run, f"Checks of {name}") for name, run in runs),
             definitions(metrics),
         ),
     )
@@ -72,8 +69,8 @@ def compare(
 
 def _fact(run: RecordedRun) -> str:
     header = run.header
-    whom = f"{header.name}; {header.provider}, model {header.model}"
-    return f"{whom}; started {header.started_at or 'not known'}, {run.ended}; {machine_words(header)}"
+    started = f"started {header.started_at or 'not known'}, {run.ended}"
+    return f"{header.name}; {header.provider}, model {header.model}; {started}; {machine_words(header)}"
 
 
 def _differing(first: Header, second: Header, names: tuple[str, str]) -> Iterator[str]:
@@ -85,40 +82,24 @@ def _differing(first: Header, second: Header, names: tuple[str, str]) -> Iterato
         ("setting", first.settings, second.settings),
         ("machine's", first.machine, second.machine),
     ):
-        keys = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
-        if keys:
+        if keys := [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]:
             yield f"{what} {listed(key.replace('_', ' ') for key in keys)}"
 
 
-def _table(
-    runs: Sequence[Material], metric: RequestMetric, places: Sequence[tuple[str, str]], names: tuple[str, str]
-) -> Table:
-    columns = [f"n, {name}" for name in names]
+def _table(runs: Sequence[tuple[str, Material]], metric: RequestMetric, places: Sequence[tuple[str, str]]) -> Table:
+    columns = ["cell", "arm", *(f"n, {name}" for name, _ in runs)]
     for shown in map(percentile_name, _SHARES):
-        columns += [*(f"{shown}, {name}" for name in names), f"difference of {shown}"]
+        columns += [*(f"{shown}, {name}" for name, _ in runs), f"difference of {shown}"]
     rows = []
     for cell, arm in places:
-        refused = next(
-            (f"{name}: {why}" for run, name in zip(runs, names, strict=True) if (why := run.refused(cell, arm))), None
-        )
-        found = [run.figures(cell, arm, metric.name) for run in runs]
-        entries = [number(each.n if each else None) for each in found]
+        refused = [f"{name}: {why}" for name, run in runs if (why := run.refused(cell, arm))]
+        found = [run.figures(cell, arm, metric.name) for _, run in runs]
+        entries = [number(None if each is None else each.n) for each in found]
         for share in _SHARES:
-            both = [each.quantiles.get(share) if each else None for each in found]
+            both = [None if each is None else each.quantiles.get(share) for each in found]
             entries += [percentile(each, metric.unit) for each in both]
-            entries.append(_difference(both, metric))
-        rows.append(named_row((cell, arm), entries, refused, len(columns)))
-    return without_empty(
-        Table(
-            title=f"{metric.title}, unpaired ({metric.unit})",
-            columns=("cell", "arm", *columns),
-            rows=tuple(rows),
-            names=2,
-            notes=(UNPAIRED,),
-        )
-    )
-
-
-def _difference(both: Sequence[Quantile | None], metric: RequestMetric) -> Entry:
-    values = [each.value for each in both if each is not None and each.value is not None]
-    return Entry(signed_figure(values[1] - values[0], metric.unit)) if len(values) == 2 else NOTHING
+            values = [each.value for each in both if each is not None and each.value is not None]
+            difference = signed_figure(values[1] - values[0], metric.unit) if len(values) == 2 else None
+            entries.append(Entry(difference) if difference else NOTHING)
+        rows.append(row((cell, arm), entries, refused[0] if refused else None, len(columns) - 2))
+    return table(f"{metric.title}, unpaired ({metric.unit})", columns, rows, names=2, notes=(UNPAIRED,))

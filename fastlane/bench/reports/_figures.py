@@ -12,12 +12,13 @@ from typing import Any, Final
 
 from .._formatting import percentile_name
 from ..checks import Checked
-from ..findings import ArmComparison, Findings, Interval, Quantile
-from ..recorded import METRICS, ArmInfo, Cell, RecordedRun, metric_named
-from ._ab import bytes_sent, connections, total_of, verdict_word
+from ..findings import SHARES, Findings, Interval, Quantile
+from ..recorded import METRICS, ArmInfo, RecordedRun, metric_named
 from ._material import TITLES, Material
+from ._sections import bytes_sent, connections, total_of, verdict_word
 
-_SHARES: Final = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
+SCHEMA: Final = 3
+"""Raised when a field changes its meaning or goes away. 3: the header's fields as they are; no reports."""
 
 
 def csv_rows(recorded: RecordedRun, findings: Findings, checked: Checked) -> Iterator[dict[str, Any]]:
@@ -37,14 +38,13 @@ def csv_rows(recorded: RecordedRun, findings: Findings, checked: Checked) -> Ite
             row |= {"arm": each.arm, "role": roles[each.arm], "metric": each.metric, "unit": metric.unit}
             row |= {"invalid": material.refused(cell.name, each.arm)}
             row |= _fields(figures, "n", "failed", "mean", "deviation", "minimum", "maximum")
-            for share in _SHARES:
+            for share in SHARES:
                 row |= _bounded(percentile_name(share), figures.quantiles.get(share) if figures else None)
             row |= {"compared_with": comparison and comparison.reference, "pairs": comparison and comparison.pairs}
             row |= _bounded("typical_ratio", comparison.typical if comparison else None)
             row |= {"p_value": comparison and comparison.p_value}
             row |= {"verdict": comparison and verdict_word(comparison, metric)}
-            row |= _fields(comparison and comparison.verdict, "smallest_effect", "more_pairs")
-            yield row
+            yield row | _fields(comparison and comparison.verdict, "smallest_effect", "more_pairs")
 
 
 def write_csv(path: Path, recorded: RecordedRun, findings: Findings, checked: Checked) -> None:
@@ -61,13 +61,8 @@ def _fields(found: object, *names: str) -> dict[str, Any]:
 
 
 def _bounded(name: str, found: Interval | Quantile | None) -> dict[str, float | None]:
-    if found is None:
-        return dict.fromkeys((name, f"{name}_low", f"{name}_high"))
-    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
-
-
-SCHEMA: Final = 3
-"""Raised when a field changes its meaning or goes away. 3: the header's fields as they are; no reports."""
+    value, low, high = _fields(found, "value", "low", "high").values()
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 
 def document(recorded: RecordedRun, findings: Findings, checked: Checked) -> dict[str, Any]:
@@ -76,7 +71,26 @@ def document(recorded: RecordedRun, findings: Findings, checked: Checked) -> dic
     What belongs to a cell or an arm that may not be used is left out, and "invalid" says why.
     """
     material = Material(recorded=recorded, findings=findings, checked=checked)
-    refused_run = material.refused_run()
+    cells, comparisons = [], []
+    for cell in material.cells:
+        found = material.found(cell.name)
+        shown = {
+            "figures": [plain(each) for each in found.figures if not material.refused(cell.name, each.arm)],
+            "phases": [
+                {
+                    "arm": each.arm,
+                    "n": each.n,
+                    "milliseconds": {TITLES[key]: ms for key, ms in each.milliseconds.items()},
+                }
+                for each in material.phases(cell.name)
+            ],
+            **plain(_fields(found, "throughput", "requests", "errors")),
+        }
+        cells.append(_unless(material.refused(cell.name), plain(cell), shown))
+        for each in found.comparisons:
+            named = _fields(each, "cell", "arm", "reference", "metric", "copy")
+            whole = {**plain(each), "word": verdict_word(each, metric_named(each.metric))}
+            comparisons.append(_unless(material.refused(cell.name, each.arm), named, whole))
     return {
         "schema": SCHEMA,
         **plain(recorded.header),
@@ -86,17 +100,13 @@ def document(recorded: RecordedRun, findings: Findings, checked: Checked) -> dic
         "margin": findings.margin,
         "units": {name: metric.unit for name, metric in METRICS.items()},
         "arms": [_arm(material, arm) for arm in recorded.header.arms],
-        "cells": [_cell(material, cell) for cell in material.cells],
-        "comparisons": [
-            _comparison(material, comparison)
-            for cell in material.cells
-            for comparison in material.found(cell.name).comparisons
-        ],
+        "cells": cells,
+        "comparisons": comparisons,
         "attributions": [
-            _unless(material.refused_attribution(each.cell), {"cell": each.cell, "metric": each.metric}, plain(each))
+            _unless(material.refused_attribution(each.cell), _fields(each, "cell", "metric"), plain(each))
             for each in findings.attributions
         ],
-        "cold": [_unless(refused_run, {"arm": each.arm}, plain(each)) for each in findings.cold],
+        "cold": [_unless(material.refused_run(), {"arm": each.arm}, plain(each)) for each in findings.cold],
         "checks": plain(checked.results),
         "problems": list(dict.fromkeys(each.sentence for each in checked.refusals())),
     }
@@ -123,38 +133,17 @@ def _unless(refused: str | None, named: dict[str, Any], whole: dict[str, Any]) -
 
 
 def _arm(material: Material, arm: ArmInfo) -> dict[str, Any]:
-    refusals = {cell.name: material.refused(cell.name, arm.name) for cell in material.cells}
-    valid = {name for name, refused in refusals.items() if refused is None}
-    if refusals and not valid:
-        return {**plain(arm), "invalid": next(iter(refusals.values()))}
-    sent = [sample for sample in material.recorded.measured(arm=arm.name) if sample.cell in valid]
-    done = [sample for sample in sent if sample.error is None]
+    refusals = [material.refused(cell.name, arm.name) for cell in material.cells]
+    if refusals and all(refusals):
+        return {**plain(arm), "invalid": refusals[0]}
+    sent = [sample for cell in material.cells for sample in material.sent(cell.name, arm.name)]
+    errors = Counter(sample.error for sample in sent if sample.error is not None)
     return {
         **plain(arm),
         "requests": len(sent),
-        "failed": len(sent) - len(done),
-        "errors": dict(Counter(sample.error for sample in sent if sample.error is not None)),
+        "failed": errors.total(),
+        "errors": dict(errors),
         "connections_opened": connections(material, sent),
         "bytes_sent": bytes_sent(material, sent),
-        **{
-            name: total_of([getattr(sample, name) for sample in done])
-            for name in ("input_tokens", "cached_tokens", "output_tokens", "price")
-        },
+        **{name: total_of(sent, name) for name in ("input_tokens", "cached_tokens", "output_tokens", "price")},
     }
-
-
-def _cell(material: Material, cell: Cell) -> dict[str, Any]:
-    found = material.found(cell.name)
-    phases = [
-        {"arm": each.arm, "n": each.n, "milliseconds": {TITLES[key]: ms for key, ms in each.milliseconds.items()}}
-        for each in material.phases(cell.name)
-    ]
-    figures = [plain(each) for each in found.figures if not material.refused(cell.name, each.arm)]
-    counts = {name: plain(getattr(found, name)) for name in ("throughput", "requests", "errors")}
-    return _unless(material.refused(cell.name), plain(cell), {"figures": figures, "phases": phases, **counts})
-
-
-def _comparison(material: Material, found: ArmComparison) -> dict[str, Any]:
-    named = {name: getattr(found, name) for name in ("cell", "arm", "reference", "metric", "copy")}
-    word = verdict_word(found, metric_named(found.metric))
-    return _unless(material.refused(found.cell, found.arm), named, {**plain(found), "word": word})

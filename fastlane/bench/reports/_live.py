@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 class LiveProgress:
     """A display that follows a run on a terminal: `Benchmark.run(on_progress=display)` inside its `with` block.
 
-    The ratios come with confidence sequences. All of a cell hold together at every look with a probability of 95 %, so
-    that to stop a run because any of them has excluded "no change" errs in one run of twenty at most.
+    The ratios come with confidence sequences: all of a cell hold together at every look with a probability of 95 %.
     """
 
     def __init__(self, console: Console) -> None:
@@ -34,26 +32,17 @@ class LiveProgress:
         self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
     def __call__(self, progress: Progress) -> None:
         """Show how far the run is."""
-        said = escape(", ".join(_said(progress)))
-        self._bar.update(
-            self._task, completed=min(1.0, progress.share), description="\n".join([said, *_ratios(progress)])
-        )
-
-
-def _said(progress: Progress) -> Iterator[str]:
-    yield progress.cell if progress.cells == 1 else f"{progress.cell} ({progress.cells_done + 1}/{progress.cells})"
-    yield counted(progress.blocks, "block")
-    yield counted(progress.requests, "request")
-    if progress.failed:
-        yield f"{progress.failed:,} failed"
-    yield f"{figure(progress.elapsed_s)} s"
+        place = f" ({progress.cells_done + 1}/{progress.cells})" if progress.cells > 1 else ""
+        words = [f"{progress.cell}{place}", counted(progress.blocks, "block"), counted(progress.requests, "request")]
+        words += [f"{progress.failed:,} failed"] if progress.failed else []
+        words.append(f"{figure(progress.elapsed_s)} s")
+        description = "\n".join([escape(", ".join(words)), *_ratios(progress)])
+        self._bar.update(self._task, completed=min(1.0, progress.share), description=description)
 
 
 def _ratios(progress: Progress) -> Iterator[str]:
@@ -61,6 +50,6 @@ def _ratios(progress: Progress) -> Iterator[str]:
         metric = metric_named(each.metric)
         better = (each.ratio < 1) == metric.lower_is_better
         style = ("green" if better else "red") if each.high < 1 or each.low > 1 else "dim"
-        said = change_with_interval(Interval(value=each.ratio, low=each.low, high=each.high))
-        line = f"{each.arm}: {lowered(metric.title)} {said}, {counted(each.pairs, 'pair')}"
+        change = change_with_interval(Interval(value=each.ratio, low=each.low, high=each.high))
+        line = f"{each.arm}: {lowered(metric.title)} {change}, {counted(each.pairs, 'pair')}"
         yield f"[{style}]{escape(line)}[/]"

@@ -22,9 +22,8 @@ class _WholeTable(TableElement):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for table in super().__rich_console__(console, options):
-            if isinstance(table, RichTable):
-                for column in table.columns:
-                    column.overflow = "fold"
+            for column in table.columns if isinstance(table, RichTable) else ():
+                column.overflow = "fold"
             yield table
 
 
@@ -61,12 +60,10 @@ def _marked(what: Line | Entry) -> str:
 
 
 def _table(table: Table) -> Iterator[str]:
-    yield f"**{escaped(table.title)}**"
-    yield ""
+    yield from (f"**{escaped(table.title)}**", "")
     yield from _rows(map(escaped, table.columns), table.names, (map(_marked, row) for row in table.rows))
     for note in table.notes:
-        yield ""
-        yield escaped(note)
+        yield from ("", escaped(note))
 
 
 def _rows(columns: Iterable[str], names: int, rows: Iterable[Iterable[str]]) -> Iterator[str]:
@@ -82,16 +79,13 @@ def _checks(results: Iterable[CheckResult]) -> Iterator[str]:
     for result in results:
         grouped.setdefault((result.level, result.check), []).append(result)
     rows = []
-    for level in ("refused", "flagged"):
+    for level, marked in (("refused", "**refused**"), ("flagged", "flagged")):
         for (at, check), (first, *more) in grouped.items():
             if at == level:
                 others = f" ({counted(len(more), 'more such result')})" if more else ""
-                text = escaped(f"{first.where}: {first.sentence}{others}")
-                rows.append((f"**{level}**" if level == "refused" else level, escaped(check), text))
+                rows.append((marked, escaped(check), escaped(f"{first.where}: {first.sentence}{others}")))
     if rows:
         yield from _rows(("result", "check", "what was seen"), 3, rows)
     for level in ("not checked", "passed"):
-        names = [check for at, check in grouped if at == level]
-        if names:
-            yield ""
-            yield f"{level.capitalize()}: {escaped(', '.join(names))}."
+        if names := [check for at, check in grouped if at == level]:
+            yield from ("", f"{level.capitalize()}: {escaped(', '.join(names))}.")

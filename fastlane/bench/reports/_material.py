@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
@@ -33,17 +33,18 @@ TITLES: Final[Mapping[str, str]] = {
     "unsplit": "until the first token",
     "decode": "generation",
 }
-"""The parts of a request's time in the order in which they pass. A run has those that all its arms can be told by."""
+"""The phases of a request in the order in which they pass. A run has those that are known of all its arms."""
+_MOST_NAMED: Final = 2
+"""Checks that a row without figures names; the section of the checks has all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmPhases:
-    """One arm's phases in one cell, in the order in which they happen."""
+    """One arm's phases in one cell: the means in milliseconds of those that happened, by their keys in `TITLES`."""
 
     arm: str
     n: int
     milliseconds: Mapping[str, float]
-    """The means of the phases that happened, by their keys in `TITLES`."""
 
     @property
     def total_ms(self) -> float:
@@ -53,14 +54,14 @@ class ArmPhases:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseSources:
-    """What all requests of a run can be told by: arms divided in different ways could not be put side by side."""
+    """What is known of all requests of a run: arms divided in different ways could not be compared."""
 
     records: bool
-    """Every client keeps a record of its calls, so that connecting can be taken apart."""
+    """Every client keeps a record of its calls, with the steps of connecting."""
     log: bool
     """The provider's log has every request, with stamps of the same clock."""
     heads: bool
-    """Of every request it is known when the answer's head came."""
+    """It is known when each response's head came."""
 
 
 def phases(recorded: RecordedRun) -> Mapping[str, tuple[ArmPhases, ...]]:
@@ -70,20 +71,21 @@ def phases(recorded: RecordedRun) -> Mapping[str, tuple[ArmPhases, ...]]:
     provider's log where it has every request, and otherwise by what every caller sees.
     """
     found: dict[tuple[str, str], list[Sample]] = {}
-    for sample in recorded.samples:
-        if sample.part == "measured" and sample.error is None and sample.token_ns:
+    for sample in recorded.measured():
+        if sample.error is None and sample.token_ns:
             found.setdefault((sample.cell, sample.arm), []).append(sample)
-    log = _answers(recorded.log or ())
+    # Of a request that was retried the last entry with a token is the one that answered it.
+    log = {entry.tag: entry for entry in recorded.log or () if entry.first_token_ns is not None}
     every = [sample for samples in found.values() for sample in samples]
-    telling = PhaseSources(
+    sources = PhaseSources(
         records=all(_wire(sample) is not None for sample in every),
         log=recorded.log is not None and all(sample.tag in log for sample in every),
         heads=all(sample.response_ns is not None for sample in every),
     )
-    way_ns = round(recorded.header.one_way_s * 1e9)
+    one_way_ns = round(recorded.header.one_way_s * 1e9)
     return {
         cell.name: tuple(
-            _means(arm.name, [spent(sample, telling, log.get(sample.tag), way_ns) for sample in samples])
+            _means(arm.name, [spent(sample, sources, log.get(sample.tag), one_way_ns) for sample in samples])
             for arm in recorded.header.arms
             if (samples := found.get((cell.name, arm.name)))
         )
@@ -91,85 +93,65 @@ def phases(recorded: RecordedRun) -> Mapping[str, tuple[ArmPhases, ...]]:
     }
 
 
-def spent(sample: Sample, telling: PhaseSources, entry: RequestLog | None = None, way_ns: int = 0) -> dict[str, int]:
-    """Return the nanoseconds of each phase of a request that gave output, from its start to its last output."""
-    first = sample.token_ns[0]
-    walk = _Walk(sample.started_ns, first)
-    walk.to("dispatch", sample.issued_ns)
-    wire = _wire(sample)
-    logged = entry if telling.log else None
-    if telling.records and wire is not None:
-        _opening(walk, sample, wire)
+def spent(sample: Sample, sources: PhaseSources, entry: RequestLog | None = None, way_ns: int = 0) -> dict[str, int]:
+    """Return the nanoseconds of each phase of a request that gave output, from its start to its last output.
+
+    Every nanosecond belongs to one phase, and nothing before the first token ends after it, whatever the stamps say.
+    """
+    first, last = sample.token_ns[0], sample.token_ns[-1]
+    found: dict[str, int] = {}
+    at = sample.started_ns
+    for name, end_ns in (*_ends(sample, sources, entry, way_ns), ("decode", last)):
+        if end_ns is not None and (end := min(end_ns, last if name == "decode" else first)) > at:
+            found[name] = found.get(name, 0) + end - at
+            at = end
+    return found
+
+
+def _ends(
+    sample: Sample, sources: PhaseSources, entry: RequestLog | None, way_ns: int
+) -> Iterator[tuple[str, int | None]]:
+    """Yield the phases before the first token with their ends."""
+    first, wire = sample.token_ns[0], _wire(sample)
+    logged = entry if sources.log else None
+    yield "dispatch", sample.issued_ns
+    if sources.records and wire is not None:
+        yield "prepare", (sample.call or {})["attempts"][0]["wire"]["started_ns"]
+        yield "retries", wire["started_ns"]
+        for name in ("dns", "connect", "tls"):
+            started, ended = wire.get(f"{name}_started_ns"), wire.get(f"{name}_ended_ns")
+            if started is not None and ended is not None:
+                yield "queue", started
+                yield name, ended
+        yield "queue", wire["send_started_ns"]
     elif logged is not None:
-        walk.to("opening", logged.received_ns - way_ns if wire is None else wire["send_started_ns"])
+        yield "opening", logged.received_ns - way_ns if wire is None else wire["send_started_ns"]
     if logged is not None:
-        walk.to("send", logged.body_complete_ns or logged.received_ns)
-        walk.to("server", logged.first_token_ns)
-        walk.to("back", first)
-    elif telling.records and wire is not None:
-        walk.to("send", wire.get("send_ended_ns"))
-        walk.to("server", first)
-    elif telling.heads:
-        walk.to("head", sample.response_ns)
-        walk.to("wait", first)
+        yield "send", logged.body_complete_ns or logged.received_ns
+        yield "server", logged.first_token_ns
+        yield "back", first
+    elif sources.records and wire is not None:
+        yield "send", wire.get("send_ended_ns")
+        yield "server", first
+    elif sources.heads:
+        yield "head", sample.response_ns
+        yield "wait", first
     else:
-        walk.to("unsplit", first)
-    walk.limit = sample.token_ns[-1]
-    walk.to("decode", walk.limit)
-    return walk.spent
-
-
-def _opening(walk: _Walk, sample: Sample, wire: Mapping[str, Any]) -> None:
-    attempts: Sequence[Mapping[str, Any]] = (sample.call or {})["attempts"]
-    walk.to("prepare", attempts[0]["wire"]["started_ns"])
-    walk.to("retries", wire["started_ns"])
-    for name in ("dns", "connect", "tls"):
-        started, ended = wire.get(f"{name}_started_ns"), wire.get(f"{name}_ended_ns")
-        if started is not None and ended is not None:
-            walk.to("queue", started)
-            walk.to(name, ended)
-    walk.to("queue", wire["send_started_ns"])
+        yield "unsplit", first
 
 
 def _means(arm: str, found: Sequence[Mapping[str, int]]) -> ArmPhases:
     totals = {key: sum(each.get(key, 0) for each in found) for key in TITLES}
-    return ArmPhases(
-        arm=arm, n=len(found), milliseconds={key: total / len(found) / 1e6 for key, total in totals.items() if total}
-    )
-
-
-def _answers(log: Sequence[RequestLog]) -> Mapping[str, RequestLog]:
-    # A request that was tried again has several entries: the last one with a token is the answer.
-    return {entry.tag: entry for entry in log if entry.tag is not None and entry.first_token_ns is not None}
+    means = {key: total / len(found) / 1e6 for key, total in totals.items() if total}
+    return ArmPhases(arm=arm, n=len(found), milliseconds=means)
 
 
 def _wire(sample: Sample) -> Mapping[str, Any] | None:
-    """Return the stamps of the attempt that gave the answer."""
+    """Return the stamps of the attempt that was answered; None for a client that keeps none."""
     attempts = (sample.call or {}).get("attempts") or ()
-    if not attempts:
-        return None
     answered = [each for each in attempts if not each.get("given_up") and not each.get("error")] or attempts
-    wire: Mapping[str, Any] = answered[-1]["wire"]
+    wire: Mapping[str, Any] = answered[-1]["wire"] if answered else {}
     return wire if wire.get("send_started_ns") is not None else None
-
-
-class _Walk:
-    """Goes through a request's moments in order, and never back: every nanosecond belongs to one phase."""
-
-    def __init__(self, start_ns: int, limit_ns: int) -> None:
-        self._at = start_ns
-        self.limit = limit_ns
-        self.spent: dict[str, int] = {}
-
-    def to(self, name: str, end_ns: int | None) -> None:
-        """Count what passed until `end_ns`, and no longer than until the limit, for this phase."""
-        if end_ns is not None and (end := min(end_ns, self.limit)) > self._at:
-            self.spent[name] = self.spent.get(name, 0) + end - self._at
-            self._at = end
-
-
-_MOST_NAMED: Final = 2
-"""Checks that the place of a figure names; the section of the checks has all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,34 +165,39 @@ class Material:
     def __post_init__(self) -> None:
         object.__setattr__(self, "findings", without_refused_tails(self.findings, self.checked))
 
-    @property
+    @cached_property
     def cells(self) -> tuple[Cell, ...]:
         """Every cell that was begun, by scenario, then by users or rate."""
         begun = {found.cell for found in self.findings.cells}
-        scenarios = self.scenarios
-        return tuple(
-            sorted(
-                (cell for cell in self.recorded.header.cells if cell.name in begun),
-                key=lambda cell: (scenarios.index(scenario_of(cell)), cell.users or 0, cell.rate or 0.0),
-            )
-        )
+        cells = [cell for cell in self.recorded.header.cells if cell.name in begun]
+        order = self.scenarios.index
+        return tuple(sorted(cells, key=lambda cell: (order(scenario_of(cell)), cell.users or 0, cell.rate or 0.0)))
+
+    @property
+    def valid_cells(self) -> tuple[Cell, ...]:
+        """The cells whose figures may be used."""
+        return tuple(cell for cell in self.cells if not self.refused(cell.name))
+
+    @property
+    def several_cells(self) -> bool:
+        """Whether a row has to say of which cell it is."""
+        return len(self.cells) > 1
 
     @cached_property
     def scenarios(self) -> tuple[str, ...]:
         """The workloads or lengths that the cells differ by, from the shortest input to the longest.
 
-        The header has them in the order in which they were run, which was drawn at random.
+        The header has them in the random order in which they were run.
         """
-        inputs: dict[str, list[int]] = {scenario_of(cell): [] for cell in self.recorded.header.cells}
         names = {cell.name: scenario_of(cell) for cell in self.recorded.header.cells}
-        for sample in self.recorded.samples:
+        inputs: dict[str, list[int]] = {scenario: [] for scenario in names.values()}
+        for sample in self.recorded.measured():
             length = sample.meant_input_tokens if sample.meant_input_tokens is not None else sample.input_tokens
-            if sample.part == "measured" and length is not None and sample.cell in names:
+            if length is not None and sample.cell in names:
                 inputs[names[sample.cell]].append(length)
-        means = {name: round(fmean(lengths)) if lengths else 0 for name, lengths in inputs.items()}
-        return tuple(sorted(means, key=lambda name: means[name]))
+        return tuple(sorted(inputs, key=lambda name: round(fmean(inputs[name] or [0]))))
 
-    @property
+    @cached_property
     def arms(self) -> tuple[ArmInfo, ...]:
         """All arms: each reference, then its copy, then the arms that are compared with it."""
         header = self.recorded.header
@@ -231,18 +218,17 @@ class Material:
         return tuple(arm for arm in self.own_arms if arm not in self.recorded.header.references)
 
     @property
-    def references(self) -> str:
-        """The names of the references, as words."""
-        return listed([arm.name for arm in self.recorded.header.references])
+    def references(self) -> tuple[str, ...]:
+        """The names of the references."""
+        return tuple(arm.name for arm in self.recorded.header.references)
 
-    @property
-    def several_references(self) -> bool:
-        """Whether a comparison has to say with which reference it is."""
-        return len(self.recorded.header.references) > 1
+    def reference_of(self, arm: str) -> str:
+        """Return the name of an arm's reference."""
+        return self.recorded.header.reference_of(arm).name
 
     def who(self, arm: str) -> str:
         """Return an arm's name, with its reference's where the run has several."""
-        return f"{arm} against {self.recorded.header.reference_of(arm).name}" if self.several_references else arm
+        return f"{arm} against {self.reference_of(arm)}" if len(self.references) > 1 else arm
 
     @property
     def metrics(self) -> tuple[RequestMetric, ...]:
@@ -261,43 +247,9 @@ class Material:
         """Return one arm's comparison; None where it may not be used."""
         return None if self.refused(cell, arm) else self.found(cell).comparison(arm, metric)
 
-    def refused(self, cell: str, arm: str | None = None) -> str | None:
-        """Return "invalid: why" for a cell, or one arm in it, whose figures must not be used."""
-        return _invalid(self.checked.refusals(cell, arm))
-
-    def refused_attribution(self, cell: str) -> str | None:
-        """Return "invalid: why" for a cell in which an arm that an attribution is made of must not be used."""
-        return next((why for arm in self.own_arms if (why := self.refused(cell, arm.name))), None)
-
-    def refused_run(self) -> str | None:
-        """Return "invalid: why" where no figure of the whole run may be used."""
-        return _invalid(tuple(each for each in self.checked.refusals() if each.cell is None))
-
-    def refused_all(self, cells: Sequence[Cell] | None = None) -> str | None:
-        """Return "invalid: why" where none of the cells may be used: there is nothing to draw or to say of them."""
-        shown = self.cells if cells is None else cells
-        if not shown or not all(self.refused(cell.name) for cell in shown):
-            return None
-        return _invalid(tuple(refusal for cell in shown for refusal in self.checked.refusals(cell.name)))
-
-    @property
-    def valid_cells(self) -> tuple[Cell, ...]:
-        """The cells whose figures may be used."""
-        return tuple(cell for cell in self.cells if not self.refused(cell.name))
-
-    @property
-    def several_cells(self) -> bool:
-        """Whether a row has to say of which cell it is."""
-        return len(self.cells) > 1
-
-    @property
-    def naming(self) -> tuple[str, ...]:
-        """The columns that say of which cell and arm a row is."""
-        return ("cell", "arm") if self.several_cells else ("arm",)
-
-    def names(self, cell: Cell, arm: ArmInfo) -> tuple[str, ...]:
-        """What stands in these columns."""
-        return (cell.name, arm.name) if self.several_cells else (arm.name,)
+    def sent(self, cell: str, arm: str) -> Sequence[Sample]:
+        """Return an arm's samples that count and may be used."""
+        return () if self.refused(cell, arm) else self.recorded.measured(cell, arm)
 
     def phases(self, cell: str) -> tuple[ArmPhases, ...]:
         """Return where the time of each arm's requests went in a cell."""
@@ -308,9 +260,24 @@ class Material:
         kept = tuple(each for each in self.recorded.samples if not self.refused(each.cell, each.arm))
         return phases(replace(self.recorded, samples=kept))
 
-    def sent(self, cell: str, arm: str) -> Sequence[Sample]:
-        """Return an arm's samples that count and may be used."""
-        return () if self.refused(cell, arm) else self.recorded.measured(cell, arm)
+    def refused(self, cell: str, arm: str | None = None) -> str | None:
+        """Return "invalid: why" for a cell, or one arm in it, whose figures must not be used."""
+        return _invalid(self.checked.refusals(cell, arm))
+
+    def refused_attribution(self, cell: str) -> str | None:
+        """Return "invalid: why" for a cell in which an arm that an attribution is made of must not be used."""
+        return next((why for arm in self.own_arms if (why := self.refused(cell, arm.name))), None)
+
+    def refused_run(self) -> str | None:
+        """Return "invalid: why" where no figure of the whole run may be used."""
+        return _invalid(each for each in self.checked.refusals() if each.cell is None)
+
+    def refused_all(self, cells: Sequence[Cell] | None = None) -> str | None:
+        """Return "invalid: why" where none of the cells may be used."""
+        shown = self.cells if cells is None else cells
+        if not all(self.refused(cell.name) for cell in shown):
+            return None
+        return _invalid(refusal for cell in shown for refusal in self.checked.refusals(cell.name))
 
 
 def scenario_of(cell: Cell) -> str:
@@ -318,9 +285,8 @@ def scenario_of(cell: Cell) -> str:
     return cell.scenario or cell.workload
 
 
-def _invalid(refusals: tuple[CheckResult, ...]) -> str | None:
+def _invalid(refusals: Iterator[CheckResult] | Sequence[CheckResult]) -> str | None:
     names = list(dict.fromkeys(each.check for each in refusals))
-    if not names:
-        return None
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"invalid: {', '.join(names[:_MOST_NAMED])}{more}"
+    more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
+    shown = ", ".join(names[:_MOST_NAMED])
+    return f"invalid: {listed([shown, *more])}" if names else None

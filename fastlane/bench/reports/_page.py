@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import Any, Final, Literal
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -16,20 +15,16 @@ from ...errors import MissingExtraError
 from ...pages import html_page
 from .._formatting import change, change_with_interval, counted, figure, with_unit
 from ..checks import Checked
-from ..findings import ArmComparison, Figures, Findings, Interval
+from ..findings import ArmComparison, Findings, Interval
 from ..recorded import ArmInfo, Cell, RecordedRun, RequestMetric, metric_named
 from ._material import TITLES, Material, scenario_of
-from ._screen import ArmGroup, changes_of, groups_of
-from ._sweep import INSTANT_MS, SLUGGISH_MS, efficiency
+from ._screen import changes_of, groups_of
+from ._sections import INSTANT_MS, SLUGGISH_MS
 from ._tables import RunReport, Table
 
 ARM_COLOURS: Final = 8
 """`--arm-0` to `--arm-7` of the page."""
-_TITLES: Final = {
-    "waterfall": "Where a mean request spends its time",
-    "forest": "Change against the reference; in grey, what two equal arms show",
-    "efficiency": "Scaling efficiency: each user's speed as a share of that at the fewest users",
-}
+_KINDS: Final = {"ab": "A/B: arms side by side", "sweep": "Sweep: by users, rate and length"}
 _BY_LOAD: Final = (
     "time_to_first_token", "inter_token_latency", "api_end_to_end", "output_throughput", "decode_speed",
 )  # fmt: skip
@@ -39,14 +34,27 @@ _LEAST_SHARE: Final = 0.07
 """Of the longest bar: a phase that is shorter has no figure in its bar."""
 _LEAST_SHOWN: Final = 0.004
 """A phase that is shorter in every bar is not in the legend."""
-
-
 _DEEP: Final = frozenset({"retries", "dns", "connect", "tls"})
 """Phases whose colour is dark on a light page."""
+_CONFIG: Final = {
+    "background": None,
+    "font": "system-ui, -apple-system, Segoe UI, Roboto, Helvetica Neue, DejaVu Sans, sans-serif",
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": "var(--soft)", "titleColor": "var(--soft)", "titleFontWeight": 500, "gridColor": "var(--grid)",
+        "domainColor": "var(--line)", "tickColor": "var(--line)", "labelLimit": 150, "titlePadding": 8,
+    },
+    "axisY": {"domain": False, "ticks": False, "labelPadding": 6},
+    "legend": {
+        "labelColor": "var(--ink)", "orient": "top", "title": None, "labelLimit": 190, "columns": 3,
+    },
+    "text": {"color": "var(--ink)", "fontSize": 11},
+}  # fmt: skip
+_Views = Iterator[tuple[str, Any]]
+"""Titles and altair's charts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class View(NamedTuple):
     """One part of a chart."""
 
     title: str
@@ -55,8 +63,7 @@ class View:
     """Vega-Lite (https://vega.github.io/vega-lite/docs/spec.html), as JSON data."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
+class Chart(NamedTuple):
     """A picture of a run."""
 
     name: str
@@ -65,20 +72,49 @@ class Chart:
     views: tuple[View, ...]
 
 
+def page(report: RunReport, recorded: RecordedRun, findings: Findings, checked: Checked) -> str:
+    """Return a report of a run as one HTML file, with its charts. Raises MissingExtraError."""
+    material = Material(recorded=recorded, findings=findings, checked=checked)
+    valid = material.refused_all() is None
+    groups = (groups_of(material) or ()) if report.kind == "ab" and valid else ()
+    charts = charts_of(report.kind, material) if valid else ()
+    return html_page(
+        "fastlane.bench.reports",
+        title=f"{report.title} - fastlane bench",
+        extra="charts",
+        scripts=(_vega(),) if charts else (),
+        report=report,
+        kind=_KINDS[report.kind],
+        tiles=[
+            (group, changes_of(material, group))
+            for group in groups
+            if not any(material.refused(material.cells[0].name, arm.name) for arm in group)
+        ],
+        verdicts=[line for line in report.verdicts if not groups or line.tone in ("bad", "warning")],
+        words=report.verdicts if groups else (),
+        charts=charts,
+        is_table=lambda part: isinstance(part, Table),
+        colours=arm_colours(recorded),
+        started_at=recorded.header.started_at,
+    )
+
+
 def charts_of(kind: str, material: Material) -> list[Chart]:
     """Return the charts of a kind of report that the run has something for. Raises MissingExtraError."""
     if kind == "ab":
         # Where the time goes first: it is the picture that says why.
         names = ["waterfall", "forest", *(f"{metric.name}_distribution" for metric in material.metrics)]
     else:
-        names = [*(f"{name}_by_load" for name in _BY_LOAD), "efficiency", "time_to_first_token_distribution"]
-    found = (Chart(name=name, title=_title(name), views=draw(name, material)) for name in names)
+        names = [*(f"{name}_by_load" for name in _BY_LOAD), "time_to_first_token_distribution"]
+    found = (Chart(name, _title(name), draw(name, material)) for name in names)
     return [chart for chart in found if chart.views]
 
 
 def _title(name: str) -> str:
-    if name in _TITLES:
-        return _TITLES[name]
+    if name == "waterfall":
+        return "Where a mean request spends its time"
+    if name == "forest":
+        return "Change against the reference; in grey, what two equal arms show"
     metric = metric_named(name.removesuffix("_distribution").removesuffix("_by_load"))
     if name.endswith("_by_load"):
         return f"{metric.title} ({metric.unit}) by load, p25 to p75"
@@ -88,19 +124,17 @@ def _title(name: str) -> str:
 
 def draw(name: str, material: Material) -> tuple[View, ...]:
     """Return the views of one chart: none where the run has nothing for it. Raises MissingExtraError."""
-    drawn = [(title, chart.to_dict()) for title, chart in _views(name, material)]
+    if name.endswith("_by_load"):
+        views = _by_load(material, metric_named(name.removesuffix("_by_load")))
+    elif name.endswith("_distribution"):
+        views = _distribution(material, metric_named(name.removesuffix("_distribution")))
+    else:
+        views = {"waterfall": _waterfall, "forest": _forest}[name](material)
+    drawn = [(title, chart.to_dict()) for title, chart in views]
     return tuple(
-        View(title=title if len(drawn) > 1 else "", spec=_plain({**spec, "width": "container", "config": _CONFIG}))
+        View(title if len(drawn) > 1 else "", _plain({**spec, "width": "container", "config": _CONFIG}))
         for title, spec in drawn[:_MOST_VIEWS]
     )
-
-
-def _views(name: str, material: Material) -> _Views:
-    for suffix, of_metric in (("_by_load", _by_load), ("_distribution", _distribution)):
-        if name.endswith(suffix):
-            return of_metric(material, metric_named(name.removesuffix(suffix)))
-    whole = {"waterfall": _waterfall, "forest": _forest, "efficiency": _efficiency}
-    return whole[name](material)
 
 
 def arm_colours(recorded: RecordedRun) -> dict[str, str]:
@@ -119,29 +153,23 @@ def arm_colours(recorded: RecordedRun) -> dict[str, str]:
     return found
 
 
-_Views = Iterator[tuple[str, Any]]
-_CONFIG: Final = {
-    "background": None,
-    "font": "system-ui, -apple-system, Segoe UI, Roboto, Helvetica Neue, DejaVu Sans, sans-serif",
-    "view": {"stroke": None},
-    "axis": {
-        "labelColor": "var(--soft)", "titleColor": "var(--soft)", "titleFontWeight": 500, "gridColor": "var(--grid)",
-        "domainColor": "var(--line)", "tickColor": "var(--line)", "labelLimit": 150, "titlePadding": 8,
-    },
-    "axisY": {"domain": False, "ticks": False, "labelPadding": 6},
-    "legend": {
-        "labelColor": "var(--ink)", "orient": "top", "title": None, "labelLimit": 190, "columns": 3,
-    },
-    "text": {"color": "var(--ink)", "fontSize": 11},
-}  # fmt: skip
-
-
 def _altair() -> ModuleType:
     try:
         import altair as alt
     except ModuleNotFoundError as error:
         raise MissingExtraError("charts", "altair") from error
     return alt
+
+
+@cache
+def _vega() -> str:
+    """Return the scripts that draw charts: Vega, Vega-Lite and Vega-Embed, under their licences (BSD-3-Clause)."""
+    try:
+        import vl_convert
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("charts", "vl-convert-python") from error
+    bundle: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
+    return bundle
 
 
 def _waterfall(material: Material) -> _Views:
@@ -153,54 +181,43 @@ def _waterfall(material: Material) -> _Views:
         for cell in material.valid_cells
         if (arms := [each for each in material.phases(cell.name) if each.arm in own])
     }
-    longest = max((each.total_ms for arms in found.values() for each in arms), default=0.0)
-    means = [each.milliseconds for arms in found.values() for each in arms]
-    phases = [key for key in TITLES if any(each.get(key, 0.0) > longest * _LEAST_SHOWN for each in means)]
+    every = [each for arms in found.values() for each in arms]
+    longest = max((each.total_ms for each in every), default=0.0)
+    phases = [key for key in TITLES if any(each.milliseconds.get(key, 0.0) > longest * _LEAST_SHOWN for each in every)]
+    colours = alt.Scale(domain=[TITLES[key] for key in phases], range=[f"var(--{key})" for key in phases])
+    # Beyond the longest bar, room for its total.
+    scale = alt.Scale(domain=[0, longest * 1.25], nice=False)
     for cell, arms in found.items():
         totals = {each.arm: each.total_ms for each in arms}
         rows, ends = [], []
         for each in arms:
             at = 0.0
             for key, spent_ms in each.milliseconds.items():
-                end = at + spent_ms
                 rows.append({
-                    "arm": each.arm, "phase": TITLES[key], "start": at, "end": end, "middle": (at + end) / 2,
+                    "arm": each.arm, "phase": TITLES[key], "start": at, "end": at + spent_ms,
+                    "middle": at + spent_ms / 2,
                     "ink": "#fff" if key == "decode" else f"var(--on-{'deep' if key in _DEEP else 'pale'})",
                     "text": figure(spent_ms, "ms") if spent_ms > longest * _LEAST_SHARE else "",
                     "said": f"{each.arm}: {TITLES[key]} {with_unit(spent_ms, 'ms')} "
                     f"of {with_unit(each.total_ms, 'ms')}, mean of {counted(each.n, 'request')}",
                 })  # fmt: skip
-                at = end
-            reference = material.recorded.header.reference_of(each.arm).name
-            against = totals.get(reference)
-            more = f"  {change(at / against)}" if against and reference != each.arm else ""
+                at += spent_ms
+            reference = material.reference_of(each.arm)
+            against = totals.get(reference) if reference != each.arm else None
+            more = f"  {change(at / against)}" if against else ""
             ends.append({"arm": each.arm, "end": at, "text": f"{with_unit(at, 'ms')}{more}"})
         y = alt.Y("arm:N", sort=list(totals), title=None, axis=alt.Axis(grid=False, labelFontWeight=600))
-        # Beyond the longest bar, place for its total.
-        scale = alt.Scale(domain=[0, longest * 1.25], nice=False)
+        x = alt.X("start:Q", scale=scale, title="Since the start (ms)", axis=alt.Axis(tickCount=5))
+        colour = alt.Color("phase:N", scale=colours)
+        bars, totals_at = alt.Chart(_data(rows)).encode(y=y), alt.Chart(_data(ends)).encode(y=y)
         yield (
             cell.name,
             alt.layer(
-                alt.Chart(_data(rows))
-                .mark_bar(height=24)
-                .encode(
-                    y=y,
-                    x=alt.X("start:Q", scale=scale, title="Since the start (ms)", axis=alt.Axis(tickCount=5)),
-                    x2="end:Q",
-                    color=alt.Color(
-                        "phase:N",
-                        scale=alt.Scale(
-                            domain=[TITLES[key] for key in phases], range=[f"var(--{key})" for key in phases]
-                        ),
-                    ),
-                    tooltip="said:N",
+                bars.mark_bar(height=24).encode(x=x, x2="end:Q", color=colour, tooltip="said:N"),
+                bars.mark_text(fontWeight=600).encode(
+                    x="middle:Q", text="text:N", color=alt.Color("ink:N", scale=None)
                 ),
-                alt.Chart(_data(rows))
-                .mark_text(fontWeight=600)
-                .encode(y=y, x="middle:Q", text="text:N", color=alt.Color("ink:N", scale=None)),
-                alt.Chart(_data(ends))
-                .mark_text(align="left", dx=6, fontWeight=600)
-                .encode(y=y, x="end:Q", text="text:N"),
+                totals_at.mark_text(align="left", dx=6, fontWeight=600).encode(x="end:Q", text="text:N"),
                 height=40 * len(arms),
             ),
         )
@@ -212,11 +229,10 @@ def _forest(material: Material) -> _Views:
     colours = arm_colours(material.recorded)
     for metric in material.metrics:
         rows = [
-            _forest_row(material, cell, arm, metric, comparison, colours[arm.name])
+            _forest_row(material, cell, arm, comparison) | {"colour": colours[arm.name]}
             for arm in material.compared_arms
             for cell in material.valid_cells
-            if (comparison := material.comparison(cell.name, arm.name, metric.name)) is not None
-            and comparison.typical is not None
+            if (comparison := material.comparison(cell.name, arm.name, metric.name)) and comparison.typical
         ]
         if not rows:
             continue
@@ -224,44 +240,37 @@ def _forest(material: Material) -> _Views:
         colour = alt.Color("colour:N", scale=None)
         sides = metric.words if metric.lower_is_better else metric.words[::-1]
         title = f"{sides[0]} \N{LEFTWARDS ARROW}  change (%)  \N{RIGHTWARDS ARROW} {sides[1]}"
-        base = alt.Chart(_data(rows))
+        x = alt.X("band_low:Q", title=title, axis=alt.Axis(tickCount=5))
+        base = alt.Chart(_data(rows)).encode(y=y)
         yield (
             metric.title,
             alt.layer(
-                base.mark_bar(color="var(--band)", height={"band": 0.9}).encode(
-                    y=y, x=alt.X("band_low:Q", title=title, axis=alt.Axis(tickCount=5)), x2="band_high:Q"
-                ),
-                base.mark_rule(strokeWidth=3).encode(y=y, x="low:Q", x2="high:Q", color=colour),
-                base.mark_point(size=90, filled=True, opacity=1).encode(
-                    y=y, x="value:Q", color=colour, tooltip="said:N"
-                ),
-                base.mark_text(dy=-12).encode(y=y, x="value:Q", text="text:N"),
+                base.mark_bar(color="var(--band)", height={"band": 0.9}).encode(x=x, x2="band_high:Q"),
+                base.mark_rule(strokeWidth=3).encode(x="low:Q", x2="high:Q", color=colour),
+                base.mark_point(size=90, filled=True, opacity=1).encode(x="value:Q", color=colour, tooltip="said:N"),
+                base.mark_text(dy=-12).encode(x="value:Q", text="text:N"),
                 alt.Chart(_data([{"zero": 0}])).mark_rule(color="var(--soft)").encode(x="zero:Q"),
                 height=38 * len(rows),
             ),
         )
 
 
-def _forest_row(
-    material: Material, cell: Cell, arm: ArmInfo, metric: RequestMetric, comparison: ArmComparison, colour: str
-) -> dict[str, Any]:
+def _forest_row(material: Material, cell: Cell, arm: ArmInfo, comparison: ArmComparison) -> dict[str, Any]:
     again = material.recorded.header.again_of(arm.name)
-    copy = material.comparison(cell.name, again.name, metric.name) if again is not None else None
-    band = copy.typical if copy is not None else None
-    typical = comparison.typical
+    copy = material.comparison(cell.name, again.name, comparison.metric) if again is not None else None
+    value, low, high = _percents(comparison.typical)
+    _, band_low, band_high = _percents(copy.typical if copy else None)
     return {
         "name": f"{arm.name}, {cell.name}" if material.several_cells else arm.name,
-        "value": _percents(typical, "value"), "low": _percents(typical, "low"),
-        "high": _percents(typical, "high"), "band_low": _percents(band, "low"),
-        "band_high": _percents(band, "high"), "colour": colour,
-        "text": change_with_interval(typical) if typical is not None else "",
+        "value": value, "low": low, "high": high, "band_low": band_low, "band_high": band_high,
+        "text": change_with_interval(comparison.typical) if comparison.typical else "",
         "said": f"{arm.name}, {cell.name}: {comparison.verdict.sentence} ({counted(comparison.pairs, 'pair')})",
     }  # fmt: skip
 
 
-def _percents(ratio: Interval | None, bound: Literal["value", "low", "high"]) -> float | None:
-    found: float | None = getattr(ratio, bound, None)
-    return None if found is None else (found - 1) * 100
+def _percents(ratio: Interval | None) -> list[float | None]:
+    bounds = (ratio.value, ratio.low, ratio.high) if ratio else (None, None, None)
+    return [None if bound is None else (bound - 1) * 100 for bound in bounds]
 
 
 def _distribution(material: Material, metric: RequestMetric) -> _Views:
@@ -275,14 +284,13 @@ def _distribution(material: Material, metric: RequestMetric) -> _Views:
             found = (metric.value(sample) for sample in samples if sample.error is None)
             values = sorted(value for value in found if value is not None and math.isfinite(value))
             failed = sum(sample.error is not None for sample in samples)
-            rows += [
-                {"arm": arm.name, "value": value, "share": share}
-                for value, share in steps(values, failed, lower_is_better=metric.lower_is_better)
-            ]
+            corners = steps(values, failed, lower_is_better=metric.lower_is_better)
+            rows += [{"arm": arm.name, "value": value, "share": share} for value, share in corners]
         if not rows:
             continue
-        at_least = min(row["value"] for row in rows)
+        is_log = min(row["value"] for row in rows) > 0
         names = list(dict.fromkeys(row["arm"] for row in rows))
+        dashes = [[4, 3] if colours[name] == "var(--again)" else [1, 0] for name in names]
         yield (
             cell.name,
             alt.Chart(_data(rows))
@@ -290,18 +298,13 @@ def _distribution(material: Material, metric: RequestMetric) -> _Views:
             .encode(
                 x=alt.X(
                     "value:Q",
-                    title=f"{metric.title} ({metric.unit}{', log' if at_least > 0 else ''})",
-                    scale=alt.Scale(type="log" if at_least > 0 else "linear", nice=False),
+                    title=f"{metric.title} ({metric.unit}{', log' if is_log else ''})",
+                    scale=alt.Scale(type="log" if is_log else "linear", nice=False),
                     axis=alt.Axis(tickCount=6, format=",~r"),
                 ),
                 y=alt.Y("share:Q", title="Share of requests", axis=alt.Axis(format=".0%", tickCount=5)),
                 color=_by_arm(names, colours),
-                strokeDash=alt.StrokeDash(
-                    "arm:N",
-                    scale=alt.Scale(
-                        domain=names, range=[[4, 3] if colours[name] == "var(--again)" else [1, 0] for name in names]
-                    ),
-                ),
+                strokeDash=alt.StrokeDash("arm:N", scale=alt.Scale(domain=names, range=dashes)),
             )
             .properties(height=220),
         )
@@ -320,24 +323,25 @@ def steps(values: Sequence[float], failed: int, *, lower_is_better: bool) -> lis
 def _by_load(material: Material, metric: RequestMetric) -> _Views:
     """Return a metric's p50 by users or rate, with p25 to p75 around it: a line for each arm, by scenario."""
     alt = _altair()
+    title, arms = "Users at a time", len(material.recorded.header.arms)
+    if any(cell.load == "open" for cell in material.cells):
+        title = "Requests sent per arm (per second)"
+    elif arms > 1:
+        title = f"Users at a time, shared by {arms} arms"
+    x = alt.X("load:Q", title=title, axis=alt.Axis(tickCount=6, format=",~r"))
+    colour = _by_arm([arm.name for arm in material.own_arms], arm_colours(material.recorded))
     for scenario in material.scenarios:
         cells = [cell for cell in material.cells if scenario_of(cell) == scenario]
-        rows = [
-            _spread(material, cell, arm.name, metric) | {"arm": arm.name, "load": _load(cell)}
-            for arm in material.own_arms
-            for cell in cells
-        ]
+        rows = [_spread(material, cell, arm.name, metric) for arm in material.own_arms for cell in cells]
         if len(cells) < 2 or all(row["middle"] is None for row in rows):
             continue
-        colour = _by_arm([arm.name for arm in material.own_arms], arm_colours(material.recorded))
-        base = alt.Chart(_data(rows)).encode(x=_load_axis(material), color=colour)
+        base = alt.Chart(_data(rows)).encode(x=x, color=colour)
         y_title = f"{metric.title} ({metric.unit})"
         layers = [
-            base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", title=y_title), y2="high:Q"),
-            base.mark_line(point=True, strokeWidth=2).encode(y=alt.Y("middle:Q", title=y_title), tooltip="said:N"),
+            base.mark_line(point=True, strokeWidth=2).encode(y=alt.Y("middle:Q", title=y_title), tooltip="said:N")
         ]
-        if all(row["low"] is None for row in rows):
-            del layers[0]
+        if any(row["low"] is not None for row in rows):
+            layers.insert(0, base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", title=y_title), y2="high:Q"))
         if metric.name == "inter_token_latency":
             feels = [{"at": INSTANT_MS, "name": "instant below"}, {"at": SLUGGISH_MS, "name": "sluggish above"}]
             lines = alt.Chart(_data(feels))
@@ -345,61 +349,22 @@ def _by_load(material: Material, metric: RequestMetric) -> _Views:
         yield scenario, alt.layer(*layers, height=230)
 
 
-def _efficiency(material: Material) -> _Views:
-    """Return each user's speed as a share of that at the fewest users: a line for each scenario, by arm."""
-    alt = _altair()
-    for arm in material.own_arms:
-        rows = [
-            {"scenario": scenario_of(cell), "load": _load(cell), "share": found.value}
-            for cell in material.cells
-            if (found := efficiency(material, cell, arm.name)) is not None
-        ]
-        if len({row["load"] for row in rows}) > 1:
-            colours = alt.Scale(range=[f"var(--arm-{at})" for at in range(ARM_COLOURS)])
-            yield (
-                arm.name,
-                alt.Chart(_data(rows))
-                .mark_line(point=True, strokeWidth=2)
-                .encode(
-                    x=_load_axis(material),
-                    y=alt.Y("share:Q", title="Scaling efficiency", axis=alt.Axis(format=".0%")),
-                    color=alt.Color("scenario:N", scale=colours),
-                )
-                .properties(height=230),
-            )
-
-
-def _load_axis(material: Material) -> Any:
-    alt, arms = _altair(), len(material.recorded.header.arms)
-    title = f"Users at a time, shared by {arms} arms" if arms > 1 else "Users at a time"
-    if any(cell.load == "open" for cell in material.cells):
-        title = "Requests sent per arm (per second)"
-    return alt.X("load:Q", title=title, axis=alt.Axis(tickCount=6, format=",~r"))
+def _spread(material: Material, cell: Cell, arm: str, metric: RequestMetric) -> dict[str, Any]:
+    """Return one arm's p25, p50 and p75 in a cell, None for what is not known: lines break there."""
+    found = material.figures(cell.name, arm, metric.name)
+    low, middle, high = (found.quantiles[share].value if found else None for share in (0.25, 0.5, 0.75))
+    words = "" if middle is None else f"{arm}, {cell.name}: p50 {with_unit(middle, metric.unit)}"
+    if low is not None and high is not None:
+        words += f", half of the requests between {figure(low, metric.unit)} and {figure(high, metric.unit)}"
+    load = cell.rate if cell.users is None else float(cell.users)
+    return {"arm": arm, "load": load, "low": low, "middle": middle, "high": high, "said": words}
 
 
 def _by_arm(names: Sequence[str], colours: Mapping[str, str]) -> Any:
     alt = _altair()
     legend = alt.Legend(symbolOpacity=1, symbolType="stroke", symbolStrokeWidth=2.5) if len(names) > 1 else None
-    return alt.Color(
-        "arm:N", scale=alt.Scale(domain=list(names), range=[colours[name] for name in names]), legend=legend
-    )
-
-
-def _spread(material: Material, cell: Cell, arm: str, metric: RequestMetric) -> dict[str, Any]:
-    """Return one arm's p25, p50 and p75 in a cell, None for what is not known: lines break there."""
-    found: Figures | None = material.figures(cell.name, arm, metric.name)
-    low, middle, high = (
-        None if found is None or (each := found.quantiles.get(share)) is None else each.value
-        for share in (0.25, 0.5, 0.75)
-    )
-    said = "" if found is None or middle is None else f"{arm}, {cell.name}: p50 {with_unit(middle, metric.unit)}"
-    if low is not None and high is not None:
-        said += f", half of the requests between {figure(low, metric.unit)} and {figure(high, metric.unit)}"
-    return {"low": low, "middle": middle, "high": high, "said": said}
-
-
-def _load(cell: Cell) -> float | None:
-    return cell.rate if cell.users is None else float(cell.users)
+    scale = alt.Scale(domain=list(names), range=[colours[name] for name in names])
+    return alt.Color("arm:N", scale=scale, legend=legend)
 
 
 def _data(rows: Iterable[Mapping[str, Any]]) -> Any:
@@ -415,46 +380,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {_plain(key): _plain(each) for key, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
-
-
-_KINDS: Final = {"ab": "A/B: arms side by side", "sweep": "Sweep: by users, rate and length"}
-
-
-def page(report: RunReport, recorded: RecordedRun, findings: Findings, checked: Checked) -> str:
-    """Return a report of a run as one HTML file, with its charts. Raises MissingExtraError."""
-    material = Material(recorded=recorded, findings=findings, checked=checked)
-    valid = material.refused_all() is None
-    groups = (groups_of(material) or ()) if report.kind == "ab" and valid else ()
-    charts = charts_of(report.kind, material) if valid else ()
-    urgent = [line for line in report.verdicts if line.tone in ("bad", "warning")]
-    return html_page(
-        "fastlane.bench.reports",
-        title=f"{report.title} - fastlane bench",
-        extra="charts",
-        scripts=(_vega(),) if charts else (),
-        report=report,
-        kind=_KINDS[report.kind],
-        tiles=[(group, changes_of(material, group)) for group in groups if not _refused(material, group)],
-        verdicts=urgent if groups else report.verdicts,
-        words=report.verdicts if groups else (),
-        charts=charts,
-        is_table=lambda part: isinstance(part, Table),
-        colours=arm_colours(recorded),
-        started_at=recorded.header.started_at,
-    )
-
-
-def _refused(material: Material, group: ArmGroup) -> bool:
-    cell = material.cells[0].name
-    return any(material.refused(cell, arm.name) for arm in (group.reference, *group.arms))
-
-
-@cache
-def _vega() -> str:
-    """Return the scripts that draw charts: Vega, Vega-Lite and Vega-Embed, under their licences (BSD-3-Clause)."""
-    try:
-        import vl_convert
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("charts", "vl-convert-python") from error
-    bundle: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
-    return bundle

@@ -14,8 +14,8 @@ from fastlane.errors import ConfigurationError
 
 from .._formatting import change_with_interval, interval, lowered, percent, with_unit
 from ..checks import Checked
-from ..findings import Figures, Findings, Interval
-from ..recorded import METRICS, Cell, RecordedRun, RequestMetric, metric_named
+from ..findings import Findings, Interval
+from ..recorded import METRICS, Cell, RecordedRun, metric_named
 from ._material import Material, scenario_of
 from ._tables import Entry, Section, Table, Tone
 
@@ -72,6 +72,10 @@ class Rule:
         """Whether the rule's sentence is true of a figure, or of a ratio where it bounds a change."""
         return bool(_COMPARE[self.operator](value - self.relative, self.value))
 
+    def covers(self, cell: Cell) -> bool:
+        """Whether it is about a cell. A part of the cell's name will do: "short" of "cpu-small, short, 1 user"."""
+        return self.scope in (None, cell.name, scenario_of(cell), cell.workload, *cell.name.split(", "))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleResult:
@@ -101,6 +105,8 @@ def parse_fail_if(text: str) -> Rule:
         raise ConfigurationError(f"rule {text!r} names no figure that is known ({what!r}): {_HOW}")
     value = float(found["sign"] + found["number"].replace(",", ""))
     relative = unit == "%" and statistic != "cv"
+    if not math.isfinite(value):
+        raise ConfigurationError(f"rule {text!r}: the value must be a finite number")
     if statistic == "cv" and unit != "%":
         raise ConfigurationError(f"rule {text!r}: a cv is a share, so give it in per cent, such as ttft_cv > 20%")
     if relative and statistic not in (None, *_CHANGED):
@@ -108,26 +114,19 @@ def parse_fail_if(text: str) -> Rule:
             f"rule {text!r}: the change of a {statistic} is not known with an interval. Use the metric alone (its "
             f"typical change) or one of its percentiles: {', '.join(_CHANGED)}"
         )
+    factors = {None: 1.0, metric.unit: 1.0, "%": 0.01} | ({"s": 1e3} if metric.unit == "ms" else {})
+    if unit not in factors:
+        also = " or s" if metric.unit == "ms" else ""
+        raise ConfigurationError(f"rule {text!r}: {lowered(metric.title)} is in {metric.unit}{also}, not in {unit}")
     return Rule(
         text=text.strip(),
         metric=metric.name,
         statistic=statistic or ("typical" if relative else "p50"),
         operator=cast("Operator", found["operator"]),
-        value=value / 100 if unit == "%" else _in_unit(value, unit, metric, text),
+        value=value * factors[unit],
         relative=relative,
         scope=found["scope"],
     )
-
-
-def _in_unit(value: float, unit: str | None, metric: RequestMetric, text: str) -> float:
-    if not math.isfinite(value):
-        raise ConfigurationError(f"rule {text!r}: the value must be a finite number")
-    if unit in (None, metric.unit):
-        return value
-    if (unit, metric.unit) == ("s", "ms"):
-        return value * 1e3
-    also = " or s" if metric.unit == "ms" else ""
-    raise ConfigurationError(f"rule {text!r}: {lowered(metric.title)} is in {metric.unit}{also}, not in {unit}")
 
 
 def judge(recorded: RecordedRun, findings: Findings, checked: Checked, rules: Sequence[Rule]) -> tuple[RuleResult, ...]:
@@ -146,13 +145,13 @@ def judge(recorded: RecordedRun, findings: Findings, checked: Checked, rules: Se
             raise ConfigurationError(
                 f"rule {rule.text!r} is about a change, and the run has no arm beside its reference: compare two arms"
             )
-        if not any(_about(rule, cell) for cell in recorded.header.cells):
+        if not any(map(rule.covers, recorded.header.cells)):
             names = " | ".join(cell.name for cell in recorded.header.cells)
             raise ConfigurationError(
                 f"rule {rule.text!r} is about {rule.scope!r}, and the run has no such cell: {names}"
             )
-        for cell in material.cells:
-            for arm in arms if _about(rule, cell) else ():
+        for cell in filter(rule.covers, material.cells):
+            for arm in arms:
                 result, sentence = _judged(material, rule, cell.name, arm.name)
                 found.append(RuleResult(rule=rule, cell=cell.name, arm=arm.name, result=result, sentence=sentence))
     return tuple(found)
@@ -165,73 +164,59 @@ def fails(results: Sequence[RuleResult]) -> bool:
 
 def rules_section(results: Sequence[RuleResult]) -> Section:
     """Return what became of the rules as a section of a report."""
-    rows = [
-        (Entry(each.rule.text), Entry(each.cell), Entry(each.arm), Entry(each.result, _TONES[each.result]),
-         Entry(each.sentence))
+    rows = tuple(
+        (
+            *map(Entry, (each.rule.text, each.cell, each.arm)),
+            Entry(each.result, _TONES[each.result]),
+            Entry(each.sentence),
+        )
         for each in results
-    ]  # fmt: skip
+    )
     columns = ("rule", "cell", "arm", "result", "seen")
-    return Section(title="Rules", parts=(Table(title="What must not be", columns=columns, rows=tuple(rows), names=5),))
-
-
-def _about(rule: Rule, cell: Cell) -> bool:
-    # A part of a cell's name will do: "short" of "cpu-small, short, 1 user".
-    return rule.scope in (None, cell.name, scenario_of(cell), cell.workload, *cell.name.split(", "))
+    return Section(title="Rules", parts=(Table(title="What must not be", columns=columns, rows=rows, names=5),))
 
 
 def _judged(material: Material, rule: Rule, cell: str, arm: str) -> tuple[Result, str]:
-    refused = material.refused(cell, arm)
-    if refused:
+    if refused := material.refused(cell, arm):
         return "invalid", refused
-    if rule.relative:
-        comparison = material.comparison(cell, arm, rule.metric)
-        found = None
-        if comparison is not None:
-            found = comparison.typical if rule.share is None else comparison.quantiles.get(rule.share)
-    else:
-        found = _figure(rule, material.figures(cell, arm, rule.metric))
+    found = _change(material, rule, cell, arm) if rule.relative else _figure(material, rule, cell, arm)
     if found is None:
         return "not available", "there is no such figure at this n"
-    written = _written(found, rule)
-    if rule.relative and material.several_references:
-        written += f" against {material.recorded.header.reference_of(arm).name}"
-    if found.low is None or found.high is None:
-        if rule.relative:
-            return "not available", f"{written}: too few pairs for an interval"
-        bounds, sure = [found.value], ""
+    if rule.relative:
+        seen = change_with_interval(found)
+        if len(material.references) > 1:
+            seen += f" against {material.reference_of(arm)}"
+    elif rule.statistic == "cv":
+        seen = percent(found.value)
     else:
-        bounds, sure = [found.low, found.high], "the whole interval is "
+        unit = metric_named(rule.metric).unit
+        seen = with_unit(found.value, unit) if found.low is None else f"{interval(found, unit)} {unit}"
+    bounded = found.low is not None and found.high is not None
+    if rule.relative and not bounded:
+        return "not available", f"{seen}: too few pairs for an interval"
+    bounds = [bound for bound in (found.low, found.high) if bound is not None] if bounded else [found.value]
     if all(map(rule.holds, bounds)):
-        return "failed", f"{written}: {sure}beyond {rule.text.rsplit(rule.operator, 1)[-1].strip()}"
-    if rule.holds(found.value):
-        return "passed", f"{written}: not shown, for the interval holds the bound"
-    return "passed", written
+        sure = "the whole interval is " if bounded else ""
+        return "failed", f"{seen}: {sure}beyond {rule.text.rsplit(rule.operator, 1)[-1].strip()}"
+    return "passed", f"{seen}: not shown, for the interval holds the bound" if rule.holds(found.value) else seen
 
 
-def _figure(rule: Rule, figures: Figures | None) -> Interval | None:
-    """Return the figure that a rule bounds, with its interval where it has one."""
+def _change(material: Material, rule: Rule, cell: str, arm: str) -> Interval | None:
+    comparison = material.comparison(cell, arm, rule.metric)
+    if comparison is None:
+        return None
+    return comparison.typical if rule.share is None else comparison.quantiles.get(rule.share)
+
+
+def _figure(material: Material, rule: Rule, cell: str, arm: str) -> Interval | None:
+    figures = material.figures(cell, arm, rule.metric)
     if figures is None:
         return None
     if rule.share is not None:
         return figures.quantiles[rule.share].interval
-    values = {
-        "mean": figures.mean,
-        "min": figures.minimum,
-        "max": figures.maximum,
-        "deviation": figures.deviation,
-        "cv": figures.variation,
-    }
-    value = values[rule.statistic]
+    names = {"min": "minimum", "max": "maximum", "cv": "variation"}
+    value = getattr(figures, names.get(rule.statistic, rule.statistic))
     return None if value is None else Interval(value=value)
-
-
-def _written(found: Interval, rule: Rule) -> str:
-    if rule.relative:
-        return change_with_interval(found)
-    if rule.statistic == "cv":
-        return percent(found.value)
-    unit = metric_named(rule.metric).unit
-    return with_unit(found.value, unit) if found.low is None else f"{interval(found, unit)} {unit}"
 
 
 def junit(recorded: RecordedRun, checked: Checked, results: Sequence[RuleResult] = ()) -> str:
@@ -245,8 +230,8 @@ def junit(recorded: RecordedRun, checked: Checked, results: Sequence[RuleResult]
     }  # fmt: skip
     for suite_name, cases in (("rules", rules), ("checks", checks)):
         suite = SubElement(suites, "testsuite", name=suite_name, tests=str(len(cases)))
-        for place, name, result, sentence in cases:
-            case = SubElement(suite, "testcase", classname=place, name=name)
+        for classname, name, result, sentence in cases:
+            case = SubElement(suite, "testcase", classname=classname, name=name)
             if result in kinds:
                 SubElement(case, kinds[result], message=sentence)
             else:

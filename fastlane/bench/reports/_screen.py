@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from rich.text import Text
 
@@ -24,10 +23,10 @@ from .._formatting import (
 )
 from ..checks import Checked
 from ..findings import Findings
-from ..recorded import FAILED_ALIKE, ArmInfo, Cell, RecordedRun, RequestMetric
+from ..recorded import FAILED_ALIKE, ArmInfo, RecordedRun, RequestMetric
 from ..statistics import wanted
-from ._ab import band_of, connections, play_name, tone_of, verdict_word
 from ._material import TITLES, ArmPhases, Material
+from ._sections import band_of, connections, play_name, tone_of, verdict_word
 from ._tables import Tone
 
 STYLES: Final = {"plain": "", "good": "green", "bad": "bold red", "warning": "yellow", "muted": "dim"}
@@ -43,12 +42,11 @@ _LEAST_MS: Final = 1.0
 """Changes of a phase below this, and below 2 % of the whole request, are put together."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmGroup:
-    """A reference with the arms that are compared with it."""
+class ArmGroup(NamedTuple):
+    """A reference and the one arm that is compared with it."""
 
     reference: ArmInfo
-    arms: tuple[ArmInfo, ...]
+    arm: ArmInfo
 
     @property
     def kind(self) -> str:
@@ -57,61 +55,48 @@ class ArmGroup:
 
     @property
     def names(self) -> tuple[str, str]:
-        """What the reference and the first arm are called: their clients, or else the arms' names."""
-        clients = self.reference.client, self.arms[0].client
-        return clients if all(clients) and clients[0] != clients[1] else (self.reference.name, self.arms[0].name)
+        """What the two are called: their clients, or else the arms' names."""
+        clients = self.reference.client, self.arm.client
+        return clients if all(clients) and clients[0] != clients[1] else (self.reference.name, self.arm.name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricChange:
+class MetricChange(NamedTuple):
     """One metric of a reference and of an arm, as it is read."""
 
     title: str
     before: str
     """The reference's p50 with its unit, "-" where there is none."""
     after: str
-    change: str = ""
+    change: str
     """With its interval."""
-    word: str = ""
+    word: str
     """Such as "faster"."""
-    tone: Tone = "plain"
+    tone: Tone
 
 
 def groups_of(material: Material) -> list[ArmGroup] | None:
     """Return each reference with its one arm; None where the run has several cells, or several arms to a reference."""
-    found = [
-        ArmGroup(
-            reference=reference,
-            arms=tuple(
-                arm for arm in material.compared_arms if material.recorded.header.reference_of(arm.name) is reference
-            ),
-        )
-        for reference in material.recorded.header.references
-    ]
-    return found if len(material.cells) == 1 and all(len(group.arms) == 1 for group in found) else None
+    references = [material.recorded.header.reference_of(arm.name) for arm in material.compared_arms]
+    if len(material.cells) != 1 or references != [arm for arm in material.arms if arm.name in material.references]:
+        return None
+    return [ArmGroup(*pair) for pair in zip(references, material.compared_arms, strict=True)]
 
 
 def changes_of(material: Material, group: ArmGroup) -> list[MetricChange]:
-    """Return the metrics of a reference and its one arm."""
-    cell, arm = material.cells[0], group.arms[0]
+    """Return the metrics of a reference and its arm."""
+    cell = material.cells[0].name
     found = []
     for metric in material.metrics:
-        before, after = (_median(material, cell, name, metric) for name in (group.reference.name, arm.name))
-        comparison = material.comparison(cell.name, arm.name, metric.name)
-        if comparison is None:
-            found.append(MetricChange(title=lowered(metric.title), before=before, after=after))
-            continue
-        word = verdict_word(comparison, metric)
-        found.append(
-            MetricChange(
-                title=lowered(metric.title),
-                before=before,
-                after=after,
-                change="" if comparison.typical is None else change_with_interval(comparison.typical),
-                word=f"same (±{percent(material.findings.margin)})" if word == "equivalent" else word,
-                tone=tone_of(comparison, band_of(material, cell.name, arm.name, metric.name)),
-            )
-        )
+        title = lowered(metric.title)
+        before, after = (_median(material, cell, arm.name, metric) for arm in group)
+        change, word = "", ""
+        tone: Tone = "plain"
+        if comparison := material.comparison(cell, group.arm.name, metric.name):
+            change = "" if comparison.typical is None else change_with_interval(comparison.typical)
+            word = verdict_word(comparison, metric)
+            word = f"same (±{percent(material.findings.margin)})" if word == "equivalent" else word
+            tone = tone_of(comparison, band_of(material, cell, group.arm.name, metric.name))
+        found.append(MetricChange(title, before, after, change, word, tone))
     return found
 
 
@@ -121,34 +106,34 @@ def screen(
     """Return the lines of the first screen. `folder` holds the run's files, and with `page` its report.html."""
     material = Material(recorded=recorded, findings=findings, checked=checked)
     groups = groups_of(material)
-    lines = [_title(material), Text()]
     refused = material.refused_all()
+    lines = [_title(material), Text()]
     if refused is not None:
         lines += _refusal(material)
-    elif groups is not None:
-        for group in groups:
-            lines += _group_lines(material, material.cells[0], group)
-            lines.append(Text())
-        if all(sample.error is None for sample in recorded.measured()):
-            lines += _phase_lines(material, material.cells[0], groups)
-    else:
+    elif groups is None:
         lines += _grid(material)
-    lines += _attribution_lines(material)
-    lines += _error_lines(material)
-    lines.append(Text())
+    else:
+        for group in groups:
+            lines += [*_group_lines(material, group), Text()]
+        if all(sample.error is None for sample in recorded.measured()):
+            lines += _phase_lines(material, groups)
+    lines += [*_attribution_lines(material), *_error_lines(material), Text()]
     if refused is None:
         lines += _trust_lines(material)
-    lines += _next_lines(material, folder, page=page)
+    if folder is not None:
+        files = f"{folder / 'report.html'}, run.json" if page else str(folder / "run.json")
+        lines += [Text(f"Saved    {files}"), Text(f"More     fastlane bench report {folder} --full")]
+    if recorded.header.embedded:
+        lines.append(Text("Yours    fastlane bench run --base-url URL --model NAME"))
     return lines
 
 
 def _title(material: Material) -> Text:
     recorded, header = material.recorded, material.recorded.header
-    blocks = len({sample.key for sample in recorded.measured()})
     facts = [
         header.provider,
         "; ".join(material.scenarios) or header.workload,
-        counted(blocks, "pair"),
+        counted(len({sample.key for sample in recorded.measured()}), "pair"),
         f"{figure(recorded.duration_s)} s",
     ]
     title = Text.assemble(("fastlane bench", "bold"), "   ", " \N{MIDDLE DOT} ".join(facts))
@@ -164,98 +149,91 @@ def _refusal(material: Material) -> Iterator[Text]:
         yield Text(f"  {check}: {sentence}", style=STYLES["bad"])
 
 
-def _group_lines(material: Material, cell: Cell, group: ArmGroup) -> Iterator[Text]:
+def _group_lines(material: Material, group: ArmGroup) -> Iterator[Text]:
     """Return the metrics of a reference and the one arm that is compared with it."""
-    (arm,) = group.arms
-    yield _line(f"{group.kind}, p50", *group.names, "change", style="bold")
-    refused = material.refused(cell.name, group.reference.name) or material.refused(cell.name, arm.name)
-    if refused is not None:
-        yield Text(f"  {refused}", style=STYLES["bad"])
-    else:
-        for each in changes_of(material, group):
-            line = _line(f"  {each.title}", each.before, each.after)
-            if each.word:
-                line.append(f"  {each.change:<20} ")
-                line.append(each.word, style=STYLES[each.tone])
-            yield line
+    yield Text(f"{_row(f'{group.kind}, p50', *group.names)}  change", style="bold")
+    refused = [why for arm in group if (why := material.refused(material.cells[0].name, arm.name))]
+    if refused:
+        yield Text(f"  {refused[0]}", style=STYLES["bad"])
+        return
+    for each in changes_of(material, group):
+        line = Text(_row(f"  {each.title}", each.before, each.after))
+        if each.word:
+            line.append(f"  {each.change:<20} ")
+            line.append(each.word, style=STYLES[each.tone])
+        yield line
 
 
-def _median(material: Material, cell: Cell, arm: str, metric: RequestMetric) -> str:
-    found = material.figures(cell.name, arm, metric.name)
+def _row(name: str, before: str, after: str) -> str:
+    return f"{name:<{_NAME}}{before:>21}{after:>21}"
+
+
+def _median(material: Material, cell: str, arm: str, metric: RequestMetric) -> str:
+    found = material.figures(cell, arm, metric.name)
     value = None if found is None else found.quantiles[0.5].value
     return "-" if value is None else with_unit(value, metric.unit)
 
 
-def _line(name: str, *values: str, style: str = "") -> Text:
-    """Return a row: its name, two values to the right, and what follows."""
-    columns = "".join(f"{value:>21}" for value in values[:2])
-    return Text(f"{name:<{_NAME}}{columns}{''.join('  ' + value for value in values[2:])}", style=style)
-
-
-def _phase_lines(material: Material, cell: Cell, groups: Sequence[ArmGroup]) -> Iterator[Text]:
+def _phase_lines(material: Material, groups: Sequence[ArmGroup]) -> Iterator[Text]:
     """Return by how much each part of a request became shorter or longer, in the mean."""
-    found = {each.arm: each for each in material.phases(cell.name)}
-    pairs = [(found[group.reference.name], found[group.arms[0].name], group) for group in groups if _both(found, group)]
-    if not pairs:
+    found = {each.arm: each for each in material.phases(material.cells[0].name)}
+    shown_groups = [group for group in groups if group.reference.name in found and group.arm.name in found]
+    if not shown_groups:
         return
+    pairs = [(found[group.reference.name], found[group.arm.name]) for group in shown_groups]
     changes = [
         {key: ours.milliseconds.get(key, 0.0) - theirs.milliseconds.get(key, 0.0) for key in TITLES}
-        for theirs, ours, _ in pairs
+        for theirs, ours in pairs
     ]
-    least = max(_LEAST_MS, 0.02 * max(theirs.total_ms for theirs, _, _ in pairs))
+    least = max(_LEAST_MS, 0.02 * max(theirs.total_ms for theirs, _ in pairs))
     size = {key: max(abs(change[key]) for change in changes) for key in TITLES}
     largest = sorted((key for key in TITLES if size[key] >= least), key=lambda key: -size[key])[:_MOST_PHASES]
     shown = [key for key in TITLES if key in largest]
-    widest = max(size.values()) or 1.0
-    kinds = [group.kind for _, _, group in pairs] if len(pairs) > 1 else [""]
-    heading = f"{'Where from (mean)':<{_NAME}}" + "".join(f"{kind:>14}" for kind in kinds)
-    yield Text(heading, style="bold")
-    opened = {key: _opened(material, cell, pairs) for key in shown if key in ("opening", "connect", "tls")}
+    kinds = [group.kind for group in shown_groups] if len(shown_groups) > 1 else [""]
+    yield Text(f"{'Where from (mean)':<{_NAME}}" + "".join(f"{kind:>14}" for kind in kinds), style="bold")
+    opened = {key: _opened(material, pairs) for key in shown if key in ("opening", "connect", "tls")}
     for key in shown:
-        line = Text(f"{'  ' + TITLES[key]:<{_NAME}}")
-        line.append("".join(f"{signed_figure(change[key], 'ms') + ' ms':>14}" for change in changes))
         first = changes[0][key]
-        line.append(
-            f"   {'#' * round(_BAR * abs(first) / widest):<{_BAR}}", style=STYLES["good" if first < 0 else "bad"]
-        )
+        bar = "#" * round(_BAR * abs(first) / (max(size.values()) or 1.0))
+        line = Text(_parts(TITLES[key], [change[key] for change in changes]))
+        line.append(f"   {bar:<{_BAR}}", style=STYLES["good" if first < 0 else "bad"])
         line.append(f" {opened.pop(key)}" if key in opened else "", style=STYLES["muted"])
         line.rstrip()
         yield line
-    rest = [sum(change[key] for key in TITLES if key not in shown) for change in changes]
-    yield Text(f"{'  other parts':<{_NAME}}" + "".join(f"{signed_figure(each, 'ms') + ' ms':>14}" for each in rest))
+    yield Text(_parts("other parts", [sum(change[key] for key in TITLES if key not in shown) for change in changes]))
 
 
-def _both(found: dict[str, ArmPhases], group: ArmGroup) -> bool:
-    return group.reference.name in found and group.arms[0].name in found
+def _parts(name: str, changes: Sequence[float]) -> str:
+    return f"{'  ' + name:<{_NAME}}" + "".join(f"{signed_figure(each, 'ms') + ' ms':>14}" for each in changes)
 
 
-def _opened(material: Material, cell: Cell, pairs: Sequence[tuple[ArmPhases, ArmPhases, ArmGroup]]) -> str:
-    """Return how many connections the arms opened: "170 -> 0 connections opened"."""
-    said = []
-    for theirs, ours, _ in pairs:
-        counts = [connections(material, material.recorded.measured(cell.name, arm.arm)) for arm in (theirs, ours)]
-        if None in counts:
-            return ""
-        said.append(f"{counts[0]} -> {counts[1]}")
-    return f"connections opened {', '.join(said)}"
+def _opened(material: Material, pairs: Sequence[tuple[ArmPhases, ArmPhases]]) -> str:
+    """Return how many connections the arms opened: "connections opened 170 -> 0"."""
+    cell = material.cells[0].name
+    counts = [[connections(material, material.recorded.measured(cell, each.arm)) for each in pair] for pair in pairs]
+    if any(None in pair for pair in counts):
+        return ""
+    return f"connections opened {', '.join(f'{before} -> {after}' for before, after in counts)}"
 
 
 def _grid(material: Material) -> Iterator[Text]:
     """Return a row for each cell and arm, with each metric's median and change."""
-    rows = [(" | ".join(material.names(cell, arm)), cell, arm) for cell in material.cells for arm in material.own_arms]
+    rows = [
+        (f"{cell.name} | {arm.name}" if material.several_cells else arm.name, cell.name, arm.name)
+        for cell in material.cells
+        for arm in material.own_arms
+    ]
     name = min(_NAME + 12, max(len(title) for title, _, _ in rows) + 2)
     yield Text(f"{'p50, change':<{name}}" + "".join(f"{metric.title:>28}" for metric in material.metrics), style="bold")
     for title, cell, arm in rows[:_MOST_ROWS]:
         line = Text(f"{title:<{name}}")
-        refused = material.refused(cell.name, arm.name)
-        if refused is not None:
-            line.append(refused, style=STYLES["bad"])
-        for metric in material.metrics if refused is None else ():
-            comparison = material.comparison(cell.name, arm.name, metric.name)
+        refused = material.refused(cell, arm)
+        line.append(refused or "", style=STYLES["bad"])
+        for metric in () if refused else material.metrics:
+            comparison = material.comparison(cell, arm, metric.name)
             size = "" if comparison is None or comparison.typical is None else change_with_interval(comparison.typical)
-            tone = "plain" if comparison is None else tone_of(comparison)
-            line.append(f"{_median(material, cell, arm.name, metric):>10}")
-            line.append(f" {size:>17}", style=STYLES[tone])
+            line.append(f"{_median(material, cell, arm, metric):>10}")
+            line.append(f" {size:>17}", style=STYLES["plain" if comparison is None else tone_of(comparison)])
         yield line
     if len(rows) > _MOST_ROWS:
         yield Text(f"and {counted(len(rows) - _MOST_ROWS, 'row')} more", style=STYLES["muted"])
@@ -274,51 +252,41 @@ def _attribution_lines(material: Material) -> Iterator[Text]:
 def _error_lines(material: Material) -> Iterator[Text]:
     """Return the provider's own error messages with their counts."""
     measured = material.recorded.measured()
-    errors = Counter((each.error, each.error_message or "") for each in measured if each.error is not None)
-    if not errors:
+    failed = [each for each in measured if each.error is not None]
+    if not failed:
         return
-    arms = Counter(each.arm for each in measured if each.error is not None)
-    whose = ", ".join(f"{arm} {count:,}" for arm, count in arms.most_common(_MOST_ERRORS))
-    yield Text(f"Failed: {errors.total():,} of {counted(len(measured), 'request')} ({whose})", style=STYLES["bad"])
+    arms = Counter(each.arm for each in failed).most_common(_MOST_ERRORS)
+    whose = ", ".join(f"{arm} {count:,}" for arm, count in arms)
+    yield Text(f"Failed: {len(failed):,} of {counted(len(measured), 'request')} ({whose})", style=STYLES["bad"])
+    errors = Counter((each.error, each.error_message or "") for each in failed)
     for (error, message), count in errors.most_common(_MOST_ERRORS):
-        said = f"  {count:,} x {error}" + (f": {' '.join(message.split())}" if message else "")
-        yield Text(said if len(said) <= _WIDTH else f"{said[: _WIDTH - 1]}\N{HORIZONTAL ELLIPSIS}")
+        line = f"  {count:,} x {error}" + (f": {' '.join(message.split())}" if message else "")
+        yield Text(line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}\N{HORIZONTAL ELLIPSIS}")
 
 
 def _trust_lines(material: Material) -> Iterator[Text]:
     results = material.checked.results
     counts = {level: sum(each.level == level for each in results) for level in ("passed", "flagged", "refused")}
-    said = [f"checks: {', '.join(f'{count} {level}' for level, count in counts.items() if count) or 'none'}"]
+    words = [f"checks: {', '.join(f'{count} {level}' for level, count in counts.items() if count) or 'none'}"]
     if all(sample.error is None for sample in material.recorded.measured()):
-        said.insert(0, "no request failed")
-    metric = material.metrics[0]
+        words.insert(0, "no request failed")
     bands = [
         band
-        for reference in material.recorded.header.references
+        for reference in material.references
         for cell in material.valid_cells
-        if (band := band_of(material, cell.name, reference.name, metric.name)) is not None
+        if (band := band_of(material, cell.name, reference, material.metrics[0].name)) is not None
     ]
     if bands:
-        said.append(f"equal arms differed by up to {percent(max(bands))}")
-    yield Text(f"Trust    {'; '.join(said)}")
-    least = min(
-        len(material.recorded.measured(cell.name, arm.name)) for cell in material.cells for arm in material.arms
-    )
+        words.append(f"equal arms differed by up to {percent(max(bands))}")
+    yield Text(f"Trust    {'; '.join(words)}")
     flagged = list(dict.fromkeys(each.check for each in results if each.level in ("flagged", "refused")))
     if flagged:
         more = [f"{len(flagged) - _MOST_FLAGS} more"] if len(flagged) > _MOST_FLAGS else []
         yield Text(f"         look at: {listed([*flagged[:_MOST_FLAGS], *more])}", style=STYLES["warning"])
+    recorded = material.recorded
+    least = min(len(recorded.measured(cell.name, arm.name)) for cell in material.cells for arm in material.arms)
     missing = [
         f"{percentile_name(share)} takes {wanted(share)}" for share in (0.5, 0.95, 0.99) if wanted(share) > least
     ]
     if missing:
         yield Text(f"         {', '.join(missing)} requests of each arm, not {least:,}")
-
-
-def _next_lines(material: Material, folder: Path | None, *, page: bool) -> Iterator[Text]:
-    if folder is not None:
-        files = f"{folder / 'report.html'}, run.json" if page else str(folder / "run.json")
-        yield Text(f"Saved    {files}")
-        yield Text(f"More     fastlane bench report {folder} --full")
-    if material.recorded.header.embedded:
-        yield Text("Yours    fastlane bench run --base-url URL --model NAME")

@@ -1,4 +1,4 @@
-"""A report as plain data: sentences and tables, before anyone decides how they look."""
+"""A report as plain data, sentences and tables, and the entries and tables that all reports are made of."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Tone = Literal["plain", "good", "bad", "warning", "muted"]
 
 
 class Entry(NamedTuple):
-    """One place in a table."""
+    """One cell of a table."""
 
     text: str
     tone: Tone = "plain"
@@ -111,110 +111,117 @@ def estimate(found: Interval | None, unit: str = "", *, signed: bool = False) ->
 
 def percentile(found: Quantile | None, unit: str = "") -> Entry:
     """Return a percentile with its interval, or why there is none; nothing at an n that does not bound it."""
-    if found is None:
-        return NOTHING
-    if found.withheld is not None:
+    if found is not None and found.withheld is not None:
         return Entry(f"invalid: {found.withheld.removeprefix('client saturated: ')}", "bad")
-    if found.value is None and found.n >= found.wanted:
-        # Enough requests, of which so many failed that the percentile is one of them.
+    if found is not None and found.value is None and found.n >= found.wanted:
         return Entry("failed", "bad")
-    return estimate(found.interval, unit)
+    return estimate(None if found is None else found.interval, unit)
+
+
+class Place(NamedTuple):
+    """What a row of figures is of."""
+
+    cell: Cell
+    arm: ArmInfo
+
+
+Column = tuple[str, Callable[[Place], Entry]]
+"""A column's heading, and its entry in a row."""
+BY_CELL: Final[Column] = ("cell", lambda at: Entry(at.cell.name))
+BY_ARM: Final[Column] = ("arm", lambda at: Entry(at.arm.name))
 
 
 def arm_table(
     material: Material,
     title: str,
-    columns: Sequence[str],
-    figures: Callable[[Cell, ArmInfo], Sequence[Entry]],
+    columns: Sequence[Column],
     *,
-    naming: Sequence[str] | None = None,
-    names: Callable[[Cell, ArmInfo], Sequence[str]] | None = None,
+    names: Sequence[Column] | None = None,
     cells: Sequence[Cell] | None = None,
     arms: Sequence[ArmInfo] | None = None,
     notes: Sequence[str] = (),
 ) -> Table:
     """Return a table with a row for each cell and arm: its names, and its figures unless they are refused.
 
-    `naming` and `names` are the columns at the left and what stands in them; None: the cell where there are several,
-    and the arm. Columns without any figure are left out.
+    `names` are the columns at the left; None: the cell where there are several, and the arm. Columns without any
+    figure are left out.
     """
-    naming, names = naming or material.naming, names or material.names
-    rows = [
-        named_row(names(cell, arm), figures(cell, arm), material.refused(cell.name, arm.name), len(columns))
-        for cell in (material.cells if cells is None else cells)
-        for arm in (material.own_arms if arms is None else arms)
-    ]
-    return without_empty(
-        Table(title=title, columns=(*naming, *columns), rows=tuple(rows), names=len(naming), notes=tuple(notes))
-    )
+    naming = names or ((BY_CELL, BY_ARM) if material.several_cells else (BY_ARM,))
+    rows = []
+    for cell in material.cells if cells is None else cells:
+        for arm in material.own_arms if arms is None else arms:
+            refused = material.refused(cell.name, arm.name)
+            at = Place(cell, arm)
+            figures = () if refused else [show(at) for _, show in columns]
+            rows.append(row([show(at).text for _, show in naming], figures, refused, len(columns)))
+    headings = tuple(heading for heading, _ in (*naming, *columns))
+    return table(title, headings, rows, names=len(naming), notes=notes)
 
 
-def named_row(names: Sequence[str], figures: Sequence[Entry], refused: str | None, width: int) -> tuple[Entry, ...]:
+def row(names: Sequence[str], figures: Sequence[Entry], refused: str | None, width: int) -> tuple[Entry, ...]:
     """Return a row of a table: its names, and `width` figures, or why they must not be used."""
     if refused is not None:
         figures = (Entry(refused, "bad"), *(Entry(""),) * (width - 1))
     return (*map(Entry, names), *figures)
 
 
-def metric_table(
-    material: Material, metric: RequestMetric, statistics: Sequence[Statistic], title: str = "", **rows: Any
+def table(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[tuple[Entry, ...]],
+    *,
+    names: int = 1,
+    notes: Sequence[str] = (),
 ) -> Table:
-    """Return an `arm_table` of one metric's statistics."""
-
-    def found(cell: Cell, arm: ArmInfo) -> Figures | None:
-        return material.figures(cell.name, arm.name, metric.name)
-
-    table = arm_table(
-        material,
-        f"{title or metric.title} ({metric.unit})",
-        [percentile_name(each) if isinstance(each, float) else each for each in statistics],
-        lambda cell, arm: [_statistic(found(cell, arm), each, metric.unit) for each in statistics],
-        **rows,
-    )
-    all_found = [figures for cell in material.cells for arm in material.arms if (figures := found(cell, arm))]
-    wanted = {
-        percentile_name(each): figures.quantiles[each].wanted
-        for figures in all_found
-        for each in statistics
-        if isinstance(each, float) and figures.quantiles[each].n < figures.quantiles[each].wanted
-    }
-    few = [f"{name} needs {count}" for name, count in wanted.items()]
-    return replace(table, notes=(*table.notes, f"Too few requests: {listed(few)}.")) if few else table
-
-
-def _statistic(found: Figures | None, which: Statistic, unit: str) -> Entry:
-    if found is None:
-        return NOTHING
-    if isinstance(which, float):
-        entry = percentile(found.quantiles.get(which), unit)
-        # Of quartiles the median has its interval: the others show the spread.
-        return entry._replace(text=entry.text.partition(" [")[0]) if which in (0.25, 0.75) else entry
-    match which:
-        case "n":
-            return number(found.n)
-        case "failed":
-            return errors(found.failed)
-        case "CV":
-            return share(found.variation)
-    values = {"mean": found.mean, "deviation": found.deviation, "min": found.minimum, "max": found.maximum}
-    return number(values[which], unit)
-
-
-def without_empty(table: Table) -> Table:
     """Return a table without the columns in which no row has a figure; a note names those that are not known."""
     kept, unknown = [], []
-    for at, column in enumerate(table.columns):
-        seen = {row[at] for row in table.rows}
-        if at < table.names or not seen <= {NOTHING, UNKNOWN, Entry("")}:
+    for at, column in enumerate(columns):
+        seen = {each[at] for each in rows}
+        if at < names or not seen <= {NOTHING, UNKNOWN, Entry("")}:
             kept.append(at)
         elif UNKNOWN in seen:
             unknown.append(column)
-    return replace(
-        table,
-        columns=tuple(table.columns[at] for at in kept),
-        rows=tuple(tuple(row[at] for at in kept) for row in table.rows),
-        notes=(*table.notes, *((f"Not known: {listed(unknown)}.",) if unknown else ())),
+    return Table(
+        title=title,
+        columns=tuple(columns[at] for at in kept),
+        rows=tuple(tuple(each[at] for at in kept) for each in rows),
+        names=names,
+        notes=(*notes, *((f"Not known: {listed(unknown)}.",) if unknown else ())),
     )
+
+
+def metric_table(material: Material, metric: RequestMetric, statistics: Sequence[Statistic], **rows: Any) -> Table:
+    """Return an `arm_table` of one metric's statistics."""
+
+    def column(which: Statistic) -> Column:
+        heading = percentile_name(which) if isinstance(which, float) else which
+        return heading, lambda at: _statistic(material.figures(at.cell.name, at.arm.name, metric.name), which, metric)
+
+    made = arm_table(material, f"{metric.title} ({metric.unit})", [column(each) for each in statistics], **rows)
+    quantiles = [
+        figures.quantiles[each]
+        for cell in material.cells
+        for arm in material.arms
+        if (figures := material.figures(cell.name, arm.name, metric.name))
+        for each in statistics
+        if isinstance(each, float)
+    ]
+    few = dict.fromkeys(
+        f"{percentile_name(each.share)} needs {each.wanted}" for each in quantiles if each.n < each.wanted
+    )
+    return replace(made, notes=(*made.notes, f"Too few requests: {listed(few)}.")) if few else made
+
+
+def _statistic(found: Figures | None, which: Statistic, metric: RequestMetric) -> Entry:
+    if found is None:
+        return NOTHING
+    if isinstance(which, float):
+        entry = percentile(found.quantiles.get(which), metric.unit)
+        # Of quartiles the median has its interval: the others show the spread.
+        return entry._replace(text=entry.text.partition(" [")[0]) if which in (0.25, 0.75) else entry
+    values = {"mean": found.mean, "deviation": found.deviation, "min": found.minimum, "max": found.maximum}
+    whole = {"n": number(found.n), "failed": errors(found.failed), "CV": share(found.variation)}
+    return whole[which] if which in whole else number(values[which], metric.unit)
 
 
 def compose(
@@ -254,39 +261,33 @@ def definitions(metrics: Sequence[RequestMetric]) -> Section:
     """Return what the metrics of a report mean, and its brackets."""
     rows = [(metric.title, metric.meaning) for metric in metrics]
     rows.append(("Brackets", "95 % confidence intervals. Failed requests count as slower than all others."))
-    table = Table(
-        title="Metrics", columns=("metric", "meaning"), rows=tuple(tuple(map(Entry, row)) for row in rows), names=2
-    )
-    return Section(title="Definitions", parts=(table,))
+    made = table("Metrics", ("metric", "meaning"), [row(each, (), None, 0) for each in rows], names=2)
+    return Section(title="Definitions", parts=(made,))
 
 
 def _refusals(material: Material) -> Iterator[Line]:
     if material.refused_all() is not None:
         # The same check says the same of several arms and cells, with other figures.
         why = {each.check: each.sentence.removesuffix(".") for each in reversed(material.checked.refusals())}
-        said = "; ".join(f"{check}: {sentence}" for check, sentence in reversed(why.items()))
-        yield Line(f"Refused: no figure of this run may be used. {said}. See Checks.", "bad")
+        sentences = "; ".join(f"{check}: {sentence}" for check, sentence in reversed(why.items()))
+        yield Line(f"Refused: no figure of this run may be used. {sentences}. See Checks.", "bad")
         return
-    cells: dict[str, list[str]] = {}
+    places: dict[str, list[str]] = {}
     for cell in material.cells:
-        refused = material.refused(cell.name)
-        if refused is not None:
-            cells.setdefault(refused, []).append(cell.name)
+        if refused := material.refused(cell.name):
+            places.setdefault(refused, []).append(cell.name)
             continue
         for arm in material.arms:
-            alone = material.refused(cell.name, arm.name)
-            if alone is not None:
-                cells.setdefault(alone, []).append(f"{cell.name}, {arm.name}")
-    for refused, names in cells.items():
-        whole = len(names) > 1 and names == [cell.name for cell in material.cells]
-        yield Line(f"{'every cell' if whole else ' | '.join(names)}: {refused}; see Checks.", "bad")
+            if refused := material.refused(cell.name, arm.name):
+                places.setdefault(refused, []).append(f"{cell.name}, {arm.name}")
+    for refused, names in places.items():
+        yield Line(f"{' | '.join(names)}: {refused}; see Checks.", "bad")
 
 
 def _flags(material: Material) -> Iterator[Line]:
     if material.recorded.ended == "interrupted":
         yield Line("Interrupted: the figures are of what was finished until then.", "warning")
-    flagged = list(dict.fromkeys(each.check for each in material.checked.results if each.level == "flagged"))
-    if flagged:
+    if flagged := list(dict.fromkeys(each.check for each in material.checked.results if each.level == "flagged")):
         yield Line(f"Flagged: {listed(flagged)}; see Checks.", "warning")
 
 
@@ -296,15 +297,15 @@ def _facts(material: Material) -> Iterator[tuple[str, str]]:
     yield "Provider", header.provider if header.embedded else f"{header.provider}, model {header.model}"
     yield "Workload", f"{workload} ({header.workload_source})" if header.workload_source else workload
     yield from (("", note) for note in dict.fromkeys(header.workload_notes))
+    several = len(material.references) > 1
+    roles = {"reference": f", {'a' if several else 'the'} reference", "again": "", "arm": ""}
     for at, arm in enumerate(material.arms):
-        yield "" if at else "Arms", f"{arm.name}: {arm.description}{_role(material, arm)}"
+        role = f", against {material.reference_of(arm.name)}" if several and arm.role == "arm" else roles[arm.role]
+        yield "" if at else "Arms", f"{arm.name}: {arm.description}{role}"
     blocks = len({each.key for each in recorded.measured()})
     yield "Load", f"{_load(material)}; {counted(blocks, 'block')}, each with one request of every arm"
     counts = Counter(sample.part for sample in recorded.samples)
-    yield (
-        "Requests",
-        f"{counts['measured']:,} measured, {counts['warm-up']:,} to warm up, {counts['cold']:,} cold",
-    )
+    yield "Requests", f"{counts['measured']:,} measured, {counts['warm-up']:,} to warm up, {counts['cold']:,} cold"
     seed = header.settings.get("seed")
     ended = f"{figure(recorded.duration_s)} s, ended: {recorded.ended}"
     yield "Run", ended if seed is None else f"{ended}; seed {seed}"
@@ -317,25 +318,18 @@ def machine_words(header: Header) -> str:
     return ", ".join(f"{key} {value}" for key, value in header.machine.items() if key != "packages")
 
 
-def _role(material: Material, arm: ArmInfo) -> str:
-    if arm.role == "reference":
-        return f", {'a' if material.several_references else 'the'} reference"
-    reference = material.recorded.header.reference_of(arm.name).name
-    return f", against {reference}" if material.several_references and arm.role == "arm" else ""
-
-
 def _load(material: Material) -> str:
     """Return the load in words: "closed, 1, 4 and 8 users in turn, 0.1 s between blocks"."""
     cells = material.recorded.header.cells
-    load = material.recorded.header.settings.get("load") or {}
     if any(cell.load == "open" for cell in cells):
         rates = listed(dict.fromkeys(f"{cell.rate:g}" for cell in cells if cell.rate is not None))
         return f"open, {rates} blocks a second"
     users = sorted({cell.users for cell in cells if cell.users is not None})
-    said = f"closed, {listed(map(str, users))} {'user' if users == [1] else 'users'}"
-    said += " in turn" if len(users) > 1 else ""
+    words = f"closed, {listed(map(str, users))} {'user' if users == [1] else 'users'}"
+    words += " in turn" if len(users) > 1 else ""
     arms = len(material.arms)
     if arms > 1 and users:
         each = listed(f"{count / arms:.2g}" for count in users)
-        said += f" shared by {arms} arms: an arm has {each} requests in flight in the mean"
-    return said + (f", {load['think_s']:g} s between blocks" if load.get("think_s") else "")
+        words += f" shared by {arms} arms: an arm has {each} requests in flight in the mean"
+    think_s = (material.recorded.header.settings.get("load") or {}).get("think_s")
+    return words + (f", {think_s:g} s between blocks" if think_s else "")

@@ -23,7 +23,7 @@ from tests.bench.reports.made import checks_with, findings_of
 
 NASTY = "</script><b onload=x>\x00&'\"\N{GREEK SMALL LETTER ALPHA}\u2028 \ud800 " + "very " * 20
 NAMES = (
-    "waterfall", "forest", "efficiency", "time_to_first_token_by_load", "inter_token_latency_by_load",
+    "waterfall", "forest", "time_to_first_token_by_load", "inter_token_latency_by_load",
     "output_throughput_by_load", "decode_speed_by_load", "time_to_first_token_distribution",
     "api_end_to_end_distribution",
 )  # fmt: skip
@@ -145,24 +145,6 @@ def test_what_a_line_shows_are_the_findings_own_figures() -> None:
         assert (row["low"], row["high"]) == (figures.quantiles[0.25].value, figures.quantiles[0.75].value)
 
 
-def test_efficiency_is_the_speed_over_that_of_the_fewest_users() -> None:
-    run = sweep(pairs=12, arms=("baseline",))
-    found = findings_of(run)
-    speeds = {each.cell: each.of("baseline", "decode_speed") for each in found.cells}
-
-    rows = rows_of(run, found, "efficiency")
-
-    for row in rows:
-        one, here = (speeds[f"{row['scenario']}, {users:g} users"] for users in (1, row["load"]))
-        assert one is not None
-        assert here is not None
-        median, base = here.quantiles[0.5].value, one.quantiles[0.5].value
-        assert median is not None
-        assert base is not None
-        assert row["share"] == pytest.approx(median / base)
-    assert len(rows) == 8
-
-
 def test_the_forest_shows_each_comparison_above_the_instruments_band() -> None:
     run = a_run(pairs=60, ratio=0.7)
     found = findings_of(run)
@@ -268,4 +250,3 @@ def test_a_run_of_one_arm_has_no_comparisons_to_draw() -> None:
 def test_a_sweep_draws_nothing_of_requests_that_are_too_few_for_a_median() -> None:
     run = sweep((1, 8), pairs=5)
     assert not views(run, findings_of(run), "time_to_first_token_by_load")
-    assert not views(run, findings_of(run), "efficiency")

@@ -10,7 +10,7 @@ from fastlane.bench.checks import Checked, CheckResult
 from fastlane.bench.findings import Attribution, Interval, Share, find
 from fastlane.bench.recorded import RecordedRun, Sample, metric_named
 from fastlane.bench.reports import KINDS, RunReport, Table, judge, parse_fail_if, report
-from fastlane.bench.reports._ab import tone_of, verdict_sentence
+from fastlane.bench.reports._sections import tone_of, verdict_sentence
 from tests.bench.recorded_runs import a_run, an_arm, an_open_cell
 from tests.bench.reports.made import a_sweep, checks_with, findings_of
 
@@ -77,31 +77,6 @@ def test_verdicts_name_the_reference_where_there_are_several() -> None:
         ["baseline-async-again", "baseline-async"],
         ["fastlane-async", "baseline-async"],
     ]
-
-
-def test_connections_are_explained_at_the_top_where_an_arm_reopens_them() -> None:
-    sentence = "baseline opened a connection for 40 of 40 requests: its client closed 40 of them"
-    checked = Checked(
-        results=(
-            CheckResult(check="new connections", level="flagged", sentence=sentence, cell=CELL, arm="baseline"),
-            CheckResult(check="new connections", level="flagged", sentence="saved", cell=CELL, arm="fastlane"),
-        )
-    )
-
-    assert f"Connections: {sentence}." in [line.text for line in ab(a_run(), checked).verdicts]
-    assert not any("Connections" in line.text for line in ab(a_run()).verdicts)
-
-
-def test_a_first_request_slower_than_the_references_says_so() -> None:
-    def slow(sample: Sample) -> Sample:
-        late_ns = 50_000_000 if sample.cold and sample.arm == "fastlane" else 0
-        return replace(sample, token_ns=tuple(stamp + late_ns for stamp in sample.token_ns))
-
-    run = a_run(ratio=1.0, spread=0.0, change=slow)
-    notes = table(report("ab", run, find(run), NOTHING_CHECKED), "The very first").notes
-
-    assert "fastlane's first token came 50.0 ms later than baseline's" in notes[1]
-    assert len(table(ab(a_run()), "The very first").notes) == 1
 
 
 def test_what_shows_no_difference_is_said_after_a_colon() -> None:
@@ -271,30 +246,6 @@ def test_an_open_load_is_shown_by_its_rate() -> None:
     found = sweep(run)
 
     assert by_column(table(found, "Time to first token"), "blocks/s") == [["2.5"], ["10"]]
-    assert "2.5 blocks/s" in found.verdicts[0].text
-
-
-def test_a_factor_is_bounded_by_both_intervals() -> None:
-    found = table(sweep(a_sweep(scenarios=("short", "long"), users=(1,), pairs=40)), "By length")
-
-    factor = found.rows[1][found.columns.index("factor")].text
-    value, low, high = (float(text) for text in factor.strip("] x").replace("[", "").replace(",", "").split())
-    assert low < value < high
-
-
-def test_nothing_follows_from_too_few_requests() -> None:
-    found = table(sweep(a_sweep(scenarios=("short", "long"), users=(1,), pairs=5)), "By length")
-
-    assert found.columns == ("scenario", "arm", "input seen (tokens)")
-
-
-def test_no_other_length_stands_in_for_a_first_one_that_is_invalid() -> None:
-    run = a_sweep(scenarios=("short", "middle", "long"), users=(1,))
-
-    found = table(sweep(run, checks_with("short, 1")), "By length")
-
-    assert found.rows[0][2].text == "invalid: client saturated"
-    assert "factor" not in found.columns
 
 
 def test_time_per_output_token_is_defined_with_its_parentheses() -> None:
@@ -312,17 +263,6 @@ def test_means_add_up_as_the_definition_says() -> None:
 
     assert mean("API end-to-end") - mean("Time to first token") == pytest.approx(mean("Token generation"), rel=0.02)
     assert mean("Token generation") / 31 == pytest.approx(mean("Time per output token"), rel=0.02)
-
-
-def test_best_and_worst_are_stated_with_their_places() -> None:
-    lines = [line.text for line in sweep(a_sweep(spread=0.0)).verdicts]
-
-    places = "{} (chat, 1 user) at best, {} (agent, 16 users) at worst."
-    assert lines == [
-        "Decode speed (p50) of each user: " + places.format("90.9 tokens/s", "19.2 tokens/s"),
-        "Inter-token latency (p50) of each user: " + places.format("11.0 ms", "52.0 ms"),
-        "Time to first token (p50) of each user: " + places.format("220 ms", "1,040 ms"),
-    ]
 
 
 def test_bands_say_how_a_stream_feels() -> None:
@@ -345,18 +285,6 @@ def test_efficiency_is_of_the_fewest_users_and_gone_where_these_are_invalid() ->
         ["100 %"], ["79 % [79, 79]"], ["42 % [42, 42]"], [""], ["-"], ["-"],
     ]  # fmt: skip
     assert found.rows[3][3].text == "invalid: client saturated"
-
-
-def test_two_ends_whose_intervals_overlap_are_not_called_different() -> None:
-    run = a_sweep(scenarios=("chat",), users=(1, 2), pairs=24, spread=0.3, change=lambda sample: sample)
-
-    assert "The intervals of the two overlap: no difference shown." in sweep(run).verdicts[1].text
-
-
-def test_a_mean_that_varies_is_pointed_out() -> None:
-    run = a_sweep(scenarios=("chat",), users=(1,), spread=0.6)
-
-    assert any("(CV of 20 requests): its mean says little" in line.text for line in sweep(run).verdicts)
 
 
 def test_a_kind_has_to_be_known() -> None:

@@ -4,6 +4,7 @@ from ._compare import ExperimentComparison as ExperimentComparison, compare as c
 from ._entries import entries as entries
 from ._model import (
     CallPhase as CallPhase,
+    Span as Span,
     TraceAttempt as TraceAttempt,
     TraceCall as TraceCall,
     TraceEntry as TraceEntry,
@@ -11,7 +12,6 @@ from ._model import (
 )
 from ._otlp import SpanFile as SpanFile, TraceFileError as TraceFileError, read_spans as read_spans
 from ._page import page as page
-from ._spans import Span as Span
 
 __all__ = [
     "CallPhase",

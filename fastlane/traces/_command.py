@@ -6,8 +6,8 @@ import stat
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from threading import Event
@@ -24,18 +24,25 @@ from ._model import TraceEntry
 from ._otlp import SpanFile, TraceFileError, read_spans
 from ._page import page
 
-_FILE_HELP = "A file of spans as OTLP-JSON."
-_LAST_HELP = "Take the newest file that fastlane.telemetry.configure() had spans written to."
-_SUFFIX: Final = ".html"
 _POLL_S: Final = 0.5
+_File = Annotated[Path | None, typer.Argument(help="A file of spans as OTLP-JSON.", show_default=False)]
+_Last = Annotated[
+    bool, typer.Option("--last", help="Take the newest file that fastlane.telemetry.configure() had spans written to.")
+]
+_OpenIt = Annotated[
+    bool | None,
+    typer.Option(
+        "--open/--no-open", help="Open the page in a browser. If not given: on a terminal.", show_default=False
+    ),
+]
 
 trace = typer.Typer(name="trace", help="Look at traces that were written to a file.", no_args_is_help=True)
 
 
 @trace.command()
 def view(
-    file: Annotated[Path | None, typer.Argument(help=_FILE_HELP, show_default=False)] = None,
-    last: Annotated[bool, typer.Option("--last", help=_LAST_HELP)] = False,
+    file: _File = None,
+    last: _Last = False,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -43,12 +50,7 @@ def view(
             show_default=False,
         ),
     ] = None,
-    open_it: Annotated[
-        bool | None,
-        typer.Option(
-            "--open/--no-open", help="Open the page in a browser. If not given: on a terminal.", show_default=False
-        ),
-    ] = None,
+    open_it: _OpenIt = None,
     baseline: Annotated[
         str | None,
         typer.Option(help="The arm that an experiment's others are compared with; found by its name if not given."),
@@ -61,59 +63,42 @@ def view(
 
     Exit codes: 0 for a page that was written, 2 for a file that cannot be read or written.
     """
-    try:
+    with _reported("trace"):
         path = _chosen(file, last=last)
         read, entries = _read(path)
-        comparisons = compare(entries, baseline=baseline)
-        written = _write(page(read, entries, comparisons), path, out, is_own=last)
-    except FastlaneError as error:
-        _complain(str(error))
-        raise typer.Exit(2) from None
+        written = _write(page(read, entries, compare(entries, baseline=baseline)), path, out, is_own=last)
     for note in read.notes:
         _complain(note)
     typer.echo(written)
-    if open_it or (open_it is None and sys.stdout.isatty()):
-        webbrowser.open(written.resolve().as_uri())
+    _show(written.resolve().as_uri(), open_it)
 
 
 @trace.command(name="list")
-def listed(
-    file: Annotated[Path | None, typer.Argument(help=_FILE_HELP, show_default=False)] = None,
-    last: Annotated[bool, typer.Option("--last", help=_LAST_HELP)] = False,
-) -> None:
+def listed(file: _File = None, last: _Last = False) -> None:
     """Print a line for each user action and each call without one.
 
     Exit codes: 0 if the file was read, 2 if it cannot be.
     """
-    try:
+    with _reported("trace"):
         read, entries = _read(_chosen(file, last=last))
-        comparisons = compare(entries)
-    except FastlaneError as error:
-        _complain(str(error))
-        raise typer.Exit(2) from None
-    for entry in entries:
-        typer.echo(_line(entry))
-    for comparison in comparisons:
-        for line in _compared(comparison):
-            typer.echo(line)
+    for line in (*map(_line, entries), *(line for each in compare(entries) for line in _compared(each))):
+        typer.echo(line)
     for note in read.notes:
         _complain(note)
 
 
-_DIRECTORY_HELP = "Where trace files are written; if not given, where fastlane.telemetry.configure() has them written."
-
-
 def live(
-    directory: Annotated[Path | None, typer.Argument(help=_DIRECTORY_HELP, show_default=False)] = None,
+    directory: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Where trace files are written; if not given, where fastlane.telemetry.configure() has them written.",
+            show_default=False,
+        ),
+    ] = None,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="The page's port on loopback; 0 takes a free one.")] = 0,
     text: Annotated[bool, typer.Option("--text", help="Print a line for each call instead of a page.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Begin with the calls that are in the files now.")] = False,
-    open_it: Annotated[
-        bool | None,
-        typer.Option(
-            "--open/--no-open", help="Open the page in a browser. If not given: on a terminal.", show_default=False
-        ),
-    ] = None,
+    open_it: _OpenIt = None,
 ) -> None:
     """Follow the calls of running applications: times, cache hits, connections, and why a call was slow.
 
@@ -123,7 +108,7 @@ def live(
     """
     from ..telemetry.trace_files import directory as own_directory
 
-    try:
+    with _reported("live"):
         place = directory or own_directory()
         if not place.is_dir():
             raise ConfigurationError(
@@ -136,16 +121,12 @@ def live(
         if text:
             _follow(follower)
             return
-        server = LiveServer(follower, port)
-    except FastlaneError as error:
-        _complain(str(error), "live")
-        raise typer.Exit(2) from None
-    except (OSError, RuntimeError) as error:
-        _complain(f"no page can be served on port {port}: {error}", "live")
-        raise typer.Exit(2) from None
+        try:
+            server = LiveServer(follower, port)
+        except (OSError, RuntimeError) as error:
+            raise ConfigurationError(f"no page can be served on port {port}: {error}") from error
     typer.echo(server.url)
-    if open_it or (open_it is None and sys.stdout.isatty()):
-        webbrowser.open(server.url)
+    _show(server.url, open_it)
     with suppress(KeyboardInterrupt), server:
         server.serve_forever()
 
@@ -166,12 +147,11 @@ def _follow(follower: Follower) -> None:
 
 
 def _live_line(row: LiveCall) -> str:
+    first = "-" if row.time_to_first_token_s is None else duration(row.time_to_first_token_s)
     words = [
-        f"{datetime.fromtimestamp(min(row.at_ms / 1e3, 1e11)).astimezone():%H:%M:%S}",
+        f"{_local(row.at_ms / 1e3):%H:%M:%S}",
         f"{_printable(row.model):<24}",
-        "first token        -"
-        if row.time_to_first_token_s is None
-        else f"first token {duration(row.time_to_first_token_s):>8}",
+        f"first token {first:>8}",
         f"{'so far' if row.is_running else 'total'} {duration(row.duration_s):>8}",
     ]
     if row.tokens_per_second is not None:
@@ -186,11 +166,36 @@ def _live_line(row: LiveCall) -> str:
         words.append(f"{row.attempts} attempts")
     if row.error is not None:
         words.append(f"failed: {_printable(row.error)}")
-    if row.is_slow:
-        words.append("SLOW")
-    if row.is_running:
-        words.append("running")
+    words += ["SLOW"] if row.is_slow else []
+    words += ["running"] if row.is_running else []
     return "  ".join((*words, *map(_printable, row.reasons)))
+
+
+def _line(entry: TraceEntry) -> str:
+    words = [
+        f"{_local(entry.start_ns / 1e9):%Y-%m-%d %H:%M:%S}",
+        f"{duration(entry.duration_s):>9}",
+        _printable(entry.name),
+    ]
+    if len(entry.calls) > 1:
+        words.append(f"({counted(len(entry.calls), 'call')})")
+    if entry.time_to_first_token_s is not None:
+        words.append(f"first token {duration(entry.time_to_first_token_s)}")
+    if entry.experiment is not None:
+        words.append(f"{_printable(entry.experiment.experiment)}: {_printable(entry.experiment.arm)}")
+    if entry.error is not None:
+        words.append(f"failed: {_printable(entry.error)}")
+    return "  ".join(words)
+
+
+def _compared(comparison: ExperimentComparison) -> Iterator[str]:
+    name, baseline = _printable(comparison.experiment), _printable(comparison.baseline)
+    for arm in comparison.arms[1:]:
+        if arm.median_ratio is not None:
+            yield (
+                f"{name}: {_printable(arm.arm)} took {percent(arm.median_ratio)} of {baseline}'s time in the median of "
+                f"{counted(arm.pairs, 'pair')}; {arm.faster} got faster, {arm.slower} got slower"
+            )
 
 
 def _chosen(file: Path | None, *, last: bool) -> Path:
@@ -221,12 +226,12 @@ def _read(path: Path) -> tuple[SpanFile, tuple[TraceEntry, ...]]:
 
 
 def _write(text: str, source: Path, out: Path | None, *, is_own: bool) -> Path:
-    """Write the page, and say where: `is_own` for a file where fastlane keeps its traces, and no pages."""
-    beside = source.with_name(source.name.removesuffix(".jsonl").removesuffix(".json") + _SUFFIX)
+    """Write the page and return its path: a temporary one where `is_own`, for a folder of traces holds no pages."""
+    beside = source.with_name(source.name.removesuffix(".jsonl").removesuffix(".json") + ".html")
     path = out or (None if is_own else beside)
     if path is not None:
         try:
-            # Who may not read the file may not read what is made of it.
+            # The page is as secret as the file that it is made of.
             path.touch(mode=stat.S_IMODE(source.stat().st_mode))
             path.write_text(text, encoding="utf-8")
         except OSError as error:
@@ -235,39 +240,34 @@ def _write(text: str, source: Path, out: Path | None, *, is_own: bool) -> Path:
         else:
             return path
     with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", prefix=f"{beside.stem}-", suffix=_SUFFIX, delete=False
+        "w", encoding="utf-8", prefix=f"{beside.stem}-", suffix=".html", delete=False
     ) as file:
         file.write(text)
     return Path(file.name)
 
 
-def _line(entry: TraceEntry) -> str:
-    started = datetime.fromtimestamp(min(entry.start_ns / 1e9, 1e11)).astimezone()
-    words = [f"{started:%Y-%m-%d %H:%M:%S}", f"{duration(entry.duration_s):>9}", _printable(entry.name)]
-    if len(entry.calls) > 1:
-        words.append(f"({counted(len(entry.calls), 'call')})")
-    if entry.time_to_first_token_s is not None:
-        words.append(f"first token {duration(entry.time_to_first_token_s)}")
-    if entry.experiment is not None:
-        words.append(f"{_printable(entry.experiment.experiment)}: {_printable(entry.experiment.arm)}")
-    if entry.error is not None:
-        words.append(f"failed: {_printable(entry.error)}")
-    return "  ".join(words)
+def _show(address: str, open_it: bool | None) -> None:
+    if open_it or (open_it is None and sys.stdout.isatty()):
+        webbrowser.open(address)
 
 
-def _compared(comparison: ExperimentComparison) -> Sequence[str]:
-    name, baseline = _printable(comparison.experiment), _printable(comparison.baseline)
-    return [
-        f"{name}: {_printable(arm.arm)} took {percent(arm.median_ratio)} of {baseline}'s time in the median of "
-        f"{counted(arm.pairs, 'pair')}; {arm.faster} got faster, {arm.slower} got slower"
-        for arm in comparison.arms[1:]
-        if arm.median_ratio is not None
-    ]
+def _local(seconds: float) -> datetime:
+    return datetime.fromtimestamp(min(seconds, 1e11)).astimezone()
 
 
 def _printable(text: str) -> str:
-    """A file's text without what would command a terminal."""
+    """Return a file's text without what would command a terminal."""
     return "".join(sign if sign.isprintable() else "?" for sign in text)
+
+
+@contextmanager
+def _reported(command: str) -> Iterator[None]:
+    """Turn errors into a sentence and exit code 2."""
+    try:
+        yield
+    except FastlaneError as error:
+        _complain(str(error), command)
+        raise typer.Exit(2) from None
 
 
 def _complain(sentence: str, command: str = "trace") -> None:

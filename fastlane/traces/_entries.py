@@ -4,75 +4,71 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from ._calls import answering_of, attempt_note, call_of, is_action, is_attempt, is_call, phase_of
-from ._model import PHASES, Kind, TraceArm, TraceCall, TraceEntry, WaterfallBar
-from ._spans import Span
+from ._model import PHASES, Kind, Span, TraceArm, TraceCall, TraceEntry, WaterfallBar
 
 Key = tuple[str, str]
-
-_DEEPEST = 40
+Head = tuple[Span, tuple[str, ...]]
+"""The span of an action or a call, with the names of those around it."""
+_DEEPEST: Final = 40
 """No waterfall is indented any further."""
-_LEAST_PAUSE_NS = 1_000_000
+_LEAST_PAUSE_NS: Final = 1_000_000
 
 
 def entries(spans: Iterable[Span]) -> tuple[TraceEntry, ...]:
-    """What the spans tell of, in order of time. Pure: the same spans, the same entries."""
-    family = _Family(spans)
-    heads: list[tuple[Span, tuple[str, ...]]] = []
-    plain: list[Span] = []
-    for root in family.roots:
-        found = list(_heads(root, family))
+    """Return what the spans tell of, in order of time. Pure: the same spans, the same entries."""
+    tree = _Tree(spans)
+    heads: list[Head] = []
+    plain: list[list[Head]] = []
+    for root in tree.roots:
+        found = list(_heads(root, tree))
         heads += found
-        plain += [] if found else [root]
-    made = [_entry(group, family) for group in _joined(heads)]
-    made += [_entry([(root, ())], family) for root in plain]
+        plain += [] if found else [[(root, ())]]
+    made = [_entry(group, tree) for group in (*_joined(heads), *plain)]
     return tuple(sorted(made, key=lambda entry: (entry.start_ns, entry.trace_id)))
 
 
-class _Family:
-    """Spans with their children. Whatever their parents say, each span is below exactly one root."""
+class _Tree:
+    """Spans with their children. Whatever their parents are, each span is below exactly one root."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
-        self.known = known = {span.key: span for span in spans}
+        self.known = {span.key: span for span in spans}
         self.children: dict[Key, list[Span]] = defaultdict(list)
         self.roots: list[Span] = []
-        for span in known.values():
+        for span in self.known.values():
             parent = (span.trace_id, span.parent_id or "")
-            # A call that another model was left for may hang below it, and is no part of it.
-            if span.parent_id is None or parent not in known or parent == span.key or parent in _left(span):
+            # A fallback may hang below the call that it replaces, and is no part of it.
+            if parent not in self.known or parent == span.key or parent in _replaced(span):
                 self.roots.append(span)
             else:
                 self.children[parent].append(span)
         for children in self.children.values():
             children.sort(key=lambda span: (span.start_ns, span.end_ns))
-        self._cut_rings(known)
-
-    def _cut_rings(self, known: Mapping[Key, Span]) -> None:
-        seen = {span.key for root in self.roots for span, _ in self.below(root)} | {root.key for root in self.roots}
-        for key, span in known.items():
+        seen = {span.key for root in self.roots for span, _ in self.walk(root)}
+        for key, span in self.known.items():
             if key not in seen:
                 # Spans that are each other's ancestors: the first of them becomes the root.
-                siblings = self.children[(span.trace_id, span.parent_id or "")]
-                siblings.remove(span)
+                self.children[span.trace_id, span.parent_id or ""].remove(span)
                 self.roots.append(span)
-                seen |= {span.key} | {each.key for each, _ in self.below(span)}
+                seen |= {each.key for each, _ in self.walk(span)}
 
     def issued_ns(self, call: Span) -> int:
-        """When a call was issued, whatever it fell back to since."""
-        return min([call.start_ns, *(self.known[key].start_ns for key in _left(call) if key in self.known)])
+        """When a call was issued, with the calls that it replaces."""
+        return min([call.start_ns, *(self.known[key].start_ns for key in _replaced(call) if key in self.known)])
 
-    def below(self, span: Span) -> Iterator[tuple[Span, int]]:
-        """Every span below `span` with its depth, each before those below it."""
-        waiting = [(child, 1) for child in reversed(self.children.get(span.key, ()))]
+    def walk(self, span: Span) -> Iterator[tuple[Span, int]]:
+        """Yield `span` and every span below it with its depth, each before those below it."""
+        waiting = [(span, 0)]
         while waiting:
             each, depth = waiting.pop()
             yield each, depth
             waiting += [(child, depth + 1) for child in reversed(self.children.get(each.key, ()))]
 
 
-def _left(span: Span) -> tuple[Key, ...]:
-    """The calls that were left for this one."""
+def _replaced(span: Span) -> tuple[Key, ...]:
+    """Return the calls that failed over to this one."""
     return tuple(
         (link.trace_id, link.span_id)
         for link in span.links
@@ -80,61 +76,54 @@ def _left(span: Span) -> tuple[Key, ...]:
     )
 
 
-def _heads(root: Span, family: _Family) -> Iterator[tuple[Span, tuple[str, ...]]]:
-    """The outermost actions and calls at or below `root`, each with the names of what is around it."""
-    waiting: list[tuple[Span, tuple[str, ...]]] = [(root, ())]
+def _heads(root: Span, tree: _Tree) -> Iterator[Head]:
+    """Yield the outermost actions and calls at or below `root`."""
+    waiting: list[Head] = [(root, ())]
     while waiting:
         span, within = waiting.pop()
         if is_action(span) or is_call(span):
             yield span, within
-            continue
-        around = (*within, span.name)[-8:]
-        waiting += [(child, around) for child in reversed(family.children.get(span.key, ()))]
+        else:
+            around = (*within, span.name)[-8:]
+            waiting += [(child, around) for child in reversed(tree.children.get(span.key, ()))]
 
 
-def _joined(heads: Sequence[tuple[Span, tuple[str, ...]]]) -> list[list[tuple[Span, tuple[str, ...]]]]:
-    """One group for each entry: a call that another one was left for belongs to that one's."""
+def _joined(heads: Sequence[Head]) -> list[list[Head]]:
+    """Return one group for each entry: a fallback belongs to the call that it replaces."""
     groups = {span.key: [(span, within)] for span, within in heads}
     for span, _ in sorted(heads, key=lambda head: head[0].start_ns):
-        for key in _left(span):
+        for key in _replaced(span):
             first, own = groups.get(key), groups[span.key]
             if first is not None and first is not own:
                 first += own
-                for each, _ in own:
-                    groups[each.key] = first
+                groups |= {each.key: first for each, _ in own}
     return list({id(group): group for group in groups.values()}.values())
 
 
-def _entry(group: list[tuple[Span, tuple[str, ...]]], family: _Family) -> TraceEntry:
+def _entry(group: list[Head], tree: _Tree) -> TraceEntry:
     group.sort(key=lambda head: head[0].start_ns)
     head, within = group[0]
     rows: list[WaterfallBar] = []
     calls: list[TraceCall] = []
     for span, _ in group:
-        _rows(span, family, rows, calls)
+        _add_rows(span, tree, rows, calls)
     kind: Kind = "action" if is_action(head) else "call" if calls else "other"
-    # An action may have ended well though a call in it failed; a call fell back where its last part ended well.
-    error = head.error if kind == "action" or not calls else calls[-1].error
-    start = min(span.start_ns for span, _ in group)
-    end = max(span.end_ns for span, _ in group)
+    name = head.text("fastlane.interaction.name", "gen_ai.workflow.name", "gen_ai.agent.name")
+    start, end = min(span.start_ns for span, _ in group), max(span.end_ns for span, _ in group)
     return TraceEntry(
         kind=kind,
-        name=_name(head, kind),
+        name=name if kind == "action" and name else head.name,
         trace_id=head.trace_id,
         start_ns=start,
         end_ns=end,
-        error=error,
+        # An action may have ended well though a call in it failed; a call that fell back has the last one's error.
+        error=head.error if kind == "action" or not calls else calls[-1].error,
         calls=tuple(calls),
         rows=tuple(rows),
         within=within,
         experiment=_experiment(head, calls),
-        durations_s=_durations(calls, (end - start) / 1e9),
+        durations_s=_durations_s(calls, (end - start) / 1e9),
     )
-
-
-def _name(head: Span, kind: Kind) -> str:
-    named = head.text("fastlane.interaction.name", "gen_ai.workflow.name", "gen_ai.agent.name")
-    return named if kind == "action" and named else head.name
 
 
 def _experiment(head: Span, calls: Sequence[TraceCall]) -> TraceArm | None:
@@ -145,37 +134,34 @@ def _experiment(head: Span, calls: Sequence[TraceCall]) -> TraceArm | None:
     return None
 
 
-def _durations(calls: Sequence[TraceCall], total_s: float) -> dict[str, float]:
-    """Seconds of each phase over all calls; what calls took that were left for other models is one of them."""
+def _durations_s(calls: Sequence[TraceCall], total_s: float) -> Mapping[str, float]:
+    """Return seconds of each phase over all calls; what replaced calls took is "retries"."""
     sums = dict.fromkeys(PHASES, 0.0)
-    # All that a call fell back to are linked to the first: the last of them is the one that was not left.
-    last = {next(iter(_left(call.span)), call.span.key): call.span.key for call in calls}
+    # All fallbacks of a call are linked to the first: the last of them was not replaced.
+    last = {next(iter(_replaced(call.span)), call.span.key): call.span.key for call in calls}
     for call in calls:
-        if call.span.key not in last.values():
-            sums["retries"] += sum(call.durations_s.values())
-        else:
-            for name, seconds in call.durations_s.items():
-                sums[name] += seconds
+        for name, seconds in call.durations_s.items():
+            sums[name if call.span.key in last.values() else "retries"] += seconds
     sums["other"] += max(0.0, total_s - sum(sums.values()))
     return {name: seconds for name, seconds in sums.items() if seconds > 0}
 
 
-def _rows(head: Span, family: _Family, rows: list[WaterfallBar], calls: list[TraceCall]) -> None:
+def _add_rows(head: Span, tree: _Tree, rows: list[WaterfallBar], calls: list[TraceCall]) -> None:
     waiting: list[tuple[Span, int, TraceCall | None]] = [(head, 0, None)]
     while waiting:
         span, depth, around = waiting.pop()
         call = None
-        if around is None and is_call(span):
-            call = call_of(span, [each for each, _ in family.below(span)], issued_ns=family.issued_ns(span))
-            calls.append(call)
         if around is not None:
             rows += _pause_before(span, around, depth)
+        elif is_call(span):
+            below = [each for each, level in tree.walk(span) if level]
+            call = call_of(span, below, issued_ns=tree.issued_ns(span))
+            calls.append(call)
         rows.append(_row(span, depth, around, call))
-        inside = call or around
+        inside, deeper = call or around, min(depth + 1, _DEEPEST)
         if inside is not None:
-            rows += _drawn(inside, span, depth + 1)
-        below = min(depth + 1, _DEEPEST)
-        waiting += [(child, below, inside) for child in reversed(family.children.get(span.key, ()))]
+            rows += _phase_rows(inside, span, deeper)
+        waiting += [(child, deeper, inside) for child in reversed(tree.children.get(span.key, ()))]
 
 
 def _pause_before(span: Span, call: TraceCall, depth: int) -> Iterator[WaterfallBar]:
@@ -184,40 +170,33 @@ def _pause_before(span: Span, call: TraceCall, depth: int) -> Iterator[Waterfall
         if attempt.span is span and number:
             ended_ns = max(each.span.end_ns for each in call.attempts[:number])
             if span.start_ns - ended_ns >= _LEAST_PAUSE_NS:
-                yield WaterfallBar(
-                    depth=depth, label="pause", phase="pause", start_ns=ended_ns, end_ns=span.start_ns, span=None
-                )
+                yield WaterfallBar(depth=depth, label="pause", phase="pause", start_ns=ended_ns, end_ns=span.start_ns)
 
 
-def _drawn(call: TraceCall, span: Span, depth: int) -> Iterator[WaterfallBar]:
-    """Rows below `span` for phases that have no spans of their own."""
+def _phase_rows(call: TraceCall, span: Span, depth: int) -> Iterator[WaterfallBar]:
+    """Yield rows below `span` for phases that have no spans of their own."""
     answering = answering_of(call.attempts)
     for phase in call.phases:
         owner = call.span if answering is None or phase.name in ("prepare", "validate") else answering.span
         if phase.span is None and owner.key == span.key:
             yield WaterfallBar(
-                depth=min(depth, _DEEPEST),
-                label=phase.name,
-                phase=phase.name,
-                start_ns=phase.start_ns,
-                end_ns=phase.end_ns,
-                span=None,
+                depth=depth, label=phase.name, phase=phase.name, start_ns=phase.start_ns, end_ns=phase.end_ns
             )
 
 
 def _row(span: Span, depth: int, around: TraceCall | None, call: TraceCall | None) -> WaterfallBar:
-    note, phase = "", phase_of(span)
-    first_ns = None
+    note, phase, first_ns = "", phase_of(span), None
     if call is not None:
         phase = "call"
         if call.time_to_first_token_s is not None:
             first_ns = call.issued_ns + int(call.time_to_first_token_s * 1e9)
-        reasons = [str(link.attributes.get("fastlane.link.reason")) for link in span.links if link.attributes]
-        note = ", ".join(dict.fromkeys(reason for reason in reasons if reason != "None"))
+        reasons = [link.attributes.get("fastlane.link.reason") for link in span.links]
+        note = ", ".join(dict.fromkeys(str(reason) for reason in reasons if reason is not None))
     elif phase is None and is_attempt(span):
         phase = "attempt"
-        own = next((each for each in around.attempts if each.span.key == span.key), None) if around else None
-        note = attempt_note(own) if own else ""
+        note = next(
+            (attempt_note(each) for each in (around.attempts if around else ()) if each.span.key == span.key), ""
+        )
     elif phase is None:
         phase = "action" if is_action(span) else "call" if is_call(span) else "span"
     return WaterfallBar(

@@ -19,9 +19,8 @@ from ..pages import html_page
 from ..records.formatting import duration
 from ..telemetry.trace_files import RUNNING_SUFFIX
 from ._entries import entries
-from ._model import TraceCall
+from ._model import Span, TraceCall
 from ._otlp import TraceFileError, read_spans
-from ._spans import Span
 
 _MOST_ROWS: Final = 500
 _MOST_TRACES: Final = 2_000
@@ -80,15 +79,6 @@ class Saved:
     """What these would have spent on one: the median of those that were opened, for each."""
 
 
-@dataclass(slots=True)
-class _File:
-    """A file, and how far it was read."""
-
-    read: int = 0
-    rest: bytes = b""
-    """The beginning of a line that is not written yet."""
-
-
 class _RunningCall(NamedTuple):
     """A running call as its process has written it."""
 
@@ -108,7 +98,8 @@ class Follower:
     rows: OrderedDict[str, LiveCall] = field(default_factory=OrderedDict)
     """The latest calls by their span, in the order in which they were first seen."""
     saved: Saved = field(default_factory=Saved)
-    _files: dict[Path, _File] = field(default_factory=dict)
+    _files: dict[Path, tuple[int, bytes]] = field(default_factory=dict)
+    """How far each file was read, and the beginning of a line that is not whole yet."""
     _spans: OrderedDict[str, dict[tuple[str, str], Span]] = field(default_factory=OrderedDict)
     _shown: OrderedDict[str, None] = field(default_factory=OrderedDict)
     """Calls that have had their row: a long user action comes again with each of its calls."""
@@ -122,37 +113,36 @@ class Follower:
         """Leave out what was written before now."""
         for path in self._paths():
             with suppress(OSError):
-                self._files[path] = _File(read=path.stat().st_size)
+                self._files[path] = (path.stat().st_size, b"")
 
     def poll(self) -> list[LiveCall]:
         """Read what was added since, and return the calls that are new."""
         with self._lock:
-            changed = OrderedDict[str, None]()
-            for path in self._paths():
-                for span in self._added(path):
-                    self._spans.setdefault(span.trace_id, {})[span.key] = span
-                    self._spans.move_to_end(span.trace_id)
-                    changed[span.trace_id] = None
-            found = [row for trace in changed for row in self._rows(self._spans[trace])]
-            while len(self._spans) > _MOST_TRACES:
-                self._spans.popitem(last=False)
+            changed = dict[str, None]()
+            for span in (span for path in self._paths() for span in self._added(path)):
+                self._spans.setdefault(span.trace_id, {})[span.key] = span
+                self._spans.move_to_end(span.trace_id)
+                changed[span.trace_id] = None
+            found = [row for trace in changed for row in self._new_rows(self._spans[trace])]
+            _forget(self._spans, _MOST_TRACES)
             return found
 
     def running(self) -> list[LiveCall]:
         """Return the calls that run now, by their start. Those that `poll` has returned are not among them."""
         with self._lock:
             for path in self.directory.glob(f"*{RUNNING_SUFFIX}"):
-                try:
+                # A file may be replaced meanwhile, or be another program's.
+                with suppress(OSError, ValueError, TypeError, KeyError):
                     written = json.loads(path.read_bytes())
                     if wall_ns() - written["at_ns"] < _STALE_NS:
                         calls = [_RunningCall(**call) for call in written["calls"]]
                         self._running |= {call.start_ns / 1e6: (now_ns(), call) for call in calls}
-                except (OSError, ValueError, TypeError, KeyError):
-                    continue  # it was replaced meanwhile, or is not fastlane's
             ended = {row.at_ms for row in self.rows.values()}
-            for at_ms, (seen_ns, _) in list(self._running.items()):
-                if at_ms in ended or now_ns() - seen_ns > _GRACE_NS:
-                    del self._running[at_ms]
+            self._running = {
+                at_ms: (seen_ns, call)
+                for at_ms, (seen_ns, call) in self._running.items()
+                if at_ms not in ended and now_ns() - seen_ns <= _GRACE_NS
+            }
             return [self._running_row(at_ms, call) for at_ms, (_, call) in sorted(self._running.items())]
 
     def _running_row(self, at_ms: float, call: _RunningCall) -> LiveCall:
@@ -178,48 +168,41 @@ class Follower:
         return sorted(self.directory.glob("*.jsonl"))
 
     def _added(self, path: Path) -> tuple[Span, ...]:
-        file = self._files.setdefault(path, _File())
+        read, rest = self._files.get(path, (0, b""))
         try:
             with path.open("rb") as opened:
-                if opened.seek(0, 2) < file.read:
-                    file.read, file.rest = 0, b""  # another file of the same name
-                opened.seek(file.read)
+                if opened.seek(0, 2) < read:
+                    read, rest = 0, b""  # another file of the same name
+                opened.seek(read)
                 data = opened.read(_READ_AT_ONCE)
         except OSError:
             return ()
-        file.read += len(data)
-        whole, newline, file.rest = (file.rest + data).rpartition(b"\n")
-        if not newline:
-            return ()
+        whole, newline, rest = (rest + data).rpartition(b"\n")
+        self._files[path] = (read + len(data), rest)
         try:
-            return read_spans(whole + newline, path.name).spans
+            return read_spans(whole + newline, path.name).spans if newline else ()
         except TraceFileError:
             return ()
 
-    def _rows(self, spans: Mapping[tuple[str, str], Span]) -> Iterator[LiveCall]:
-        for entry in entries(spans.values()):
-            for call in entry.calls:
-                name = call.span.span_id
-                if name in self._shown:
-                    continue
+    def _new_rows(self, spans: Mapping[tuple[str, str], Span]) -> Iterator[LiveCall]:
+        for call in (call for entry in entries(spans.values()) for call in entry.calls):
+            name = call.span.span_id
+            if name not in self._shown:
                 self._shown[name] = None
-                if len(self._shown) > _MOST_SHOWN:
-                    self._shown.popitem(last=False)
                 self.rows[name] = row = self._row(call)
-                if len(self.rows) > _MOST_ROWS:
-                    self.rows.popitem(last=False)
+                _forget(self._shown, _MOST_SHOWN)
+                _forget(self.rows, _MOST_ROWS)
                 yield row
 
     def _row(self, call: TraceCall) -> LiveCall:
         model = call.response_model or call.model or "(no model)"
         duration_s = (call.span.end_ns - call.issued_ns) / 1e9
-        measured = duration_s if call.time_to_first_token_s is None else call.time_to_first_token_s
+        measured_s = duration_s if call.time_to_first_token_s is None else call.time_to_first_token_s
         before = self._before(model, call.time_to_first_token_s is not None)
-        is_slow = _is_slow(before, measured)
+        is_slow = _is_slow(before, measured_s)
         if call.error is None:
-            before.append(measured)
-        opening_s = sum(call.durations_s.get(name, 0.0) for name in ("dns", "connect", "tls"))
-        self._count(call, opening_s, is_slow=is_slow)
+            before.append(measured_s)
+        self._count(call, is_slow=is_slow)
         return LiveCall(
             at_ms=call.issued_ns / 1e6,
             model=model,
@@ -233,38 +216,46 @@ class Follower:
             attempts=call.attempt_count or 1,
             error=call.error,
             is_slow=is_slow,
-            reasons=tuple(reasons(call, measured if is_slow else None)),
+            reasons=tuple(reasons(call, measured_s if is_slow else None)),
         )
 
-    def _count(self, call: TraceCall, opening_s: float, *, is_slow: bool) -> None:
+    def _count(self, call: TraceCall, *, is_slow: bool) -> None:
         saved = self.saved
         saved.calls += 1
         saved.failed += call.error is not None
         saved.slow += is_slow
         saved.cached_tokens += call.cached_tokens or 0
         saved.input_tokens += call.input_tokens or 0
-        if call.connection_reused:
-            saved.reused += 1
-        elif opening_s:
+        saved.reused += bool(call.connection_reused)
+        if not call.connection_reused and (opening_s := _opening_s(call)):
             self._openings.append(opening_s)
         saved.opening_s = saved.reused * (median(self._openings) if self._openings else 0.0)
+
+
+def _forget(kept: OrderedDict[str, Any], most: int) -> None:
+    while len(kept) > most:
+        kept.popitem(last=False)
 
 
 def _is_slow(before: Sequence[float], measured_s: float) -> bool:
     return len(before) >= _LEAST and measured_s > SLOW * median(before)
 
 
+def _opening_s(call: TraceCall) -> float:
+    return sum(call.durations_s.get(name, 0.0) for name in ("dns", "connect", "tls"))
+
+
 def reasons(call: TraceCall, waited_s: float | None) -> Iterator[str]:
     """Return what a call waited for, where it is slow and waited `waited_s`, and why a cache was missed."""
     if waited_s is not None:
+        spent = call.durations_s
+        statuses = [str(each.status_code or "connection lost") for each in call.attempts if each.error is not None]
         parts = {
-            "new connection": sum(call.durations_s.get(name, 0.0) for name in ("dns", "connect", "tls")),
-            "queue": call.durations_s.get("queue", 0.0),
-            "server": call.durations_s.get("server", 0.0) + call.durations_s.get("unsplit", 0.0),
+            "new connection": _opening_s(call),
+            "queue": spent.get("queue", 0.0),
+            "server": spent.get("server", 0.0) + spent.get("unsplit", 0.0),
+            ", ".join(dict.fromkeys(statuses)) or "retry": spent.get("retries", 0.0),
         }
-        retries_s = call.durations_s.get("retries", 0.0)
-        statuses = [attempt.status_code for attempt in call.attempts if attempt.error is not None]
-        parts[", ".join(dict.fromkeys(str(status or "connection lost") for status in statuses)) or "retry"] = retries_s
         for name, seconds in sorted(parts.items(), key=lambda part: -part[1]):
             if seconds >= _LEAST_SHARE * waited_s:
                 yield f"{name} {duration(seconds)}"
@@ -275,7 +266,7 @@ def reasons(call: TraceCall, waited_s: float | None) -> Iterator[str]:
 
 
 class LiveServer(ThreadingHTTPServer):
-    """Serves the page of a follower on loopback, to whoever knows its address."""
+    """Serves the page of a follower on loopback, to those who know its address."""
 
     daemon_threads = True
 
@@ -295,17 +286,19 @@ class _Handler(BaseHTTPRequestHandler):
     server: LiveServer
 
     def do_GET(self) -> None:
-        """Answer with the page, or with the rows that are kept."""
-        place = f"/{self.server.secret}/"
-        if self.path == place:
-            self._answer("text/html; charset=utf-8", live_page(self.server.follower.directory))
-        elif self.path == f"{place}calls":
-            follower = self.server.follower
+        """Answer with the page, which asks for calls twice a second, or with the rows that are kept."""
+        follower = self.server.follower
+        if self.path == f"/{self.server.secret}/":
+            page = html_page(
+                "fastlane.traces",
+                name="live", title="fastlane live", extra="cli", asks=True, directory=follower.directory,
+            )  # fmt: skip
+            self._answer("text/html; charset=utf-8", page)
+        elif self.path == f"/{self.server.secret}/calls":
             follower.poll()
-            running = follower.running()
-            rows = [asdict(row) for row in (*follower.rows.copy().values(), *running)]
-            told = {"saved": asdict(follower.saved), "calls": rows}
-            self._answer("application/json", json.dumps(told))
+            rows = (*follower.rows.copy().values(), *follower.running())
+            data = {"saved": asdict(follower.saved), "calls": [asdict(row) for row in rows]}
+            self._answer("application/json", json.dumps(data))
         else:
             self.send_error(404)
 
@@ -321,8 +314,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         """Say nothing: the address is a secret."""
-
-
-def live_page(directory: Path) -> str:
-    """Return the page, which asks its server for calls twice a second. Raises MissingExtraError."""
-    return html_page("fastlane.traces", name="live", title="fastlane live", extra="cli", asks=True, directory=directory)

@@ -1,12 +1,10 @@
-"""What a file of spans tells of user actions, of their calls, of the calls' attempts and of the phases of these."""
+"""Spans as a file has them, and what they tell of user actions, calls, attempts and phases."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
-
-from ._spans import Span
+from typing import Any, Final, Literal
 
 PHASES: Final = (
     "prepare", "retries", "queue", "dns", "connect", "tls", "send", "server", "unsplit", "decode", "validate", "other",
@@ -17,14 +15,94 @@ PHASES: Final = (
 - retries: attempts that failed or lost, and the pauses after them
 - queue: for a slot that a play gives, and for a connection of the answering attempt
 - dns, connect, tls, send: of the answering attempt
-- server: from the last byte sent to the first token, to the answer's head where there was no stream, or to a timeout
-- unsplit: until the first token, where nobody said what it was spent with
+- server: from the last byte sent to the first token, to the response's head without a stream, or to a timeout
+- unsplit: until the first token, where no span says what it was spent with
 - decode: from the first token to the last
 - validate: the answer was checked
-- other: what is left
+- other: the remainder
 """
-
 Kind = Literal["action", "call", "other"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanLink:
+    """Another span that a span names."""
+
+    trace_id: str
+    span_id: str
+    attributes: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanEvent:
+    """An event within a span."""
+
+    name: str
+    time_ns: int
+    attributes: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One span. Times are nanoseconds since the epoch, attributes plain JSON data."""
+
+    trace_id: str
+    span_id: str
+    parent_id: str | None
+    name: str
+    kind: str
+    """"internal", "server", "client", "producer", "consumer", or "" where the file does not say."""
+    start_ns: int
+    end_ns: int
+    """Never before the start."""
+    attributes: Mapping[str, Any]
+    events: tuple[SpanEvent, ...]
+    links: tuple[SpanLink, ...]
+    failed: bool
+    """Whether its status is an error."""
+    status_message: str
+    scope: str
+    """The instrumentation that made it, with its version."""
+    service: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Its identity."""
+        return (self.trace_id, self.span_id)
+
+    @property
+    def seconds(self) -> float:
+        """From its start to its end."""
+        return (self.end_ns - self.start_ns) / 1e9
+
+    @property
+    def error(self) -> str | None:
+        """The class of what went wrong; None where nothing did. Never a message, which may be of any length."""
+        if not self.failed:
+            return None
+        raised = [event.attributes.get("exception.type") for event in self.events]
+        names = [self.attributes.get("error.type"), *(str(each or "").rpartition(".")[2] for each in raised)]
+        return next((name for name in names if isinstance(name, str) and name), "error")
+
+    def text(self, *names: str) -> str | None:
+        """The first of these attributes that is a text and not empty."""
+        return next((value for name in names if isinstance(value := self.attributes.get(name), str) and value), None)
+
+    def count(self, *names: str) -> int | None:
+        """The first of these attributes that is a whole number."""
+        values = (self.attributes.get(name) for name in names)
+        return next((value for value in values if isinstance(value, int) and not isinstance(value, bool)), None)
+
+    def number(self, name: str) -> float | None:
+        """This attribute where it is a number of 0 or more."""
+        value = self.attributes.get(name)
+        valid = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
+        return float(value) if valid else None  # type: ignore[arg-type]
+
+    def flag(self, name: str) -> bool | None:
+        """This attribute where it is True or False."""
+        value = self.attributes.get(name)
+        return value if isinstance(value, bool) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +115,11 @@ class CallPhase:
     end_ns: int
     span: Span | None = None
     """None where it was worked out from the attributes of the call's span."""
+
+    @property
+    def seconds(self) -> float:
+        """Its length."""
+        return (self.end_ns - self.start_ns) / 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +143,9 @@ class TraceCall:
 
     span: Span
     issued_ns: int
-    """When the application issued it: before its span where that is of a model which the call fell back to."""
+    """When the application issued it: before its span, if an earlier model failed and the call fell back."""
     model: str | None
-    """The model asked for."""
+    """The requested model."""
     response_model: str | None
     provider: str | None
     error: str | None
@@ -75,16 +158,16 @@ class TraceCall:
     route_reason: str | None
     connection_reused: bool | None
     attempt_count: int | None
-    cache_miss: str | None = None
+    cache_miss: str | None
     """What broke the prompt's prefix, such as "timestamp"; None where nothing did."""
-    cache_miss_path: str | None = None
+    cache_miss_path: str | None
     """The field of the request that differs, such as "messages[0].content"."""
-    cache_lost_tokens: int | None = None
+    cache_lost_tokens: int | None
     """Tokens that the provider's cache did not have because of it, estimated."""
-    attempts: tuple[TraceAttempt, ...] = ()
-    phases: tuple[CallPhase, ...] = ()
+    attempts: tuple[TraceAttempt, ...]
+    phases: tuple[CallPhase, ...]
     """All of them, those of attempts included, in the order in which they began."""
-    durations_s: Mapping[str, float] = field(default_factory=dict)
+    durations_s: Mapping[str, float]
     """Seconds for each of PHASES that took any: the call's whole time."""
 
 
@@ -98,17 +181,17 @@ class WaterfallBar:
     """"action", "call", "attempt", "pause" (between attempts), "span", or a phase's name."""
     start_ns: int
     end_ns: int
-    span: Span | None
+    span: Span | None = None
     error: str | None = None
     first_token_ns: int | None = None
     """When the first token came; for calls."""
     note: str = ""
-    """What tells it from its neighbours, in a few words: "retry", "hedge, lost", "new connection"."""
+    """How it differs from its neighbours, in a few words: "retry", "hedge, lost", "new connection"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceArm:
-    """The side of an experiment that something belongs to."""
+    """The arm of an experiment that an entry belongs to."""
 
     experiment: str
     arm: str

@@ -1,4 +1,4 @@
-"""Read the spans of a file of OTLP-JSON, a request a line, and say what in it could not be read."""
+"""Read the spans of a file of OTLP-JSON, a request a line, and note what in it could not be read."""
 
 from __future__ import annotations
 
@@ -9,28 +9,30 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..errors import FastlaneError
-from ._spans import Span, SpanEvent, SpanLink
+from ._model import Span, SpanEvent, SpanLink
 
 _MOST_NS: Final = (1 << 63) - 1
 # https://github.com/open-telemetry/opentelemetry-proto/blob/main/opentelemetry/proto/trace/v1/trace.proto
-_KINDS = ("", "internal", "server", "client", "producer", "consumer")
-_FAILED = 2
-_OTHER_SIGNALS = {"resourceMetrics": "metrics", "resourceLogs": "logs", "resourceProfiles": "profiles"}
-_EXPECTED = (
+_KINDS: Final = ("", "internal", "server", "client", "producer", "consumer")
+_FAILED: Final = 2
+_OTHER_SIGNALS: Final = {"resourceMetrics": "metrics", "resourceLogs": "logs", "resourceProfiles": "profiles"}
+_EXPECTED: Final = (
     "expected a file of OTLP-JSON, one export request per line, as the exporter otlp_json_file and the collector's "
     "file exporter write it"
 )
 # What Python raises where a span is not as OTLP defines it.
-_MALFORMED = (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
+_MALFORMED: Final = (
+    AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
+)  # fmt: skip
 
 
 class TraceFileError(FastlaneError):
-    """A file from which no span can be read: the message says what came in the place of spans, and what to do."""
+    """A file from which no span can be read: the message says what it holds instead, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanFile:
-    """The spans of a file, and what else there is to say of it."""
+    """The spans of a file."""
 
     source: str
     spans: tuple[Span, ...]
@@ -45,12 +47,11 @@ def read_spans(data: bytes, source: str) -> SpanFile:
     What is cut off or malformed is left out and noted. Raises TraceFileError where no span is left.
     """
     notes: list[str] = []
-    text = data.decode("utf-8-sig", "replace")
     spans: dict[tuple[str, str], Span] = {}
-    seen: set[str] = set()
+    others: set[str] = set()
     repeated = malformed = 0
-    for document in _documents(text, notes):
-        seen.update(name for key, name in _OTHER_SIGNALS.items() if document.get(key))
+    for document in _documents(data.decode("utf-8-sig", "replace"), notes):
+        others.update(name for key, name in _OTHER_SIGNALS.items() if document.get(key))
         for resource, scope, plain in _plain_spans(document):
             try:
                 span = _span(resource, scope, plain)
@@ -62,41 +63,35 @@ def read_spans(data: bytes, source: str) -> SpanFile:
     if malformed:
         notes.append(f"{malformed} spans are not as OTLP defines them, and left out.")
     if not spans:
-        raise TraceFileError(_nothing(source, data, seen, notes))
-    if seen:
-        notes.append(f"The file's {' and '.join(sorted(seen))} are not shown.")
+        raise TraceFileError(f"{source} {_reason(data, sorted(others), notes)}")
+    if others:
+        notes.append(f"The file's {' and '.join(sorted(others))} are not shown.")
     if repeated:
         notes.append(f"{repeated} spans were in the file more than once.")
     return SpanFile(source=source, spans=tuple(spans.values()), notes=tuple(notes))
 
 
-def _nothing(source: str, data: bytes, seen: set[str], notes: list[str]) -> str:
+def _reason(data: bytes, others: list[str], notes: list[str]) -> str:
+    """Return why a file has no spans."""
     if data.startswith(b"\x1f\x8b"):
-        return f"{source} is compressed: unpack it with gunzip"
+        return "is compressed: unpack it with gunzip"
     if not data.strip():
-        return f"{source} is empty: {_EXPECTED}. Spans are written in batches, and at the latest when a program ends."
-    if seen:
-        return f"{source} holds {' and '.join(sorted(seen))} and no spans: give the file that the traces are written to"
-    return f"{source} holds no spans: {_EXPECTED}" + (f". {notes[0]}" if notes else "")
+        return f"is empty: {_EXPECTED}. Spans are written in batches, and at the latest when a program ends."
+    if others:
+        return f"holds {' and '.join(others)} and no spans: give the file that the traces are written to"
+    return ". ".join([f"holds no spans: {_EXPECTED}", *notes[:1]])
 
 
 def _documents(text: str, notes: list[str]) -> list[Mapping[str, Any]]:
-    found: list[Mapping[str, Any]] = []
-    broken: list[int] = []
-    last = 0
     # Not splitlines(): JSON strings may hold U+2028 and its like unescaped.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        last = number
-        value = _json(line)
-        if value is None:
-            broken.append(number)
-        found += _objects(value)
+    lines = {number: line for number, line in enumerate(text.split("\n"), start=1) if line.strip()}
+    values = {number: _json(line) for number, line in lines.items()}
+    found = [document for value in values.values() for document in _objects(value)]
+    broken = [number for number, value in values.items() if value is None]
     if broken and not found and (formatted := _objects(_json(text))):
         return formatted
-    if broken == [last] and not text.endswith("\n"):
-        notes.append("The last line is cut off and left out.")
+    if broken == list(lines)[-1:] and not text.endswith("\n"):
+        notes += ["The last line is cut off and left out."] if broken else []
     elif broken:
         what = "line is" if len(broken) == 1 else "lines are"
         notes.append(f"{len(broken)} {what} no JSON and left out; the first is line {broken[0]}.")
@@ -128,6 +123,7 @@ def _span(resource: Any, scope: Any, plain: Mapping[str, Any]) -> Span:
     if trace_id is None or span_id is None:
         raise ValueError("no id")
     start, status = _nanoseconds(plain, "startTimeUnixNano"), plain.get("status") or {}
+    links = [(_id(each["traceId"], 16), _id(each["spanId"], 8), each) for each in plain.get("links") or ()]
     return Span(
         trace_id=trace_id,
         span_id=span_id,
@@ -136,28 +132,25 @@ def _span(resource: Any, scope: Any, plain: Mapping[str, Any]) -> Span:
         kind=_KINDS[plain.get("kind") or 0],
         start_ns=start,
         end_ns=max(start, _nanoseconds(plain, "endTimeUnixNano")),
-        attributes=_attributes(plain),
+        attributes=_table(plain.get("attributes")),
         events=tuple(
             SpanEvent(
-                name=_clean(event.get("name", "")),
-                time_ns=_nanoseconds(event, "timeUnixNano"),
-                attributes=_attributes(event),
+                name=_clean(each.get("name", "")),
+                time_ns=_nanoseconds(each, "timeUnixNano"),
+                attributes=_table(each.get("attributes")),
             )
-            for event in plain.get("events") or ()
+            for each in plain.get("events") or ()
         ),
-        links=tuple(_links(plain)),
+        links=tuple(
+            SpanLink(trace_id=trace, span_id=span, attributes=_table(each.get("attributes")))
+            for trace, span, each in links
+            if trace is not None and span is not None
+        ),
         failed=status.get("code") == _FAILED,
         status_message=_clean(status.get("message", "")),
         scope=f"{_clean(scope.get('name', ''))} {_clean(scope.get('version', ''))}".strip(),
-        service=str(_attributes(resource).get("service.name", "")),
+        service=str(_table(resource.get("attributes")).get("service.name", "")),
     )
-
-
-def _links(plain: Mapping[str, Any]) -> Iterator[SpanLink]:
-    for link in plain.get("links") or ():
-        trace_id, span_id = _id(link["traceId"], 16), _id(link["spanId"], 8)
-        if trace_id is not None and span_id is not None:
-            yield SpanLink(trace_id=trace_id, span_id=span_id, attributes=_attributes(link))
 
 
 def _clean(text: str) -> str:
@@ -180,30 +173,22 @@ def _nanoseconds(plain: Mapping[str, Any], name: str) -> int:
     return found
 
 
-def _attributes(plain: Mapping[str, Any]) -> dict[str, Any]:
-    return _table(plain.get("attributes"))
-
-
 def _table(pairs: Any) -> dict[str, Any]:
     return {_clean(each["key"]): _value(each.get("value")) for each in pairs or ()}
 
 
 def _value(value: Any) -> Any:
-    # It has one field, which says what kind of value it is.
-    for kind, plain in (value or {}).items():
-        read = _READERS.get(kind)
-        if read is not None:
-            return read(plain)
-    return None
+    """Return the one field of a value, whose name is its type."""
+    return next((_READERS[kind](plain) for kind, plain in (value or {}).items() if kind in _READERS), None)
 
 
 def _double(value: Any) -> float | str:
     number = float(value)
-    # What JSON has no number for.
+    # JSON has no number for infinity and NaN.
     return number if math.isfinite(number) else str(number)
 
 
-_READERS: dict[str, Callable[[Any], Any]] = {
+_READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "stringValue": _clean,
     "bytesValue": _clean,
     "boolValue": bool,

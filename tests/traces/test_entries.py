@@ -8,7 +8,7 @@ import pytest
 from fastlane import telemetry
 from fastlane.traces import TraceEntry, entries, read_spans
 from fastlane.traces._calls import _ATTRIBUTES, _BY_NAME
-from fastlane.traces._document import overview
+from fastlane.traces._page import overview
 from tests.traces.recorded import everyday, recording
 
 

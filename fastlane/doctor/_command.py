@@ -114,10 +114,10 @@ def in_words(cost: Cost, model: str) -> str:
 
 def _report(examination: Examination, facts_out: Path | None, errors: Console, *, as_json: bool) -> int:
     """Print what was found, write the facts, and return the exit code."""
-    problem = None
-    text = None
+    problem = text = None
     try:
         text = facts_file(examination)
+        problem = "no facts were measured, so none are written" if facts_out and text is None else None
     except MissingExtraError as error:
         problem = f"no facts were made: {error}"
     if as_json:
@@ -127,8 +127,7 @@ def _report(examination: Examination, facts_out: Path | None, errors: Console, *
         console = console if console.is_terminal else Console(width=_WIDTH_WITHOUT_TERMINAL)
         print_report(examination, console)
         if text is not None and facts_out is None:
-            console.print()
-            console.print("Facts", style="bold")
+            console.print("\nFacts", style="bold")
             typer.echo(text)
     if facts_out is not None and text is not None:
         try:
@@ -136,8 +135,6 @@ def _report(examination: Examination, facts_out: Path | None, errors: Console, *
             errors.print(f"The facts are in {facts_out}.", markup=False, highlight=False)
         except OSError as error:
             problem = f"the facts could not be written to {facts_out}: {error.strerror or error}"
-    elif facts_out is not None and problem is None:
-        problem = "no facts were measured, so none are written"
     if problem:
         _complain(errors, problem)
     if examination.interrupted:

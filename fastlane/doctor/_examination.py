@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from . import _bodies, _model, _network, _server
 from ._facts import compare
@@ -23,15 +23,8 @@ class Cost(NamedTuple):
     output_tokens: int = 0
 
 
-class ProviderCheck(NamedTuple):
-    """One check: its row in the report, what it yields, and what it costs."""
-
-    name: str
-    look: Callable[[DoctorSession], Iterator[ProviderFinding]]
-    cost: Cost = Cost()
-
-
-Allow = Callable[[Cost, str], bool]
+Look: TypeAlias = Callable[[DoctorSession], Iterator[ProviderFinding]]
+Allow: TypeAlias = Callable[[Cost, str], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +52,10 @@ def examine(
             findings.extend(_run(session, allow, on_check))
         except KeyboardInterrupt:
             interrupted = True
-    compared = compare(session.known, findings)
+    findings += compare(session.known, findings)
     return Examination(
         settings=settings,
-        findings=(*findings, compared) if compared else tuple(findings),
+        findings=tuple(findings),
         is_reached=session.is_reached,
         model=session.model,
         interrupted=interrupted,
@@ -72,37 +65,37 @@ def examine(
 def _run(session: DoctorSession, allow: Allow, on_check: Callable[[str], None]) -> Iterator[ProviderFinding]:
     settings = session.settings
 
-    def checked(check: ProviderCheck) -> Iterator[ProviderFinding]:
-        on_check(check.name)
+    def checked(name: str, look: Look) -> Iterator[ProviderFinding]:
+        on_check(name)
         try:
-            yield from check.look(session)
+            yield from look(session)
         except StatusError as error:
             problem, source = problem_of(error.status), settings.key_source
-            yield found(check.name, of_status(error.status), "error", problem, key_source=source)
+            yield found(name, of_status(error.status), "error", problem, key_source=source)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong with one check, the others go on
             cause = f" <- {type(error.__cause__).__name__}" if error.__cause__ is not None else ""
-            yield found(check.name, f"{type(error).__name__}{cause}", "error")
+            yield found(name, f"{type(error).__name__}{cause}", "error")
 
     idle: Callable[[], ProviderFinding] | None = None
     if has_proxy(settings.target):
         yield found("DNS", "left out: the system names a proxy for this URL, so this would examine the proxy", "proxy")
     else:
-        for finding in checked(ProviderCheck("DNS", _network.look)):
+        for finding in checked("DNS", _network.look):
             yield finding
             if finding.state == "failed":
                 return
         if settings.idle_s and not settings.quick:
             idle = _network.begin_idle(session)
-    yield from checked(ProviderCheck("models", _server.look))
+    yield from checked("models", _server.look)
     if session.is_reached:
         session.model = settings.model or (session.models[0] if session.models and len(session.models) == 1 else None)
-        checks = paid_checks(session)
-        missing = _missing(session, checks, allow)
-        for check in checks:
+        checks = _paid_checks(session)
+        missing = _missing(session, Cost(*map(sum, zip(*(cost for _, cost in checks.values()), strict=True))), allow)
+        for name, (look, _) in checks.items():
             if missing:
-                yield found(check.name, f"left out: {missing}", "not run")
+                yield found(name, f"left out: {missing}", "not run")
                 continue
-            yield from checked(check)
+            yield from checked(name, look)
             missing = "" if session.first_headers is not None else "the first call to the model failed"
         yield from _model.judge_answers(session)
     if idle is not None:
@@ -110,26 +103,23 @@ def _run(session: DoctorSession, allow: Allow, on_check: Callable[[str], None]) 
         yield idle()
 
 
-def paid_checks(session: DoctorSession) -> tuple[ProviderCheck, ...]:
-    """Return the checks that cost tokens. The others build on the first one."""
-    endpoints = 1 if session.settings.quick else len(_bodies.ENDPOINTS)
-    forms = (len(_bodies.FORMS) + 1) * endpoints
-    prompt = _model.cache_tokens(session.known)
-    return (
-        ProviderCheck("first call", _model.look_first, Cost(1, _SHORT, 16)),
-        ProviderCheck(CHAT, _bodies.look, Cost(forms, forms * 2 * _SHORT, forms * 6)),
-        ProviderCheck("the stream", _model.look_stream, Cost(1, _SHORT, _model.STREAM_TOKENS)),
-        ProviderCheck("equal prompts", _model.look_cache, Cost(2, 2 * prompt, 2)),
-        ProviderCheck("json_object", _model.look_formats, Cost(2, 4 * _SHORT, 2 * _model.FORMAT_TOKENS)),
-    )
+def _paid_checks(session: DoctorSession) -> dict[str, tuple[Look, Cost]]:
+    """Return the checks that cost tokens, by their rows in the report. The others build on the first one."""
+    forms = (len(_bodies.FORMS) + 1) * (1 if session.settings.quick else len(_bodies.ENDPOINTS))
+    return {
+        "first call": (_model.look_first, Cost(1, _SHORT, 16)),
+        CHAT: (_bodies.look, Cost(forms, forms * 2 * _SHORT, forms * 6)),
+        "the stream": (_model.look_stream, Cost(1, _SHORT, _model.STREAM_TOKENS)),
+        "equal prompts": (_model.look_cache, Cost(2, 2 * _model.cache_tokens(session.known), 2)),
+        "json_object": (_model.look_formats, Cost(2, 4 * _SHORT, 2 * _model.FORMAT_TOKENS)),
+    }
 
 
-def _missing(session: DoctorSession, checks: tuple[ProviderCheck, ...], allow: Allow) -> str:
+def _missing(session: DoctorSession, total: Cost, allow: Allow) -> str:
     """Return why the model cannot be called; empty where it can."""
     settings = session.settings
     if session.needs_key:
         return f"it needs a key: put {'a valid one' if settings.key else 'one'} into {settings.key_source}"
     if session.model is None:
         return "it needs a model: name one with --model"
-    total = Cost(*map(sum, zip(*(check.cost for check in checks), strict=True)))
     return "" if allow(total, session.model) else "it costs tokens: --yes allows it"

@@ -54,7 +54,10 @@ def facts_file(examination: Examination, *, today: date | None = None) -> str | 
     except ImportError as error:
         raise MissingExtraError("cli", "tomli_w") from error
     ProviderFacts.model_validate(document)
-    return f"{_remarks(examination.findings, today)}\n{tomli_w.dumps(document)}"
+    remarks = [f"Measured by fastlane doctor on {today.isoformat()}, from one machine at one moment."]
+    remarks += [f"{each.looked_at}: {each.seen}" for each in examination.findings if each.looked_at in _REMARKED]
+    comments = "".join(f"# {remark.replace(chr(10), ' ')}\n" for remark in remarks)
+    return f"{comments}\n{tomli_w.dumps(document)}"
 
 
 def measured_facts(findings: Iterable[ProviderFinding]) -> dict[tuple[str, ...], tuple[ProviderFinding, MeasuredFact]]:
@@ -62,32 +65,22 @@ def measured_facts(findings: Iterable[ProviderFinding]) -> dict[tuple[str, ...],
     return {fact.path: (finding, fact) for finding in findings for fact in finding.facts}
 
 
-def _remarks(findings: tuple[ProviderFinding, ...], today: date) -> str:
-    lines = [f"# Measured by fastlane doctor on {today.isoformat()}, from one machine at one moment."]
-    lines += [f"# {each.looked_at}: {each.seen}" for each in findings if each.looked_at in _REMARKED]
-    return "\n".join(line.replace("\n", " ") for line in lines) + "\n"
-
-
-def compare(known: ProviderFacts | None, findings: Iterable[ProviderFinding]) -> ProviderFinding | None:
-    """Compare the measured facts with those on record; None where none of them is on record."""
+def compare(known: ProviderFacts | None, findings: Iterable[ProviderFinding]) -> list[ProviderFinding]:
+    """Compare the measured facts with those on record. No finding where none of them is on record."""
     if known is None or known.slug == UNKNOWN:
-        return None
+        return []
     recorded = {path: fact for path, fact in known.all_facts() if fact.value is not None}
     both = {path: fact for path, (_, fact) in measured_facts(findings).items() if path in recorded}
-    if not both:
-        return None
-    differing = [path for path, fact in both.items() if differs(fact, recorded[path].value)]
-    words = "; ".join(
-        f"{'.'.join(path)}: {_shown(both[path].value)} here, {_shown(recorded[path].value)} on record "
+    differing = {
+        ".".join(path): f"{_shown(fact.value)} here, {_shown(recorded[path].value)} on record "
         f"({recorded[path].evidence})"
-        for path in differing
-    )
-    return found(
-        "known facts",
-        words or f"agrees with all {len(both)} facts that were measured",
-        bool(words) and "facts differ",
-        value={"provider": known.slug, "compared": len(both), "differing": [".".join(path) for path in differing]},
-    )
+        for path, fact in both.items()
+        if differs(fact, recorded[path].value)
+    }
+    words = "; ".join(f"{name}: {how}" for name, how in differing.items())
+    words = words or f"agrees with all {len(both)} facts that were measured"
+    value = {"provider": known.slug, "compared": len(both), "differing": list(differing)}
+    return [found("known facts", words, bool(differing) and "facts differ", value=value)] if both else []
 
 
 def differs(measured: MeasuredFact, recorded: Any) -> bool:

@@ -102,18 +102,11 @@ _NOTICED_NS = 100_000_000
 
 
 class StreamEvent(NamedTuple):
-    """One event of a stream, with the moment at which its bytes were read."""
+    """One event of a stream, with the moment at which its bytes were read, and their number with line ends."""
 
     at_ns: int
     size: int
-    """Bytes, line ends included."""
     data: str
-
-    @property
-    def has_output(self) -> bool:
-        """Whether it carries text, reasoning or a tool's arguments."""
-        choices = json_object(self.data).get("choices")
-        return isinstance(choices, list) and choices_kind(choices) is not None
 
 
 @dataclass(kw_only=True)
@@ -127,8 +120,9 @@ class StreamedAnswer:
 
     @property
     def output(self) -> list[StreamEvent]:
-        """The events with output."""
-        return [event for event in self.events if event.has_output]
+        """The events that carry text, reasoning or a tool's arguments."""
+        choices = [(event, json_object(event.data).get("choices")) for event in self.events]
+        return [event for event, found in choices if isinstance(found, list) and choices_kind(found) is not None]
 
     @property
     def last(self) -> Mapping[str, Any]:
@@ -224,13 +218,12 @@ _CHARACTERS_PER_TOKEN = 4.5
 
 
 class CacheReading(NamedTuple):
-    """What one of two equal requests showed."""
+    """What one of two equal requests showed: None where an answer does not say, which is not 0."""
 
     input_tokens: int | None
     cached_tokens: int | None
-    """None where the answer does not say, which is not 0."""
     first_ns: int | None
-    """From sending it to the first output; None without output."""
+    """From sending it to the first output."""
 
 
 def cache_tokens(known: ProviderFacts | None) -> int:

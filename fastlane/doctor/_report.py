@@ -18,28 +18,19 @@ _LEGEND = "! costs something or needs a change   x could not be checked   - not 
 
 def print_report(examination: Examination, console: Console) -> None:
     """Print the findings in groups."""
-    if console.is_terminal:
-        _print(examination, console)
-        return
     with console.capture() as capture:
-        _print(examination, console)
+        console.print(Text(_heading(examination), style="bold"))
+        for group in GROUPS:
+            if findings := [finding for finding in examination.findings if finding.group == group]:
+                console.print()
+                console.print(_table(group, findings))
+        if any(finding.state != "seen" for finding in examination.findings):
+            console.print()
+            console.print(Text(_LEGEND, style="dim"))
+        if examination.interrupted:
+            console.print(Text("INTERRUPTED: only the checks up to then are shown.", style="bold red"))
     # Tables pad their lines with spaces, which a file or a diff does not need.
     console.file.write("\n".join(line.rstrip() for line in capture.get().split("\n")))
-
-
-def _print(examination: Examination, console: Console) -> None:
-    console.print(Text(_heading(examination), style="bold"))
-    for group in GROUPS:
-        findings = [finding for finding in examination.findings if finding.group == group]
-        if findings:
-            console.print()
-            console.print(_table(group, findings))
-    marks = {_MARKS[finding.state] for finding in examination.findings} - {""}
-    if marks:
-        console.print()
-        console.print(Text(_LEGEND, style="dim"))
-    if examination.interrupted:
-        console.print(Text("INTERRUPTED: only the checks up to then are shown.", style="bold red"))
 
 
 def document(examination: Examination, facts_toml: str | None) -> dict[str, Any]:
@@ -57,26 +48,18 @@ def document(examination: Examination, facts_toml: str | None) -> dict[str, Any]
 
 
 def _heading(examination: Examination) -> str:
-    target = examination.settings.target
+    settings = examination.settings
     if not examination.is_reached:
-        return f"{target.base_url} could not be reached"
-    heading = target.base_url
-    if examination.model:
-        heading += f", model {examination.model}"
+        return f"{settings.target.base_url} could not be reached"
+    model = f", model {examination.model}" if examination.model else ""
     # The owner of the key should see which key this server was sent.
-    return heading + (f", key from {examination.settings.key_source}" if examination.settings.key else ", no key")
+    key = f", key from {settings.key_source}" if settings.key else ", no key"
+    return settings.target.base_url + model + key
 
 
 def _table(group: str, findings: list[ProviderFinding]) -> Table:
-    table = Table(
-        title=group.capitalize(),
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-        show_header=False,
-    )
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.title, table.title_justify, table.title_style = group.capitalize(), "left", "bold"
     table.add_column(width=1)
     # One width for all groups, so that their columns stand below each other.
     table.add_column(width=31)

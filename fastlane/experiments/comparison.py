@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import exp, expm1, log, log1p, sqrt
+from operator import add
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import Field
@@ -160,11 +161,10 @@ def half_width(count: float, variance: float, *, alpha: float = 0.05, optimised_
 
     Raises ConfigurationError for a count that is not above 0, a variance below 0, or an alpha outside 0 to 1.
     """
-    if not count > 0 or not variance >= 0:
-        raise ConfigurationError(f"expected a count above 0 and a variance of at least 0, got {count} and {variance}")
-    if not 0 < alpha < 1 or optimised_for < 1:
+    if not (count > 0 and variance >= 0 and 0 < alpha < 1 and optimised_for >= 1):
         raise ConfigurationError(
-            f"expected alpha between 0 and 1 and optimised_for of at least 1, got {alpha} and {optimised_for}"
+            f"expected a count above 0, a variance of at least 0, alpha between 0 and 1 and optimised_for of at least "
+            f"1, got {count}, {variance}, {alpha} and {optimised_for}"
         )
     # The width's derivative by x = t r^2 is 0 where x = log(1 + x) - log(alpha^2). Every step gains a digit or more,
     # since the right side's slope is 1 / (1 + x).
@@ -186,8 +186,7 @@ class MetricSums:
 
     def plus(self, other: MetricSums) -> MetricSums:
         """Return the sums of both."""
-        counts = [one + more for one, more in zip(self.counts, other.counts, strict=True)]
-        values = [one + more for one, more in zip(self.values, other.values, strict=True)]
+        counts, values = list(map(add, self.counts, other.counts)), list(map(add, self.values, other.values))
         return MetricSums(counts, values, self.squares + other.squares)
 
 
@@ -291,13 +290,13 @@ def compare(metric: ExperimentMetric, arm: ArmSums, reference: ArmSums, alpha: f
     return Comparison(
         metric=metric.name,
         verdict=_verdict(metric, interval),
-        arm=None if one is None else metric.display(one.value),
-        reference=None if other is None else metric.display(other.value),
+        arm=one and metric.display(one.value),
+        reference=other and metric.display(other.value),
         change=change,
         low=low,
         high=high,
-        calls=0 if one is None else one.calls,
-        reference_calls=0 if other is None else other.calls,
+        calls=one.calls if one else 0,
+        reference_calls=other.calls if other else 0,
     )
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextvars import ContextVar, Token
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
-from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from .._environment import is_disabled
 from .._fork import in_child, new_lock
@@ -43,32 +44,27 @@ _random = Random()
 in_child(_random.seed)
 
 
-class unit:  # noqa: N801 - used as a statement: `with fastlane.experiments.unit("user-42"):`
-    """Name the unit of the calls inside: `with unit("user-42"):`.
+def unit(id: str) -> AbstractContextManager[None]:
+    """Name the unit of the calls inside, as `with unit("user-42"):` does for a user.
 
     All calls of a unit go to one arm, in every process. The id stays in this process's memory: stores, logs and exports
     hold a keyed hash. The innermost `unit` counts. Tasks that are started inside inherit it, plain threads do not.
     Raises ConfigurationError for anything but a text that is not empty.
     """
+    if not isinstance(id, str) or not id:
+        # The error names the type, never the text.
+        got = "an empty text" if id == "" else f"a {type(id).__name__}"
+        raise ConfigurationError(f'unit() takes an id such as "user-42", got {got}')
+    return _named(id)
 
-    __slots__ = ("_id", "_tokens")
 
-    def __init__(self, id: str) -> None:
-        if not isinstance(id, str) or not id:
-            # The error names the type, never the text.
-            got = "an empty text" if id == "" else f"a {type(id).__name__}"
-            raise ConfigurationError(f'unit() takes an id such as "user-42", got {got}')
-        self._id = id
-        self._tokens: list[Token[str | None]] = []
-
-    def __enter__(self) -> Self:
-        self._tokens.append(_current.set(self._id))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        restore(_current, self._tokens.pop())
+@contextmanager
+def _named(id: str) -> Iterator[None]:
+    token = _current.set(id)
+    try:
+        yield
+    finally:
+        restore(_current, token)
 
 
 class Draw(NamedTuple):
@@ -280,11 +276,10 @@ class ExperimentReport:
         for arm in self.arms:
             role = "reference" if arm.name == self.reference else f"against {self.reference}"
             lines.append(f"{arm.name} ({role}): {arm.share:.1%} of units, {arm.calls} calls")
-            if arm.ended is not None:
-                at = datetime.fromtimestamp(arm.ended.wall_ns / 1e9, UTC)
+            if (ended := arm.ended) is not None:
+                at = datetime.fromtimestamp(ended.wall_ns / 1e9, UTC)
                 lines.append(
-                    f"  ENDED {at:%d %b %Y %H:%M} UTC after {arm.ended.calls} calls, by {arm.ended.by}: "
-                    f"{arm.ended.reason}"
+                    f"  ENDED {at:%d %b %Y %H:%M} UTC after {ended.calls} calls, by {ended.by}: {ended.reason}"
                 )
             lines += [_line(one) for one in arm.comparisons]
         return "\n".join(lines)

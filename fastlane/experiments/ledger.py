@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from random import uniform
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -83,6 +82,13 @@ class MemoryStore:
         return self._state
 
 
+def _changed(change: Change, written: Any) -> tuple[ExperimentState, str | None]:
+    """Change a state that was written as JSON. Return it, and what to write; None where it is as it was."""
+    known = None if written is None else _STATE.validate_json(written)
+    state = change(known)
+    return state, None if state is known else _STATE.dump_json(state).decode()
+
+
 class SQLiteStore:
     """Keeps the state in a file that the processes of one machine share.
 
@@ -105,11 +111,9 @@ class SQLiteStore:
                 connection.execute(_TABLE)
                 query = "SELECT state FROM fastlane_experiments WHERE key = ?"
                 row = connection.execute(query, (self._key,)).fetchone()
-                known = None if row is None else _STATE.validate_json(row[0])
-                state = change(known)
-                if state is not known:
-                    values = self._key, _STATE.dump_json(state).decode()
-                    connection.execute("REPLACE INTO fastlane_experiments VALUES (?, ?)", values)
+                state, text = _changed(change, row and row[0])
+                if text is not None:
+                    connection.execute("REPLACE INTO fastlane_experiments VALUES (?, ?)", (self._key, text))
         return state
 
 
@@ -122,18 +126,17 @@ class RedisStore:
 
     def change(self, change: Change) -> ExperimentState:
         """See `MemoryStore`."""
-        self._client = self._client or self._connect()
-        return self._client.transaction(partial(self._replace, change), self._key, value_from_callable=True)  # type: ignore[no-any-return]
 
-    def _replace(self, change: Change, pipeline: Any) -> ExperimentState:
-        """Run once for each try: the library tries again where another process has changed the key meanwhile."""
-        written = pipeline.get(self._key)
-        known = None if written is None else _STATE.validate_json(written)
-        state = change(known)
-        if state is not known:
-            pipeline.multi()
-            pipeline.set(self._key, _STATE.dump_json(state), ex=_EXPIRY_S)
-        return state
+        # The library runs it again where another process has changed the key meanwhile.
+        def replace(pipeline: Any) -> ExperimentState:
+            state, text = _changed(change, pipeline.get(self._key))
+            if text is not None:
+                pipeline.multi()
+                pipeline.set(self._key, text, ex=_EXPIRY_S)
+            return state
+
+        self._client = self._client or self._connect()
+        return self._client.transaction(replace, self._key, value_from_callable=True)  # type: ignore[no-any-return]
 
 
 Store: TypeAlias = MemoryStore | SQLiteStore | RedisStore
@@ -190,19 +193,11 @@ class ExperimentLedger:
     """The account of one experiment in this process."""
 
     def __init__(
-        self,
-        name: str,
-        arms: Sequence[str],
-        store: Store,
-        *,
-        guards: Sequence[Guard],
-        prices: dict[str, Any],
+        self, name: str, arms: Sequence[str], store: Store, *, guards: Sequence[Guard], prices: dict[str, Any]
     ) -> None:
         self.name = name
         self._arms, self._reference = arms, arms[0]
-        self._store = store
-        self._guards = tuple(guards)
-        self._prices = prices
+        self._store, self._guards, self._prices = store, tuple(guards), prices
         self.ended: frozenset[str] | None = None
         """Arms that have ended; None until the store was read."""
         self.problem: str | None = None
@@ -281,9 +276,8 @@ class ExperimentLedger:
     def end(self, arm: str, reason: str) -> bool:
         """End an arm, by the application. Return whether the other processes will know of it by now."""
         with self._exchanging:
-            self._decided.setdefault(
-                arm, self._ended_arm(self._merged(self._state), arm, by="application", reason=reason)
-            )
+            ended = self._ended_arm(self._merged(self._state), arm, by="application", reason=reason)
+            self._decided.setdefault(arm, ended)
         return self.exchange()
 
     def state(self) -> ExperimentState:

@@ -45,6 +45,7 @@ class Arm:
     description: str = ""
 
     def __post_init__(self) -> None:
+        set_ = object.__setattr__
         if not _NAME.fullmatch(self.name):
             raise ConfigurationError(
                 f"an arm's name is printable ASCII text, because the provider's log names requests by it: "
@@ -56,26 +57,24 @@ class Arm:
                     f"arm {self.name!r} has both `client` and `plays`: expected one of them, since a function that "
                     "makes a client gives it its plays itself"
                 )
-            _importable(self.name, self.client)
+            _see_importable(self.name, self.client)
         if self.asynchronous is None:
-            object.__setattr__(self, "asynchronous", self.client is not None and _returns_asynchronous(self.client))
+            set_(self, "asynchronous", self.client is not None and _returns_asynchronous(self.client))
         if self.plays is not None:
-            object.__setattr__(self, "plays", tuple(self.plays))
+            set_(self, "plays", tuple(self.plays))
         for play in self.plays or ():
             if not isinstance(play, Play):
                 raise ConfigurationError(
                     f"the plays of arm {self.name!r} have to be plays such as Connection(), got {play!r:.80}"
                 )
-        if not self.description:
-            object.__setattr__(self, "description", self._described())
-
-    def _described(self) -> str:
+        which = "fastlane.AsyncOpenAI" if self.asynchronous else "fastlane.OpenAI"
         if self.client is not None:
-            return f"{self.client.__module__}:{self.client.__qualname__}"
-        which = "AsyncOpenAI" if self.asynchronous else "OpenAI"
-        if self.plays is None:
-            return f"fastlane.{which}(): its default plays"
-        return f"fastlane.{which}(only_plays=[{', '.join(map(_written, self.plays))}])"
+            default = f"{self.client.__module__}:{self.client.__qualname__}"
+        elif self.plays is None:
+            default = f"{which}(): its default plays"
+        else:
+            default = f"{which}(only_plays=[{', '.join(map(_written, self.plays))}])"
+        set_(self, "description", self.description or default)
 
     def make_client(self, base_url: str, api_key: str) -> Any:
         """Make the client; an awaitable of one where `client` is asynchronous itself."""
@@ -112,14 +111,17 @@ def _settings_of(play: Play) -> dict[str, Any]:
     return {each.name: getattr(play, each.name) for each in fields(play) if each.init}  # type: ignore[arg-type]
 
 
-def _importable(name: str, client: MakeClient) -> None:
-    said = f"the client of arm {name!r} has to be a function of an importable module, because a process of its own "
-    if not callable(client):
-        raise ConfigurationError(f"{said}calls it: got {client!r:.80}")
+def _see_importable(name: str, client: MakeClient) -> None:
     try:
-        pickle.dumps(client)
-    except Exception as error:  # Whatever a callable's own pickling raises.
-        raise ConfigurationError(f"{said}imports it: got {client!r:.80}, define it at the top of a module") from error
+        if callable(client):
+            pickle.dumps(client)
+            return
+    except Exception:  # noqa: BLE001 - whatever a callable's own pickling raises
+        pass
+    raise ConfigurationError(
+        f"the client of arm {name!r} has to be a function of an importable module, because the arm's process imports "
+        f"it: got {client!r:.80}, define it at the top of a module"
+    )
 
 
 def _returns_asynchronous(client: MakeClient) -> bool:
@@ -183,37 +185,35 @@ def arms_named(names: Sequence[str]) -> tuple[Arm, ...]:
     """
     if not names:
         raise ConfigurationError(f"at least one arm is needed, got none: the known arms are {', '.join(KNOWN_ARMS)}")
+    found = []
     for name in names:
         if list(names).count(name) > 1:
             raise ConfigurationError(
                 f"arm {name!r} is named twice: to compare the stock client with itself, use {BASELINE},{BASELINE}-again"
             )
-    return tuple(_arm_at(name) if ":" in name else _known(name) for name in names)
+        if ":" not in name and name not in KNOWN_ARMS:
+            raise ConfigurationError(
+                f"unknown arm {name!r}: the known arms are {', '.join(KNOWN_ARMS)}; module:attribute names one of your "
+                "own"
+            )
+        found.append(_imported(name) if ":" in name else KNOWN_ARMS[name])
+    return tuple(found)
 
 
-def _known(name: str) -> Arm:
-    if name not in KNOWN_ARMS:
-        raise ConfigurationError(
-            f"unknown arm {name!r}: the known arms are {', '.join(KNOWN_ARMS)}; module:attribute names one of your own"
-        )
-    return KNOWN_ARMS[name]
-
-
-def _arm_at(name: str) -> Arm:
-    module_name, _, attribute = name.partition(":")
+def _imported(name: str) -> Arm:
+    module, _, attribute = name.partition(":")
     try:
-        found = getattr(import_module(module_name), attribute)
-    except Exception as error:  # Whatever a module of somebody's own raises while it is imported.
+        found = getattr(import_module(module), attribute)
+    except Exception as error:  # Whatever the module raises while it is imported.
         raise ConfigurationError(
             f"arm {name!r} names nothing that can be imported ({type(error).__name__}: {error}): "
             "expected module:attribute of an importable module"
         ) from error
     if isinstance(found, Arm):
         return found
-    if isinstance(found, Play):
-        found = (found,)
-    if isinstance(found, list | tuple) and all(isinstance(each, Play) for each in found):
-        return Arm(name=attribute, plays=tuple(found), description=name)
+    plays = (found,) if isinstance(found, Play) else found
+    if isinstance(plays, list | tuple) and all(isinstance(each, Play) for each in plays):
+        return Arm(name=attribute, plays=tuple(plays), description=name)
     if callable(found):
         return Arm(name=attribute, client=found, description=name)
     raise ConfigurationError(

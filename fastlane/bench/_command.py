@@ -57,10 +57,10 @@ PAGE: Final = "report.html"
 SUMMARY: Final = "summary.json"
 
 
-def prepare(options: ReportOptions, new_folder: Path | None = None) -> None:
-    """See that the reports can be made, and written to where they are wanted, before anything is sent.
+def prepare(options: ReportOptions) -> None:
+    """See that the reports can be made and written, before anything is sent.
 
-    `new_folder` is that of a run that is about to be made. Raises ConfigurationError and MissingExtraError.
+    Raises ConfigurationError and MissingExtraError.
     """
     if options.kind not in KINDS:
         raise ConfigurationError(f"--kind takes {', '.join(KINDS)}, got {options.kind!r}")
@@ -68,8 +68,6 @@ def prepare(options: ReportOptions, new_folder: Path | None = None) -> None:
         parse_fail_if(text)
     if options.as_json + options.full + options.quiet > 1:
         raise ConfigurationError("--json, --full and --quiet are three ways to print: give one of them")
-    if new_folder is not None:
-        see_writable(new_folder, "--folder")
     for path in options.files or ():
         if path.suffix not in _KINDS_OF_FILES:
             raise ConfigurationError(f"-o takes files that end with {', '.join(_KINDS_OF_FILES)}, got {str(path)!r}")
@@ -91,12 +89,11 @@ def publish(
     folder: Path,
     complain: Callable[[str], None],
     *,
-    is_new: bool = False,
+    new_files: Iterable[Path] = (),
 ) -> int:
-    """Print a run's report and write what was asked for; return the exit code.
+    """Print a run's report, and write the files that were asked for and the new run's; return the exit code.
 
-    The folder of a new run gets a page and a summary too. The code is 0 where every cell's figures may be used and no
-    rule came true, else 1.
+    The code is 0 if every cell's figures may be used and no rule came true, else 1.
     """
     findings = find(recorded)
     checked = check(recorded, findings)
@@ -109,12 +106,8 @@ def publish(
         "document": lambda: as_json_text(document(recorded, findings, checked)),
         "JUnit": lambda: junit(recorded, checked, judgements),
     }
-    files = list(options.files or ())
-    if is_new:
-        files += [folder / SUMMARY, *([folder / PAGE] if has_charts() else [])]
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH_WITHOUT_TERMINAL)
+    files = [*(options.files or ()), *new_files]
+    console = _console(_WIDTH_WITHOUT_TERMINAL)
     try:
         if options.as_json:
             typer.echo(texts["document"]())
@@ -141,6 +134,11 @@ def publish(
         if judgement.result != "passed":
             complain(f"--fail-if {judgement.rule.text!r}, {judgement.arm}, {judgement.cell}: {judgement.sentence}")
     return 1 if problems or fails(judgements) else 0
+
+
+def _console(width_without_terminal: int) -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=width_without_terminal)
 
 
 def as_json_text(data: object) -> str:
@@ -174,26 +172,19 @@ _REMEDIES: Final = {
 @bench.callback()
 def _settings(context: typer.Context) -> None:
     """Take the options of `run` that [tool.fastlane.bench] of ./pyproject.toml sets."""
-    path = Path("pyproject.toml")
-    if not path.is_file():
-        return
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("fastlane", {}).get("bench", {})
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-        return  # whoever reads that file for its own purpose says what is wrong with it
-    known = {option.opts[-1].lstrip("-"): option.name for option in _params(context)}
-    unknown = sorted(set(table) - set(known))
-    if unknown:
-        _complain(
-            Console(stderr=True), f"[tool.fastlane.bench] has no option {unknown[0]!r}; it has {', '.join(known)}"
-        )
-        raise typer.Exit(2)
+        tables = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8")).get("tool", {})
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return  # Other programs that read the file say what is wrong with it.
+    table = tables.get("fastlane", {}).get("bench", {})
+    command: Any = context.command.get_command(context, "run")  # type: ignore[attr-defined]
+    known = {each.opts[-1].lstrip("-"): each.name for each in command.params if each.name not in ("help", "help_all")}
+    for name in table:
+        if name not in known:
+            said = f"[tool.fastlane.bench] has no option {name!r}; it has {', '.join(known)}"
+            _complain(Console(stderr=True), said)
+            raise typer.Exit(2)
     context.default_map = {"run": {known[name]: value for name, value in table.items()}}
-
-
-def _params(context: typer.Context) -> list[Any]:
-    command = context.command.get_command(context, "run")  # type: ignore[attr-defined]
-    return [option for option in command.params if option.name not in ("help", "help_all")]
 
 
 def remedy(samples: Iterable[Sample]) -> str:
@@ -221,9 +212,11 @@ def run(**given: Any) -> None:
     with _reported() as (errors, complain):
         experiment = options.experiment()
         folder = options.folder or _new_folder(options.workload)
-        prepare(options, folder)
-        recorded = _run(experiment, options.ray, folder, errors, quiet=options.quiet)
-        code = publish(recorded, options, folder, complain, is_new=True)
+        prepare(options)
+        see_writable(folder, "--folder")
+        recorded = _run(experiment, options, folder, errors)
+        new_files = [folder / SUMMARY, *([folder / PAGE] if has_charts() else [])]
+        code = publish(recorded, options, folder, complain, new_files=new_files)
         if recorded.ended == "interrupted":
             complain("interrupted: the figures are of what was finished")
             code = _INTERRUPTED
@@ -282,8 +275,7 @@ def self_test_command(
         if as_json:
             typer.echo(as_json_text(self_test_data(rows)))
         else:
-            console = Console()
-            print_self_test(rows, console if console.is_terminal else Console(width=_WIDTH_OF_SELF_TEST))
+            print_self_test(rows, _console(_WIDTH_OF_SELF_TEST))
 
 
 @contextmanager
@@ -314,24 +306,22 @@ def _new_folder(workload: str) -> Path:
     return RESULTS / f"{when}-{Path(workload).stem}"
 
 
-def _run(experiment: Benchmark, ray: str | None, folder: Path | None, errors: Console, *, quiet: bool) -> RecordedRun:
-    what = f"{len(experiment.resolved)} arms, {len(experiment.cells)} cell{'s' if len(experiment.cells) > 1 else ''}"
-    with _shards(experiment, ray) as make_shard:
-        if quiet or not errors.is_terminal:
-            if not quiet:
-                said = f"fastlane bench: {experiment.provider.describe()}; {what}"
-                errors.print(said, markup=False, emoji=False, highlight=False)
-            return experiment.run(folder, make_shard=make_shard)
-        with LiveProgress(errors) as live:
-            return experiment.run(folder, on_progress=live, make_shard=make_shard)
+def _run(experiment: Benchmark, options: RunOptions, folder: Path, errors: Console) -> RecordedRun:
+    shards: Any = nullcontext()
+    if options.ray is not None:
+        from .running._ray import ray_shards
 
-
-def _shards(experiment: Benchmark, ray: str | None) -> Any:
-    if ray is None:
-        return nullcontext()
-    from .running._ray import ray_shards
-
-    return ray_shards(ray, shards=experiment.processes, loopback_only=isinstance(experiment.provider, Embedded))
+        is_embedded = isinstance(experiment.provider, Embedded)
+        shards = ray_shards(options.ray, shards=experiment.processes, loopback_only=is_embedded)
+    with shards as make_shard:
+        if errors.is_terminal and not options.quiet:
+            with LiveProgress(errors) as live:
+                return experiment.run(folder, on_progress=live, make_shard=make_shard)
+        if not options.quiet:
+            cells = f"{len(experiment.cells)} cell{'s' if len(experiment.cells) > 1 else ''}"
+            said = f"fastlane bench: {experiment.provider.describe()}; {len(experiment.resolved)} arms, {cells}"
+            errors.print(said, markup=False, emoji=False, highlight=False)
+        return experiment.run(folder, make_shard=make_shard)
 
 
 def _complain(errors: Console, sentence: str) -> None:

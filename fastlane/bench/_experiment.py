@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,14 +68,14 @@ class Benchmark:
             arms = ()
         given = [arms_named([arm])[0] if isinstance(arm, str) else arm for arm in arms]
         attributed = attributing(self.attribute) if self.attribute else ()
-        set_(self, "arms", tuple(self._with_copy([*given, *attributed])))
+        set_(self, "arms", tuple(self._with_copies([*given, *attributed])))
         set_(self, "attribute", tuple(self.attribute))
         set_(self, "metrics", tuple(metric_named(name).name for name in self.metrics))
-        workloads = (self.workload,) if isinstance(self.workload, Workload) else tuple(self.workload)
-        set_(self, "workload", workloads)
-        self._check()
+        set_(self, "workload", (self.workload,) if isinstance(self.workload, Workload) else tuple(self.workload))
+        for wrong in self._wrong():
+            raise ConfigurationError(wrong)
 
-    def _with_copy(self, arms: list[Arm]) -> list[Arm]:
+    def _with_copies(self, arms: list[Arm]) -> list[Arm]:
         names = [arm.name for arm in arms]
         for name in names:
             if names.count(name) > 1:
@@ -90,63 +90,56 @@ class Benchmark:
         copies = [copy_of(arm) for arm in arms if compared[arm.name] == arm.name] if self.again else []
         return [*arms, *(copy for copy in copies if copy.name not in names)]
 
-    def _check(self) -> None:
+    def _wrong(self) -> Iterator[str]:
+        """Yield what cannot work."""
+        load, budget, precision = self.load, self.budget, self.precision
         for name, least in (("warm_up", 0), ("processes", 1), ("max_output_tokens", 2), ("passes", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
-                raise ConfigurationError(f"{name} must be at least {least}, got {value}")
+                yield f"{name} must be at least {least}, got {value}"
         if not self.metrics:
-            raise ConfigurationError("at least one metric is needed, got none: see fastlane.bench.recorded.METRICS")
+            yield "at least one metric is needed, got none: see fastlane.bench.recorded.METRICS"
         names = [workload.name for workload in self.workloads]
         if not names or len(set(names)) < len(names):
-            raise ConfigurationError(f"workloads need names of their own, got {', '.join(names) or 'no workload'}")
-        self._check_load()
-        self._check_end()
-
-    def _check_load(self) -> None:
-        load = self.load
+            yield f"workloads need names of their own, got {', '.join(names) or 'no workload'}"
         if isinstance(load, Open):
-            if not load.rates or any(not math.isfinite(rate) or rate <= 0 for rate in load.rates):
-                raise ConfigurationError(f"rates must be blocks per second above 0, got {load.rates!r}")
-        else:
-            if not load.users or any(users < 1 for users in load.users):
-                raise ConfigurationError(f"users must be at least 1, got {load.users!r}")
-            if not math.isfinite(load.think_s) or load.think_s < 0:
-                raise ConfigurationError(f"think_s must be at least 0 seconds, got {load.think_s:g}")
-            if min(load.users) < self.processes:
-                raise ConfigurationError(
-                    f"processes must be at most the fewest users ({min(load.users)}), got {self.processes}: a user is "
-                    "not divided"
-                )
+            if not load.rates or not all(math.isfinite(rate) and rate > 0 for rate in load.rates):
+                yield f"rates must be blocks per second above 0, got {load.rates!r}"
+        elif not load.users or min(load.users) < 1:
+            yield f"users must be at least 1, got {load.users!r}"
+        elif not math.isfinite(load.think_s) or load.think_s < 0:
+            yield f"think_s must be at least 0 seconds, got {load.think_s:g}"
+        elif min(load.users) < self.processes:
+            yield (
+                f"processes must be at most the fewest users ({min(load.users)}), got {self.processes}: a user is not "
+                "divided"
+            )
         if len({cell.name for cell in self.cells}) < len(self.cells):
-            raise ConfigurationError(f"every cell needs a load of its own, got one of them twice: {load}")
-
-    def _check_end(self) -> None:
-        budget = self.budget
-        for name in ("seconds", "calls", "money"):
-            value = getattr(budget, name)
-            if value is not None and (not math.isfinite(value) or value <= 0):
-                raise ConfigurationError(f"the budget's {name} must be a number above 0, got {value:g}")
-        if budget == RunBudget(seconds=None) and self.passes is None and self.precision is None:
-            raise ConfigurationError("nothing ends this run: set a budget, passes, or the precision that is wanted")
-        if self.precision is not None:
-            metric_named(self.precision.metric)
-            if not 0 < self.precision.half_width < 1:
-                raise ConfigurationError(
-                    f"the precision's half_width must be a share between 0 and 1, got {self.precision.half_width:g}: "
+            yield f"every cell needs a load of its own, got one of them twice: {load}"
+        for name, limit in asdict(budget).items():
+            if limit is not None and (not math.isfinite(limit) or limit <= 0):
+                yield f"the budget's {name} must be a number above 0, got {limit:g}"
+        if budget == RunBudget(seconds=None) and self.passes is None and precision is None:
+            yield "nothing ends this run: set a budget, passes, or the precision that is wanted"
+        if precision is not None:
+            metric_named(precision.metric)
+            if not 0 < precision.half_width < 1:
+                yield (
+                    f"the precision's half_width must be a share between 0 and 1, got {precision.half_width:g}: "
                     "0.03 is plus or minus 3 %"
                 )
             if len(self.arms) < 2:
-                raise ConfigurationError("precision is of a comparison, which needs two arms, got one: add another")
-        arms, shards = len(self.arms), self.processes
-        least = arms * shards + len(self.cells) * (arms * shards * self.warm_up + arms)
+                yield "precision is of a comparison, which needs two arms, got one: add another"
+        arms = len(self.arms)
+        least = arms * self.processes + len(self.cells) * arms * (self.processes * self.warm_up + 1)
         if budget.calls is not None and budget.calls < least:
-            raise ConfigurationError(
+            yield (
                 f"the budget's calls must be at least {least}, got {budget.calls}: each arm's first request in "
-                f"{shards} process(es), {self.warm_up} for warm-up and one block in each of {len(self.cells)} cell(s)"
+                f"{self.processes} process(es), {self.warm_up} for warm-up and one block in each of {len(self.cells)} "
+                "cell(s)"
             )
         if budget.money is not None and self.price is None:
-            raise ConfigurationError(
+            yield (
                 f"a budget of money needs the price of model {self.provider.model!r}, which the catalog does not hold: "
                 "limit the calls"
             )

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Annotated, Any, Final, TypeVar, get_type_hints
 
 import typer
 
@@ -34,6 +34,8 @@ _USERS_OF_PROCESS = 45
 """Streams of 100 tokens a second: half of the 9,000 chunks a second that the slowest client was seen to take."""
 _CONVERSATION_TOKENS = 96
 """Most of a conversation's recorded answers that is asked for: enough for a pace, and few enough for a short run."""
+
+Number = TypeVar("Number", int, float)
 
 _WHAT = "What is compared"
 _LOAD = "Load"
@@ -222,29 +224,29 @@ class RunOptions(ReportOptions):
         provider = self._provider()
         preset = presets().get(self.workload.partition("/")[0])
         runs = preset.runs if preset is not None and self.conversations is None and self.passes is None else None
-        asked = tuple(each.fitting(self.max_input_tokens) for each in self._workloads(self.conversations or runs))
-        compared = _names(self.metrics, "--metrics") if self.metrics is not None else DEFAULT_METRICS
-        load = self._load(asked[0], preset)
-        cells = len(asked) * len(load.rates if isinstance(load, Open) else load.users)
+        workloads = tuple(each.fitting(self.max_input_tokens) for each in self._workloads(self.conversations or runs))
+        metrics = DEFAULT_METRICS if self.metrics is None else _names(self.metrics, "--metrics")
+        load = self._load(workloads[0], preset)
+        cells = len(workloads) * len(load.rates if isinstance(load, Open) else load.users)
+        # A preset that says how often it is run ends by that.
+        default_s = None if runs is not None else _BUDGET_S * cells
         most_tokens = self.max_output_tokens
         if most_tokens is None and (preset is None or preset.max_output_tokens is None):
             most_tokens = _CONVERSATION_TOKENS
-        # A preset that says how often it is run ends by that.
-        default_s = None if runs is not None else _BUDGET_S * cells
-        seconds = default_s if self.budget_s is None else self.budget_s or None
-        if self.attribute is not None:
-            arms: tuple[str, ...] = ()
-        else:
-            arms = DEFAULT_ARMS if self.arms is None else _names(self.arms, "--arms")
+        arms = DEFAULT_ARMS if self.arms is None else _names(self.arms, "--arms")
         return Benchmark(
-            arms=arms,
-            attribute=_plays(self.attribute) if self.attribute is not None else (),
-            workload=asked,
+            arms=() if self.attribute is not None else arms,
+            attribute=() if self.attribute is None else _plays(self.attribute),
+            workload=workloads,
             load=load,
-            metrics=compared,
+            metrics=metrics,
             provider=provider,
-            budget=RunBudget(seconds=seconds, calls=self.max_calls, money=self.max_money),
-            precision=Precision(metric=compared[0], half_width=self.precision) if self.precision is not None else None,
+            budget=RunBudget(
+                seconds=default_s if self.budget_s is None else self.budget_s or None,
+                calls=self.max_calls,
+                money=self.max_money,
+            ),
+            precision=None if self.precision is None else Precision(metric=metrics[0], half_width=self.precision),
             again=self.again,
             warm_up=self.warm_up,
             max_output_tokens=most_tokens,
@@ -254,27 +256,24 @@ class RunOptions(ReportOptions):
         )
 
     def _workloads(self, conversations: int | None) -> tuple[Workload, ...]:
-        name = self.workload
-        if name.partition("/")[0] in presets() and not Path(name).exists():
+        name, path = self.workload, Path(self.workload)
+        if path.exists():
+            return (read_workload(path, limit=conversations),)
+        if name.partition("/")[0] in presets():
             return tuple(each.limited(conversations) for each in scenarios(name, seed=self.seed))
-        path = Path(name)
-        if not path.exists():
-            raise ConfigurationError(
-                f"no workload {name!r}: neither a file nor a preset. The presets are {', '.join(presets())}; a file "
-                'has one JSON object with "messages" per line, or is a recording (docs/workloads.md)'
-            )
-        return (read_workload(path, limit=conversations),)
+        raise ConfigurationError(
+            f"no workload {name!r}: neither a file nor a preset. The presets are {', '.join(presets())}; a file "
+            'has one JSON object with "messages" per line, or is a recording (docs/workloads.md)'
+        )
 
     def _provider(self) -> Provider:
         if self.base_url is None:
             for flag in ("model", "api_key_env", "limit_field"):
                 if getattr(self, flag) is not None:
-                    raise ConfigurationError(
-                        f"--{flag.replace('_', '-')} goes with --base-url: the embedded provider takes any"
-                    )
-            round_trip_time_s = (ROUND_TRIP_MS if self.rtt_ms is None else self.rtt_ms) / 1e3
-            preset = PRESET if self.preset is None else self.preset
-            return Embedded(preset=preset, round_trip_time_s=round_trip_time_s, seed=self.seed)
+                    flag = flag.replace("_", "-")
+                    raise ConfigurationError(f"--{flag} goes with --base-url: the embedded provider takes any")
+            rtt_ms = ROUND_TRIP_MS if self.rtt_ms is None else self.rtt_ms
+            return Embedded(preset=self.preset or PRESET, round_trip_time_s=rtt_ms / 1e3, seed=self.seed)
         if self.preset is not None or self.rtt_ms is not None:
             raise ConfigurationError(
                 "--preset and --rtt-ms describe the embedded provider: leave them out with --base-url"
@@ -289,17 +288,17 @@ class RunOptions(ReportOptions):
         )
 
     def _load(self, workload: Workload, preset: Preset | None) -> Load:
-        if self.rate is None:
-            users = preset.users if preset is not None else _USERS
-            if self.users is not None:
-                users = tuple(map(int, _numbers(self.users, "--users", whole=True)))
-            default_s = _THINK_S if workload.think_s is None else workload.think_s
-            return Closed(users=users, think_s=default_s if self.think_s is None else self.think_s)
-        if self.users is not None or self.think_s is not None:
-            raise ConfigurationError(
-                "--users and --rate are two kinds of load: leave --users and --think-s out, or --rate"
-            )
-        return Open(rates=_numbers(self.rate, "--rate"))
+        if self.rate is not None:
+            if self.users is not None or self.think_s is not None:
+                raise ConfigurationError(
+                    "--users and --rate are two kinds of load: leave --users and --think-s out, or --rate"
+                )
+            return Open(rates=_numbers(self.rate, "--rate", float))
+        users = preset.users if preset is not None else _USERS
+        if self.users is not None:
+            users = _numbers(self.users, "--users", int)
+        default_s = _THINK_S if workload.think_s is None else workload.think_s
+        return Closed(users=users, think_s=default_s if self.think_s is None else self.think_s)
 
 
 def _processes(load: Load) -> int:
@@ -308,8 +307,8 @@ def _processes(load: Load) -> int:
 
 
 def _see_working_folder() -> None:
-    # A command that is installed does not find modules there by itself. Last, so that none of them stands before an
-    # installed one of its name; the arms' processes are given the same path.
+    # An installed command does not find modules there by itself. Last, so that installed modules of the same name come
+    # first; the arms' processes are given the same path.
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.append(folder)
@@ -332,15 +331,15 @@ def _plays(text: str) -> tuple[Play, ...]:
     return tuple(ATTRIBUTABLE[name] for name in names)
 
 
-def _numbers(text: str, flag: str, *, whole: bool = False) -> tuple[float, ...]:
-    kind = "whole numbers" if whole else "numbers"
+def _numbers(text: str, flag: str, kind: type[Number]) -> tuple[Number, ...]:
+    what = "whole numbers" if kind is int else "numbers"
     found = []
     for part in _names(text, flag):
         try:
-            number = int(part) if whole else float(part)
+            number = kind(part)
         except ValueError:
-            raise ConfigurationError(f"{flag} takes {kind} separated by commas, such as 1,8,32, got {part!r}") from None
+            raise ConfigurationError(f"{flag} takes {what} separated by commas, such as 1,8,32, got {part!r}") from None
         if not math.isfinite(number) or number <= 0:
-            raise ConfigurationError(f"{flag} takes {kind} above 0, got {part!r}")
+            raise ConfigurationError(f"{flag} takes {what} above 0, got {part!r}")
         found.append(number)
     return tuple(found)

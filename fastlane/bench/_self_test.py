@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -13,8 +12,7 @@ from rich.table import Table
 from ._experiment import Benchmark
 from ._provider import Embedded
 from .load import Closed, RunBudget
-from .progress import Progress
-from .recorded import RecordedRun, Sample
+from .recorded import RecordedRun
 from .workloads import preset
 
 MOST_P50_MS: Final = 1.0
@@ -36,15 +34,11 @@ class SelfTestRow:
     """Of the time per output token, as a share of the provider's own."""
     wrong_counts: int
     """Requests that failed, are not in the log, or of which another number of chunks was recorded than was sent."""
-
-    @property
-    def right(self) -> bool:
-        """Whether all errors are within the bars."""
-        within = self.late_p50_ms <= MOST_P50_MS and self.late_p99_ms <= MOST_P99_MS
-        return within and self.pace_error_p50 <= MOST_PACE_ERROR and not self.wrong_counts
+    right: bool
+    """Whether all errors are within the bars."""
 
 
-def self_test(*, quick: bool = False, on_progress: Callable[[Progress], None] | None = None) -> tuple[SelfTestRow, ...]:
+def self_test(*, quick: bool = False) -> tuple[SelfTestRow, ...]:
     """Run the bench against the embedded provider, without an emulated wire, and compare it with the provider's log.
 
     Takes about a minute, or a quarter of one if `quick`. Raises RunFailedError.
@@ -57,51 +51,46 @@ def self_test(*, quick: bool = False, on_progress: Callable[[Progress], None] | 
         budget=RunBudget(seconds=10 if quick else 50),
         again=False,
         max_output_tokens=96,
-    ).run(on_progress=on_progress)
+    ).run()
     return tuple(_row(recorded, arm) for arm in _ARMS)
 
 
 def _row(recorded: RecordedRun, arm: str) -> SelfTestRow:
-    sent = {entry.tag: entry.token_ns for entry in recorded.log or ()}
+    logged = {entry.tag: entry.token_ns for entry in recorded.log or ()}
     samples = recorded.measured(arm=arm)
-    pairs: list[tuple[Sample, Any]] = [
-        (sample, true)
-        for sample in samples
-        if sample.error is None and (true := sent.get(sample.tag)) and len(true) == len(sample.token_ns) > 1
-    ]
-    late_ms = [(sample.token_ns[0] - true[0]) / 1e6 for sample, true in pairs] or [np.inf]
-    paces = [abs((own.token_ns[-1] - own.token_ns[0]) / (true[-1] - true[0]) - 1) for own, true in pairs] or [np.inf]
+    pairs = [(sample.token_ns, logged.get(sample.tag, ())) for sample in samples if sample.error is None]
+    pairs = [(own, sent) for own, sent in pairs if len(sent) == len(own) > 1]
+    late_ms = [(own[0] - sent[0]) / 1e6 for own, sent in pairs] or [np.inf]
+    paces = [abs((own[-1] - own[0]) / (sent[-1] - sent[0]) - 1) for own, sent in pairs] or [np.inf]
+    p50_ms, p99_ms, pace_error = np.quantile(late_ms, 0.5), np.quantile(late_ms, 0.99), np.quantile(paces, 0.5)
+    wrong = len(samples) - len(pairs)
+    within = p50_ms <= MOST_P50_MS and p99_ms <= MOST_P99_MS and pace_error <= MOST_PACE_ERROR
     return SelfTestRow(
         arm=arm,
         requests=len(samples),
-        late_p50_ms=float(np.quantile(late_ms, 0.5)),
-        late_p99_ms=float(np.quantile(late_ms, 0.99)),
-        pace_error_p50=float(np.quantile(paces, 0.5)),
-        wrong_counts=len(samples) - len(pairs),
+        late_p50_ms=float(p50_ms),
+        late_p99_ms=float(p99_ms),
+        pace_error_p50=float(pace_error),
+        wrong_counts=wrong,
+        right=bool(within) and not wrong,
     )
 
 
 def self_test_data(rows: tuple[SelfTestRow, ...]) -> dict[str, Any]:
     """Return a self-test as plain JSON data."""
     bars = {"late_p50_ms": MOST_P50_MS, "late_p99_ms": MOST_P99_MS, "pace_error_p50": MOST_PACE_ERROR}
-    return {"bars": bars, "rows": [{**asdict(row), "right": row.right} for row in rows]}
+    return {"bars": bars, "rows": list(map(asdict, rows))}
 
 
 def print_self_test(rows: tuple[SelfTestRow, ...], console: Console) -> None:
     """Print the rows, and what they were measured with."""
-    table = Table(title="Self-test: recorded times against the provider's log", title_justify="left")
-    table.add_column("arm")
+    table = Table("arm", title="Self-test: recorded times against the provider's log", title_justify="left")
     for name in ("requests", "first token late p50 / p99, ms", "time per token off p50, %", "wrong counts", "right"):
         table.add_column(name, justify="right")
     for row in rows:
-        table.add_row(
-            row.arm,
-            str(row.requests),
-            f"{row.late_p50_ms:.2f} / {row.late_p99_ms:.2f}",
-            f"{100 * row.pace_error_p50:.2f}",
-            str(row.wrong_counts),
-            "yes" if row.right else "NO",
-        )
+        late = f"{row.late_p50_ms:.2f} / {row.late_p99_ms:.2f}"
+        figures = (str(row.requests), late, f"{100 * row.pace_error_p50:.2f}", str(row.wrong_counts))
+        table.add_row(row.arm, *figures, "yes" if row.right else "NO")
     console.print(table)
     console.print(
         f"Right: a first token at most {MOST_P50_MS:g} ms (p50) and {MOST_P99_MS:g} ms (p99) after the provider sent "

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
-from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TextIO
@@ -279,7 +278,7 @@ class Header:
         return next((each for each in self.copies if self.reference_of(each.name) is reference), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RequestMetric:
     """One figure of a request that can be compared between arms; docs/measuring.md defines each."""
 
@@ -287,72 +286,74 @@ class RequestMetric:
     title: str
     unit: str
     """Of the values that `value` returns: "ms", "tokens/s", "bytes" or "US$"."""
-    lower_is_better: bool = True
-    words: tuple[str, str] = ("faster", "slower")
-    """What is said where an arm's values are better, and where they are worse."""
-    value: Callable[[Sample], float | None]
-    """None where the request gave no such figure, as a failed one does."""
     meaning: str
     """What it is, in a sentence or two."""
+    words: tuple[str, str] = ("faster", "slower")
+    """What is said where an arm's values are better, and where they are worse."""
 
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether a smaller value is better."""
+        return self.unit != "tokens/s"
 
-def _time(name: str, title: str, meaning: str) -> RequestMetric:
-    def milliseconds(sample: Sample) -> float | None:
-        value = getattr(sample, f"{name}_s")
+    def value(self, sample: Sample) -> float | None:
+        """Return the figure of a request; None if it gave none, as a failed one does."""
+        if self.unit != "ms":
+            found: float | None = getattr(sample, self.name)
+            return found
+        value = getattr(sample, f"{self.name}_s")
         return None if value is None else value * 1e3
-
-    return RequestMetric(name=name, title=title, unit="ms", value=milliseconds, meaning=meaning)
-
-
-def _rate(name: str, title: str, meaning: str) -> RequestMetric:
-    return RequestMetric(
-        name=name, title=title, unit="tokens/s", lower_is_better=False, value=attrgetter(name), meaning=meaning
-    )
 
 
 METRICS: Final = {
     metric.name: metric
     for metric in (
-        _time(
+        RequestMetric(
             "time_to_first_token",
             "Time to first token",
+            "ms",
             "TTFT: from just before the call until its first output, reasoning included; connecting is inside.",
         ),
-        _time(
+        RequestMetric(
             "time_to_first_content_token",
             "Time to first content token",
+            "ms",
             "The same until the first output that is no reasoning.",
         ),
-        _time(
+        RequestMetric(
             "time_per_output_token",
             "Time per output token",
+            "ms",
             "TPOT: (E2E - TTFT) / (output tokens - 1), with these parentheses; tokens by the provider's usage. Some "
             "load generators put TTFT inside what they call TPOT.",
         ),
-        _time(
+        RequestMetric(
             "inter_token_latency",
             "Inter-token latency",
+            "ms",
             "ITL: the mean time between a request's chunks with output; a chunk may carry several tokens.",
         ),
-        _time("generation_time", "Token generation time", "E2E - TTFT: from the first output to the last one."),
-        _time("api_end_to_end", "API end-to-end", "E2E: from just before the call until the last output."),
-        _rate("decode_speed", "Decode speed", "1 / TPOT, as one user sees it."),
-        _rate("output_throughput", "Output throughput", "Output tokens of a request over its E2E."),
         RequestMetric(
-            name="request_bytes",
-            title="Request body",
-            unit="bytes",
-            words=("smaller", "larger"),
-            value=attrgetter("request_bytes"),
-            meaning="Bytes of the body as sent, without headers, framing and TLS.",
+            "generation_time", "Token generation time", "ms", "E2E - TTFT: from the first output to the last one."
         ),
         RequestMetric(
-            name="price",
-            title="Price",
-            unit="US$",
+            "api_end_to_end", "API end-to-end", "ms", "E2E: from just before the call until the last output."
+        ),
+        RequestMetric("decode_speed", "Decode speed", "tokens/s", "1 / TPOT, as one user sees it."),
+        RequestMetric("output_throughput", "Output throughput", "tokens/s", "Output tokens of a request over its E2E."),
+        RequestMetric(
+            "request_bytes",
+            "Request body",
+            "bytes",
+            "Bytes of the body as sent, without headers, framing and TLS.",
+            words=("smaller", "larger"),
+        ),
+        RequestMetric(
+            "price",
+            "Price",
+            "US$",
+            "US dollars of one request by its usage and the catalog's prices.",
             words=("cheaper", "dearer"),
-            value=attrgetter("price"),
-            meaning="US dollars of one request by its usage and the catalog's prices.",
         ),
     )
 }
@@ -458,8 +459,6 @@ RUN: Final = "run.json"
 RECORDS: Final = "records.jsonl"
 VITALS: Final = "vitals.jsonl"
 SERVER: Final = "server.jsonl"
-_HEADER: Final = TypeAdapter(Header)
-_VITALS: Final = TypeAdapter(Vitals)
 _SAMPLE_FIELDS: Final = tuple(field.name for field in fields(Sample) if field.name != "record")
 
 
@@ -475,13 +474,13 @@ class RunWriter:
 
     def begin(self, header: Header) -> None:
         """Write what the run is, and open the files of its records."""
-        self._write_run(header, None)
+        self.end(header, None)
         for name in (RECORDS, VITALS, SERVER):
             self._files[name] = (self._folder / name).open("a", encoding="utf-8")
 
     def sample(self, sample: Sample) -> None:
-        """Append one request's record."""
-        self._append(RECORDS, sample_data(sample))
+        """Append one request's record, without what follows from other fields."""
+        self._append(RECORDS, {name: getattr(sample, name) for name in _SAMPLE_FIELDS})
 
     def vitals(self, vitals: Vitals) -> None:
         """Append one process's vitals."""
@@ -492,34 +491,26 @@ class RunWriter:
         for entry in entries:
             self._append(SERVER, entry.to_json())
 
-    def end(self, header: Header, ended: str) -> None:
-        """Write why the run ended."""
-        self._write_run(header, ended)
+    def end(self, header: Header, ended: str | None) -> None:
+        """Write what the run is, and why it ended."""
+        data = {"schema": SCHEMA, "header": asdict(header), "ended": ended}
+        # In one step: a run that is killed meanwhile has the old file or the new one.
+        beside = self._folder / (RUN + ".new")
+        beside.write_text(json.dumps(data, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+        beside.replace(self._folder / RUN)
 
-    def close(self) -> None:
-        """Close the files."""
-        for file in self._files.values():
-            file.close()
+    def _append(self, name: str, row: Mapping[str, Any]) -> None:
+        file = self._files[name]
+        file.write(json.dumps(row, ensure_ascii=False, default=list) + "\n")
+        # To the system, not to the disk: what is written survives the process, which is what is killed.
+        file.flush()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _append(self, name: str, row: Mapping[str, Any]) -> None:
-        file = self._files[name]
-        file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        # To the system, not to the disk: what is written survives the process, which is what is killed.
-        file.flush()
-
-    def _write_run(self, header: Header, ended: str | None) -> None:
-        data = {"schema": SCHEMA, "header": asdict(header), "ended": ended}
-        text = json.dumps(data, ensure_ascii=False, indent=2) + "\n"
-        # In one step: a run that is killed meanwhile has the old one or the new one.
-        beside = self._folder / (RUN + ".new")
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(self._folder / RUN)
+        for file in self._files.values():
+            file.close()
 
 
 def see_writable(folder: Path, what: str) -> None:
@@ -536,40 +527,43 @@ def see_writable(folder: Path, what: str) -> None:
 
 def read_run(folder: Path) -> RecordedRun:
     """Read a run, also one that was cut off. Raises ConfigurationError, which names the file and line, for no run."""
+    from ..emulator import RequestLog
+
     path = folder / RUN
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        schema, header = data["schema"], _HEADER.validate_python(data["header"]) if data["schema"] == SCHEMA else None
+        schema, ended = data["schema"], None
+        if schema == SCHEMA:
+            header, ended = TypeAdapter(Header).validate_python(data["header"]), data["ended"]
     except OSError as error:
         raise ConfigurationError(f"{folder} holds no run: cannot read {path}: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(f"{path} is no run's: {type(error).__name__}: {error}") from error
-    if header is None:
+    if schema != SCHEMA:
         raise ConfigurationError(
             f"{path} has schema {schema}, and this version of fastlane reads schema {SCHEMA}: "
             "read it with the version that wrote it"
         )
-    samples = tuple(map(_sample_from, _rows(folder / RECORDS)))
-    log = _log(folder / SERVER) if header.embedded else None
+    samples = tuple(Sample(**row | {"token_ns": array("q", row["token_ns"])}) for row in _rows(folder / RECORDS))
+    log = tuple(map(RequestLog.from_json, _rows(folder / SERVER))) if header.embedded else None
     logged = {entry.tag for entry in log or ()}
+    was_killed = log is not None and ended is None
     return RecordedRun(
         header=header,
         samples=samples,
-        vitals=tuple(map(_VITALS.validate_python, _rows(folder / VITALS))),
+        vitals=tuple(Vitals(**row) for row in _rows(folder / VITALS)),
         log=log,
-        unlogged=tuple(
-            sample.tag for sample in samples if log is not None and data["ended"] is None and sample.tag not in logged
-        ),
+        unlogged=tuple(sample.tag for sample in samples if was_killed and sample.tag not in logged),
         duration_s=duration_s(samples),
-        ended=data["ended"] or "interrupted",
+        ended=ended or "interrupted",
     )
 
 
-def sample_data(sample: Sample) -> dict[str, Any]:
-    """Return a request's record as plain JSON data, without what follows from other fields."""
-    data = {name: getattr(sample, name) for name in _SAMPLE_FIELDS}
-    data["token_ns"] = list(sample.token_ns)
-    return data
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    for where, row in json_lines(path, may_be_cut_off=True) if path.exists() else ():
+        if not isinstance(row, dict):
+            raise ConfigurationError(f"{where}: expected a record, got {described(row)}")
+        yield row
 
 
 def duration_s(samples: Iterable[Sample]) -> float:
@@ -577,35 +571,15 @@ def duration_s(samples: Iterable[Sample]) -> float:
 
     Stamps of different shards, which may be on different machines, are never compared.
     """
-    spans: dict[tuple[str, int], tuple[int, int]] = {}
+    shards: dict[tuple[str, int], list[Sample]] = defaultdict(list)
     for sample in samples:
         if sample.part == "measured":
-            first, last = spans.get((sample.cell, sample.shard), (sample.issued_ns, sample.ended_ns))
-            spans[sample.cell, sample.shard] = min(first, sample.issued_ns), max(last, sample.ended_ns)
-    cells: dict[str, float] = {}
-    for (cell, _), (first, last) in spans.items():
-        cells[cell] = max(cells.get(cell, 0.0), (last - first) / 1e9)
+            shards[sample.cell, sample.shard].append(sample)
+    cells: dict[str, float] = defaultdict(float)
+    for (cell, _), own in shards.items():
+        span_ns = max(sample.ended_ns for sample in own) - min(sample.issued_ns for sample in own)
+        cells[cell] = max(cells[cell], span_ns / 1e9)
     return sum(cells.values())
-
-
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    if not path.exists():
-        return
-    for where, row in json_lines(path, may_be_cut_off=True):
-        if not isinstance(row, dict):
-            raise ConfigurationError(f"{where}: expected a record, got {described(row)}")
-        yield row
-
-
-def _sample_from(row: dict[str, Any]) -> Sample:
-    known = {name: row[name] for name in _SAMPLE_FIELDS if name in row}
-    return Sample(**{**known, "token_ns": array("q", row.get("token_ns", ()))})
-
-
-def _log(path: Path) -> tuple[RequestLog, ...]:
-    from ..emulator import RequestLog
-
-    return tuple(map(RequestLog.from_json, _rows(path)))
 
 
 def with_own_records(sample: Sample, round_trip_ns: int) -> Sample:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from ..._clock import cpu_ns, now_ns, sleep
@@ -25,12 +25,11 @@ LOOP_INTERVAL_S: Final = 0.04
 class Probe:
     """Probes this process while one cell runs: `start` it before, `stop` it after, and start it again for the next.
 
-    A thread of its own sleeps `INTERVAL_S` at a time and notes how late it is woken, which is how late any other
-    thread is that waits for the interpreter or for a core. Where an event loop is watched, each wake-up also rings in
-    the loop, as a socket that has become readable does, and the lag is what passed until the loop answered.
+    A thread sleeps `INTERVAL_S` at a time and notes how late it is woken, as any thread is that waits for the
+    interpreter or for a core. If an event loop is watched, each wake-up also rings in the loop, as a socket that has
+    become readable does; the lag is then the time until the loop answers.
 
-    HTTP/2 hides a slow reader from such a probe (many streams share one socket that is read on time): that is why
-    samples have `delivery_gap_ms` beside it.
+    HTTP/2 hides a slow reader from such a probe, since many streams share one socket: see `Sample.delivery_gap_ms`.
     """
 
     def __init__(self, *, shard: int = 0, arm: str | None = None) -> None:
@@ -38,30 +37,24 @@ class Probe:
         self._arm = arm
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._reset()
-
-    def _reset(self) -> None:
-        self._over = False
-        self._started_ns = now_ns()
-        self._cpu_ns = cpu_ns()
-        self._lags = array("q")
-        self._loop_lags = array("q")
-        self._rung_ns: int | None = None
 
     def start(self) -> None:
-        """Begin to probe. Raises RuntimeError where it has begun already."""
+        """Begin to probe. Raises RuntimeError if it has begun already."""
         if self._thread is not None:
             raise RuntimeError("this probe has been started already: stop it before the next cell")
-        self._reset()
+        self._over = False
+        self._started_ns, self._cpu_ns = now_ns(), cpu_ns()
+        self._lags, self._loop_lags = array("q"), array("q")
+        self._rung_ns: int | None = None
         self._thread = threading.Thread(target=self._run, name="fastlane-probe", daemon=True)
         self._thread.start()
 
-    def watch(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Measure an event loop's lag, which is then what the vitals say; None ends it. Any thread may call this."""
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Measure an event loop's lag, which is then what the vitals say."""
         self._loop = loop
 
     def stop(self, cell: str) -> Vitals:
-        """End probing, and return how the process fared since `start`. Raises RuntimeError where it was not started."""
+        """End probing, and return how the process fared since `start`. Raises RuntimeError if it was not started."""
         if self._thread is None:
             raise RuntimeError("this probe has not been started: start it before the cell")
         self._over = True
@@ -74,34 +67,29 @@ class Probe:
             self._rung_ns = None
         lags, interval_s = (self._loop_lags, LOOP_INTERVAL_S) if self._loop_lags else (self._lags, INTERVAL_S)
         waits = sorted(waiting_times(lags, round(interval_s * 1e9)))
+        p50_ms, p99_ms = (waits[int(share * len(waits))] / 1e6 if waits else None for share in (0.5, 0.99))
         return Vitals(
             cell=cell,
             shard=self._shard,
             arm=self._arm,
             duration_s=(ended_ns - self._started_ns) / 1e9,
             cpu_s=cpu_spent_ns / 1e9,
-            loop_lag_p50_ms=_quantile_ms(waits, 0.5),
-            loop_lag_p99_ms=_quantile_ms(waits, 0.99),
+            loop_lag_p50_ms=p50_ms,
+            loop_lag_p99_ms=p99_ms,
         )
 
     def _run(self) -> None:
-        late = self._lags.append
         while not self._over:
             interval_s = INTERVAL_S if self._loop is None else LOOP_INTERVAL_S
             due_ns = now_ns() + round(interval_s * 1e9)
             sleep(interval_s)
-            late(now_ns() - due_ns)
-            if self._loop is not None:
-                self._ring(self._loop, due_ns)
-
-    def _ring(self, loop: asyncio.AbstractEventLoop, due_ns: int) -> None:
-        if self._rung_ns is not None:
-            return
-        self._rung_ns = due_ns
-        try:
-            loop.call_soon_threadsafe(self._answered)
-        except RuntimeError:  # The loop was closed.
-            self._loop = self._rung_ns = None
+            self._lags.append(now_ns() - due_ns)
+            if self._loop is not None and self._rung_ns is None:
+                self._rung_ns = due_ns
+                try:
+                    self._loop.call_soon_threadsafe(self._answered)
+                except RuntimeError:  # The loop was closed.
+                    self._loop = self._rung_ns = None
 
     def _answered(self) -> None:
         if self._rung_ns is not None:
@@ -120,7 +108,3 @@ def waiting_times(lags: Iterable[int], interval_ns: int) -> list[int]:
         waited.append(lag)
         waited += range(lag - interval_ns, 0, -interval_ns)
     return waited
-
-
-def _quantile_ms(ordered: Sequence[int], share: float) -> float | None:
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] / 1e6 if ordered else None

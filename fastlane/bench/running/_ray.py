@@ -1,4 +1,4 @@
-"""Shards as actors on a Ray cluster: each on a node of its own as far as there are enough."""
+"""Shards as actors on a Ray cluster: each on its own node as far as there are enough."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from ipaddress import ip_address
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Final
 
 from fastlane.errors import ConfigurationError, MissingExtraError
 
@@ -18,44 +18,35 @@ from ..._clock import now_ns
 from ._messages import BeginCell, RunFailedError, ScheduledRequest
 from ._worker import LocalShard, MakeShard, ShardPlan
 
-_STOP_S = 15.0
-_ANSWER_S = 5.0
-_ORDERS, _EVENTS = "orders", "events"
+_STOP_S: Final = 15.0
+_ANSWER_S: Final = 5.0
 
 
-class _Host:
-    """The actor: a shard on its own node, and the way there and back.
+class _Host(LocalShard):
+    """The actor: a shard on its node.
 
-    Its stamps are of that node's clock, which is never compared with another one. So an intended time that comes from
-    elsewhere is moved by what lay between the clocks when the cell began here.
+    Stamps are of that node's clock, and never compared with another one. So an intended time that comes from elsewhere
+    is moved by the difference of the clocks when the cell began here.
     """
 
     def __init__(self, plan: ShardPlan) -> None:
         self._heard: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self._between_ns = 0
-        self._shard = LocalShard(plan, lambda arm, what: self._heard.put((arm, what)))
+        super().__init__(plan, lambda arm, message: self._heard.put((arm, message)))
 
-    def order(self, arm: str, order: Any, sent_ns: int) -> None:
+    def order_at(self, arm: str, order: Any, sent_ns: int) -> None:
         """Pass an order on to an arm's process."""
         if isinstance(order, BeginCell):
             self._between_ns = now_ns() - sent_ns
         elif isinstance(order, ScheduledRequest) and order.place.intended_ns is not None:
             moved_ns = order.place.intended_ns + self._between_ns
             order = replace(order, place=replace(order.place, intended_ns=moved_ns))
-        self._shard.order(arm, order)
+        self.order(arm, order)
 
     def events(self) -> Iterator[tuple[str, Any]]:
-        """Yield what the arms' processes say, for ever."""
+        """Yield the messages of the arms' processes without end."""
         while True:
             yield self._heard.get()
-
-    def abandon(self) -> None:
-        """Have the arms' processes end now."""
-        self._shard.abandon()
-
-    def close(self) -> None:
-        """End the arms' processes."""
-        self._shard.close()
 
 
 class RayShard:
@@ -65,30 +56,27 @@ class RayShard:
         self._number = plan.shard
         self._heard = heard
         # The node runs a process for each arm beside the actor; what they need of its cores is the user's to say.
-        # Orders have a thread of their own, so that they are followed one after the other.
-        options = {"num_cpus": 1, "scheduling_strategy": "SPREAD", "concurrency_groups": {_ORDERS: 1, _EVENTS: 1}}
+        # Orders have their own thread, so that they are followed one after the other.
+        options = {"num_cpus": 1, "scheduling_strategy": "SPREAD", "concurrency_groups": {"orders": 1, "events": 1}}
         self._actor = _ray().remote(**options)(_Host).remote(plan)
         threading.Thread(target=self._listen, name=f"fastlane-bench-shard-{plan.shard}", daemon=True).start()
 
     def order(self, arm: str, order: Any) -> None:
-        self._actor.order.options(concurrency_group=_ORDERS).remote(arm, order, now_ns())
+        self._actor.order_at.options(concurrency_group="orders").remote(arm, order, now_ns())
 
     def abandon(self) -> None:
         self._actor.abandon.remote()
 
     def close(self) -> None:
         ray = _ray()
-        try:
+        with suppress(ray.exceptions.RayError):
             ray.get(self._actor.close.remote(), timeout=_STOP_S)
-        # Whatever became of the actor, it is to go.
-        except ray.exceptions.RayError:
-            pass
         ray.kill(self._actor)
 
     def _listen(self) -> None:
         ray = _ray()
         try:
-            for reference in self._actor.events.options(concurrency_group=_EVENTS, num_returns="streaming").remote():
+            for reference in self._actor.events.options(concurrency_group="events", num_returns="streaming").remote():
                 self._heard(*ray.get(reference))
         except ray.exceptions.RayError as error:
             self._heard("", RunFailedError(f"shard {self._number} ended early: {str(error).splitlines()[0]}"))
@@ -98,13 +86,15 @@ class RayShard:
 def ray_shards(address: str, *, shards: int, loopback_only: bool) -> Iterator[MakeShard]:
     """Connect to a cluster, and yield what makes a shard there.
 
-    `loopback_only` says that the provider is reached from this machine alone, as the embedded one is. Raises
-    ConfigurationError where the cluster cannot be reached, or has nodes that could not reach the provider, and
-    MissingExtraError.
+    `loopback_only`: the provider is reached from this machine alone, as the embedded one is. Raises ConfigurationError
+    if the cluster cannot be reached, or has nodes that could not reach the provider, and MissingExtraError.
     """
     ray = _ray()
     try:
-        _answers(address)
+        # Ray itself tries for minutes.
+        host, colon, port = address.removeprefix("ray://").rpartition(":")
+        if colon and port.isdigit():
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S).close()
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", namespace="fastlane-bench")
     except (OSError, ValueError, RuntimeError) as error:
         raise ConfigurationError(
@@ -113,13 +103,12 @@ def ray_shards(address: str, *, shards: int, loopback_only: bool) -> Iterator[Ma
         ) from error
     try:
         nodes = [node for node in ray.nodes() if node["Alive"]]
-        # Nodes of one machine may have loopback addresses of their own.
-        hosts = {
-            "" if ip_address(node["NodeManagerAddress"]).is_loopback else node["NodeManagerAddress"] for node in nodes
-        }
-        if loopback_only and len(hosts) > 1:
+        addresses = [node["NodeManagerAddress"] for node in nodes]
+        # Nodes of one machine may have several loopback addresses.
+        machines = len({"" if ip_address(each).is_loopback else each for each in addresses})
+        if loopback_only and machines > 1:
             raise ConfigurationError(
-                f"the cluster has nodes on {len(hosts)} machines, and the embedded provider is reached from this one "
+                f"the cluster has nodes on {machines} machines, and the embedded provider is reached from this one "
                 "alone: name a provider that all can reach with a base URL"
             )
         cores = int(sum(node["Resources"].get("CPU", 0) for node in nodes))
@@ -133,15 +122,8 @@ def ray_shards(address: str, *, shards: int, loopback_only: bool) -> Iterator[Ma
         ray.shutdown()
 
 
-def _answers(address: str) -> None:
-    """See that somebody listens there: Ray itself asks for minutes. Raises OSError."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if colon and port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S).close()
-
-
 def _ray() -> Any:
-    # Ray reports its use to its makers unless it is told not to; whoever wants that says so.
+    # Ray reports its use to its makers unless it is told not to.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray

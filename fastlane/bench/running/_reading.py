@@ -6,7 +6,7 @@ import contextlib
 import json
 import re
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -40,8 +40,9 @@ class StreamReader:
     request_id: str | None = None
     answer_id: str | None = None
 
-    def opened(self, stream: Any) -> None:
-        """Take note of the provider's id of the request, where the stream says it."""
+    def opened(self, stream: Any, stamp: int) -> None:
+        """Note when the caller got the stream, and the provider's id of the request."""
+        self.response_ns = stamp
         headers = getattr(getattr(stream, "response", None), "headers", None)
         self.request_id = headers.get("x-request-id") if headers is not None else None
 
@@ -113,21 +114,22 @@ def _named(error: BaseException) -> str:
 
 
 def told(error: BaseException, key: object = None, body: Any = None) -> str:
-    """Return what an error says, and what the errors say that it came from, without the key.
+    """Return the messages of an error and of its causes, without the key.
 
     openai's own is often no more than the last of these. A provider's words that repeat some of the request's `body`
     are left out.
     """
-    lines, seen = [_words(error, body)], {id(error)}
-    cause = _cause(error)
+    lines: list[str] = []
+    cause: BaseException | None = error
+    seen = set()
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
         words = _words(cause, body)
-        line = type(cause).__name__ + (f": {words}" if words else "")
+        line = f"{type(cause).__name__}: {words}".removesuffix(": ") if lines else words
         # Each layer of an HTTP client wraps the error of the one below, often under the same name.
-        if line != lines[-1]:
+        if [line] != lines[-1:]:
             lines.append(line)
-        cause = _cause(cause)
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     text = " <- ".join(lines)
     return (text.replace(key, "…") if isinstance(key, str) and key else text)[:_LONGEST]
 
@@ -153,42 +155,42 @@ def _repeats(message: str, sent: Any) -> bool:
     return any(message[at : at + _QUOTED] in text for at in range(0, max(1, len(message) - _QUOTED + 1), _QUOTED // 3))
 
 
-def _cause(error: BaseException) -> BaseException | None:
-    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-
-
 def _own_record(client: Any, reading: StreamReader) -> CallRecord | None:
-    """Return the client's record of the call that gave this answer; None where it keeps none, or none that says so."""
-    # Requests share a client, so that its last call may be another one's.
-    if not reading.request_id and not reading.answer_id:
-        return None
+    """Return the client's record of the call that gave this answer; None if it keeps none."""
+    # Requests share a client: its last call may be another request's.
     calls: Sequence[CallRecord] = getattr(client, "calls", ())
     for call in reversed(calls):
         if reading.request_id:
             if call.request_id == reading.request_id:
                 return call
-        elif call.response_id == reading.answer_id:
+        elif reading.answer_id and call.response_id == reading.answer_id:
             return call
     return None
 
 
-def read(client: Any, job: ScheduledRequest) -> StreamReader:
-    """Send one streamed chat request, and read its answer. An error becomes part of it; nothing is raised."""
-    reading = StreamReader()
-    options = {"extra_headers": job.headers} if job.headers else {}
-    stream: Any = None
-    reading.issued_ns = now_ns()
+@contextlib.contextmanager
+def _errors_into(reading: StreamReader) -> Iterator[None]:
+    """Stamp the end, and keep whatever a client raises, an exit or a cancellation too, as its arm's result.
+
+    It must neither end the run nor vanish from it: the coordinator waits for every request.
+    """
     try:
-        stream = client.chat.completions.create(**job.body, stream=True, **options)
-        reading.response_ns = now_ns()
-        reading.opened(stream)
-        for chunk in stream:
-            reading.take(chunk, now_ns())
-    # Whatever a client raises, an exit or a cancellation too, is its arm's result: it must neither end the run nor
-    # vanish from it, and a request that nobody tells of is waited for for ever.
+        yield
     except BaseException as raised:  # noqa: BLE001
         reading.error = raised
     reading.ended_ns = now_ns()
+
+
+def read(client: Any, job: ScheduledRequest) -> StreamReader:
+    """Send one streamed chat request, and read its answer. An error becomes part of it; nothing is raised."""
+    reading, stream = StreamReader(), None
+    options: dict[str, Any] = {"extra_headers": job.headers} if job.headers else {}
+    with _errors_into(reading):
+        reading.issued_ns = now_ns()
+        stream = client.chat.completions.create(**job.body, stream=True, **options)
+        reading.opened(stream, now_ns())
+        for chunk in stream:
+            reading.take(chunk, now_ns())
     if hasattr(stream, "close"):
         with contextlib.suppress(BaseException):
             stream.close()
@@ -197,19 +199,14 @@ def read(client: Any, job: ScheduledRequest) -> StreamReader:
 
 async def read_async(client: Any, job: ScheduledRequest) -> StreamReader:
     """Do what `read` does with an asynchronous client: the same stamps, taken in the event loop."""
-    reading = StreamReader()
-    options = {"extra_headers": job.headers} if job.headers else {}
-    stream: Any = None
-    reading.issued_ns = now_ns()
-    try:
+    reading, stream = StreamReader(), None
+    options: dict[str, Any] = {"extra_headers": job.headers} if job.headers else {}
+    with _errors_into(reading):
+        reading.issued_ns = now_ns()
         stream = await client.chat.completions.create(**job.body, stream=True, **options)
-        reading.response_ns = now_ns()
-        reading.opened(stream)
+        reading.opened(stream, now_ns())
         async for chunk in stream:
             reading.take(chunk, now_ns())
-    except BaseException as raised:  # noqa: BLE001 - as in `read`
-        reading.error = raised
-    reading.ended_ns = now_ns()
     close = getattr(stream, "close", None) or getattr(stream, "aclose", None)
     if close is not None:
         with contextlib.suppress(BaseException):

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
@@ -65,7 +65,7 @@ _GRACE_NS: Final = 1_000_000_000
 _MOST_ALIKE: Final = 20
 """Failures with the same error that end a run, if more than half of all requests failed with it."""
 _SETTINGS: Final = ("budget", "precision", "warm_up", "max_output_tokens", "passes", "processes", "seed")
-_PACKAGES: Final = ("openai", "httpx", "httpx2", "aiohttp", "fastlane-llm", "numpy")
+_PACKAGES: Final = ("openai", "fastlane-llm", "numpy")
 
 
 def run_benchmark(
@@ -496,20 +496,10 @@ class _Run:
                 "python": platform.python_version(),
                 "system": f"{platform.system()} {platform.machine()}",
                 "cores": os.cpu_count(),
-                "packages": _versions(),
+                "packages": {name: version(name) for name in _PACKAGES},
             },
             started_at=datetime.fromtimestamp(wall_ns() / 1e9, UTC).isoformat(timespec="seconds"),
         )
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def _run_ended(reasons: list[str]) -> str:

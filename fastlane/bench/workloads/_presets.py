@@ -3,62 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
+from pathlib import Path
 from statistics import NormalDist
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+from pydantic.dataclasses import dataclass
 
 from ...errors import ConfigurationError
 from ._code_review import code_review
 from ._workload import Conversation, LatePrompt, Turn, Workload
 
-# 256 words of three letters. With the blank before it, and at the start of a text, each is one token of OpenAI's
-# o200k_base and cl100k_base (checked with both); with its blank it is four characters, which is one token of the
-# embedded provider. So a text of n of them has n tokens by either count.
-WORDS = tuple(
-    """
-    ace act add age ago aid aim air all and ant any ape arc are ark arm art ash ask ate axe bad bag ban bar bat bay bed
-    bee bet bid big bin bit bow box boy bud bug bus but buy cab can cap car cat cop cow cry cup cut dad dam day den did
-    dig dim dog dot dry due ear eat egg ego elf elm end era eve eye fan far fat fee few fig fin fit fix fly for fox fun
-    fur gap gas gel gem get gin got had ham hat hay hen her hid him hip his hit hop hot how hub ice icy ink inn ion its
-    jam jar jaw jet job joy jug key kid kin kit lab lap law lay leg let lid lie lip lit log lot low mad man map mat may
-    men met mix mob mom nap net new nil nod nor not now nut odd off oil old one orb ore our out owe owl own pad pan pay
-    pen per pet pie pig pin pit pop pot pub pun put ram ran rat raw ray red rib rid rig rim rip rob rod rot row rub rug
-    run sad say sea see set she sip sit six ski sky son spa spy sum sun tab tag tan tap tar tax tea ten the tie tin tip
-    ton too top toy try two use van vet via was way web who why wig win wit won wow yes yet you zip
-    """.split()  # noqa: SIM905 - nobody reads 256 quoted words
-)
-
-INSTRUCTION = "\n\nWrite one long text about these words, as long as you are allowed to."
-INSTRUCTION_TOKENS = 17
+_DATA: Final[Mapping[str, Any]] = json.loads(Path(__file__).with_name("presets.json").read_text(encoding="utf-8"))
+WORDS: Final = tuple(" ".join(_DATA["words"]).split())
+"""256 words of three letters. With the blank before it, and at the start of a text, each is one token of OpenAI's
+o200k_base and cl100k_base (checked with both); with its blank it is four characters, which is one token of the embedded
+provider. So a text of n of them has n tokens by either count."""
+INSTRUCTION: Final = "\n\nWrite one long text about these words, as long as you are allowed to."
+INSTRUCTION_TOKENS: Final = 17
 """Of o200k_base and of cl100k_base."""
-
-_LEAD_WORDS = 3
-
-
-@cache
-def _shuffled(key: str) -> tuple[str, ...]:
-    order = sorted(range(len(WORDS)), key=lambda at: hashlib.blake2b(f"{key}/{at}".encode(), digest_size=8).digest())
-    return tuple(WORDS[at] for at in order)
-
-
-def lead(key: str, number: int) -> tuple[str, ...]:
-    """Return three words that no other of the first 16,777,216 numbers has.
-
-    Those of any 256 consecutive numbers differ in their very first word, and no two numbers share all three.
-    """
-    words = _shuffled(key)
-    size = len(words)
-    digits = [number // size**place % size for place in range(_LEAD_WORDS)]
-    return tuple(words[digit] for digit in digits)
-
-
-def words(key: str, count: int) -> str:
-    """Return `count` words, one token each, drawn by the key."""
-    drawn = hashlib.shake_128(key.encode()).digest(max(count, 0))
-    return " ".join([WORDS[byte] for byte in drawn])
+_LEAD_WORDS: Final = 3
 
 
 def prompt(key: str, number: int, tokens: int) -> str:
@@ -67,28 +35,30 @@ def prompt(key: str, number: int, tokens: int) -> str:
     Prompts shorter than the request are the words alone. At least three words are always there.
     """
     tail, tail_tokens = (INSTRUCTION, INSTRUCTION_TOKENS) if tokens >= 2 * INSTRUCTION_TOKENS else ("", 0)
-    filling = words(f"{key}/{number}", tokens - tail_tokens - _LEAD_WORDS)
-    return " ".join([*lead(key, number), *([filling] if filling else [])]) + tail
-
-
-def _block(key: str, number: int, tokens: int) -> str:
-    rest = words(f"{key}/block/{number}", tokens - _LEAD_WORDS)
-    return " ".join([*lead(key, number)[:tokens], *([rest] if rest else [])])
+    return _words(key, number, max(_LEAD_WORDS, tokens - tail_tokens)) + tail
 
 
 def shared_prompt(key: str, number: int, tokens: int, blocks: Sequence[int], block_tokens: int) -> str:
-    """Return a prompt of `tokens` tokens that begins with the text of its blocks, and goes on with text of its own.
+    """Return a prompt of `tokens` tokens that begins with the text of its blocks, and goes on with its own text.
 
     The text of a block is the same for the same number, and differs from the first word on for another.
     """
-    pieces = [
-        _block(key, each, min(block_tokens, tokens - at * block_tokens))
-        for at, each in enumerate(blocks)
-        if at * block_tokens < tokens
-    ]
+    lengths = [min(block_tokens, tokens - at * block_tokens) for at in range(len(blocks))]
+    pieces = [_words(key, block, length) for block, length in zip(blocks, lengths, strict=True) if length > 0]
     if (rest := tokens - len(blocks) * block_tokens) > 0:
-        pieces.append(_block(f"{key}/own", number, rest))
+        pieces.append(_words(f"{key}/own", number, rest))
     return " ".join(pieces)
+
+
+def _words(key: str, number: int, count: int) -> str:
+    """Return `count` words, one token each, the first three of which no other of 16,777,216 numbers has.
+
+    Those of any 256 consecutive numbers differ in their very first word.
+    """
+    shift = hashlib.blake2b(key.encode(), digest_size=_LEAD_WORDS).digest()
+    lead = [WORDS[(number // len(WORDS) ** at + shift[at]) % len(WORDS)] for at in range(_LEAD_WORDS)]
+    drawn = hashlib.shake_128(f"{key}/{number}".encode()).digest(max(count - _LEAD_WORDS, 0))
+    return " ".join([*lead[:count], *(WORDS[byte] for byte in drawn)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,15 +85,14 @@ class TokenLengths:
         normal = NormalDist(self.mean, self.deviation)
         # From half a token below to half a token above, so that rounding gives the ends their share.
         low, high = normal.cdf(self.least - 0.5), normal.cdf(self.most + 0.5)
-        digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
-        share = (int.from_bytes(digest) + 0.5) / 2**64
+        share = (int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest()) + 0.5) / 2**64
         return min(max(round(normal.inv_cdf(low + share * (high - low))), self.least), self.most)
 
     def __str__(self) -> str:
         return f"{self.least:,}" if self.least == self.most else f"{self.least:,}-{self.most:,}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """One setting of lengths."""
 
@@ -157,60 +126,7 @@ class Preset:
         return max((scenario.output.most for scenario in self.scenarios), default=None)
 
 
-def _scenario(name: str, tokens_in: tuple[int, int], tokens_out: tuple[int, int]) -> Scenario:
-    lengths = (TokenLengths(least=least, most=most) for least, most in (tokens_in, tokens_out))
-    return Scenario(name, *lengths)
-
-
-def _fixed(name: str, tokens_in: int, tokens_out: int) -> Scenario:
-    return _scenario(name, (tokens_in, tokens_in), (tokens_out, tokens_out))
-
-
-def _of_load_report(name: str, tokens_in: tuple[int, int], tokens_out: tuple[int, int]) -> Preset:
-    return Preset(
-        name=name,
-        source="a load report of gpt-4.1-nano through a public API, of 27 January 2026",
-        scenarios=(_scenario("", tokens_in, tokens_out),),
-        users=(1, 10, 20, 30, 40, 50),
-    )
-
-
-_PRESETS: Final = {
-    preset.name: preset
-    for preset in (
-        _of_load_report("rag", (1_000, 10_000), (200, 500)),
-        _of_load_report("generate", (100, 200), (1_000, 10_000)),
-        _of_load_report("chat", (100, 200), (200, 500)),
-        Preset(
-            name="cpu-small",
-            source="a latency benchmark of GPT-2 (124M) on a CPU, of 28 January 2026: 1 warm-up run and 5 runs of each",
-            scenarios=(_fixed("short", 128, 64), _fixed("medium", 512, 128), _fixed("long", 1_024, 256)),
-            users=(1,),
-            runs=5,
-            requests=6,
-        ),
-        Preset(
-            name="scaling",
-            source=(
-                "a report of decode speed on a dedicated GPU (H200), which names two of four context lengths and "
-                "states none: the lengths are this project's"
-            ),
-            scenarios=(
-                _fixed("chatbot", 1_024, 256),
-                _fixed("retrieval", 4_096, 256),
-                _fixed("coding-assistant", 16_384, 256),
-                _fixed("tool-calling-agent", 30_720, 256),
-            ),
-            users=(1, 2, 4, 8, 16, 32),
-        ),
-        Preset(
-            name="code-review",
-            source="built in: real source code, reviews made for this project",
-            users=(8,),
-            requests=31,
-        ),
-    )
-}
+_PRESETS: Final = {each.name: each for each in TypeAdapter(list[Preset]).validate_python(_DATA["presets"])}
 
 
 def presets() -> Mapping[str, Preset]:
@@ -253,38 +169,36 @@ def scenarios(name: str, *, seed: int = 0, requests: int | None = None) -> tuple
 
 def _of_lengths(whole: Preset, scenario: Scenario, seed: int, count: int) -> Workload:
     name = f"{whole.name}, {scenario.name}" if scenario.name else whole.name
-    notes = [f"prompts of {scenario.input} tokens, answers of at most {scenario.output}"]
-    for what, lengths in (("prompts", scenario.input), ("answers", scenario.output)):
-        if lengths.least < lengths.most:
-            notes.append(
-                f"lengths of {what}: normally distributed, {lengths.mean:,.0f} +- {lengths.deviation:,.0f}, cut off at "
-                "both ends"
-            )
-    notes.append(
-        "prompts of words that are one token each of o200k_base and cl100k_base; gzip makes them 2.3 times smaller"
-    )
-    notes.append("no two prompts share their first three words")
+    conversations = []
+    for number in range(count):
+        key, label = f"{name}/{seed}", f"{name} {number}"
+        tokens = scenario.input.drawn(f"{key}/input/{number}")
+        turn = Turn(
+            conversation=label,
+            number=1,
+            messages=LatePrompt(prompt, (key, number, tokens)),
+            tools=(),
+            answer_tokens=scenario.output.drawn(f"{key}/output/{number}"),
+            least_answer_tokens=scenario.output.least,
+            input_tokens=tokens,
+        )
+        conversations.append(Conversation(name=label, made=(turn,)))
+    normal = [
+        f"lengths of {what}: normally distributed, {each.mean:,.0f} +- {each.deviation:,.0f}, cut off at both ends"
+        for what, each in (("prompts", scenario.input), ("answers", scenario.output))
+        if each.least < each.most
+    ]
     return Workload(
         name=name,
-        conversations=tuple(_of_length(name, f"{name}/{seed}", scenario, number) for number in range(count)),
-        notes=tuple(notes),
+        conversations=tuple(conversations),
+        notes=(
+            f"prompts of {scenario.input} tokens, answers of at most {scenario.output}",
+            *normal,
+            "prompts of words that are one token each of o200k_base and cl100k_base; gzip makes them 2.3 times smaller",
+            "no two prompts share their first three words",
+        ),
         source=whole.source,
         caching_forbidden=True,
         # The reports' users send their next request at once.
         think_s=0.0,
     )
-
-
-def _of_length(label: str, key: str, scenario: Scenario, number: int) -> Conversation:
-    """Return a conversation of one turn, whose lengths are drawn by its number: always the same ones."""
-    name, tokens = f"{label} {number}", scenario.input.drawn(f"{key}/input/{number}")
-    turn = Turn(
-        conversation=name,
-        number=1,
-        messages=LatePrompt(prompt, (key, number, tokens)),
-        tools=(),
-        answer_tokens=scenario.output.drawn(f"{key}/output/{number}"),
-        least_answer_tokens=scenario.output.least,
-        input_tokens=tokens,
-    )
-    return Conversation(name=name, made=(turn,))

@@ -38,15 +38,17 @@ def sendable(messages: Sequence[object], changes: Counter[str]) -> tuple[Message
 
 
 def _sendable(message: object, number: int, changes: Counter[str]) -> Message:
-    role = message.get("role") if isinstance(message, Mapping) else None
-    if not isinstance(message, Mapping) or not isinstance(role, str) or role not in _KEYS:
+    if not isinstance(message, Mapping) or str(message.get("role")) not in _KEYS:
         raise UnusableMessageError(
             f'message {number} is no chat message: expected an object with a "role" of {", ".join(_KEYS)}'
         )
+    role = str(message["role"])
     clean = {key: message[key] for key in _KEYS[role] if message.get(key) is not None}
-    for key in message:
-        if key not in _KEYS[role] and message[key] is not None:
-            changes[f"left out {key!r} of {role} messages"] += 1
+    changes.update(
+        f"left out {key!r} of {role} messages"
+        for key, value in message.items()
+        if key not in _KEYS[role] and value is not None
+    )
     if not clean.get("tool_calls"):
         clean.pop("tool_calls", None)
         # An assistant message may come without content only when it calls tools.
@@ -66,20 +68,17 @@ def _sendable(message: object, number: int, changes: Counter[str]) -> Message:
 
 def _is_call(call: object) -> bool:
     function = call.get("function") if isinstance(call, Mapping) else None
-    return (
-        isinstance(call, Mapping)
-        and isinstance(function, Mapping)
-        and all(isinstance(each, str) for each in (call.get("id"), function.get("name"), function.get("arguments")))
-    )
+    if not isinstance(call, Mapping) or not isinstance(function, Mapping):
+        return False
+    return all(isinstance(each, str) for each in (call.get("id"), function.get("name"), function.get("arguments")))
 
 
 def answer_characters(message: Message) -> int:
     """Characters of an assistant message that a model had to write: text, and names and arguments of tool calls."""
-    calls = (call.get("function", {}) for call in message.get("tool_calls", ()))
+    calls = [call.get("function", {}) for call in message.get("tool_calls", ())]
     text = message.get("content")
-    return (len(text) if isinstance(text, str) else len(json.dumps(text or ""))) + sum(
-        len(str(call.get("name", ""))) + len(str(call.get("arguments", ""))) for call in calls
-    )
+    texts = [call.get(name, "") for call in calls for name in ("name", "arguments")]
+    return sum(map(len, map(str, [text if isinstance(text, str) else json.dumps(text or ""), *texts])))
 
 
 def salted(messages: Sequence[Message], salt: str) -> list[Message]:

@@ -6,11 +6,12 @@ import asyncio
 import json
 import sys
 import traceback
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from email.parser import BytesHeaderParser
 from email.policy import HTTP
 from hashlib import blake2b
+from itertools import count
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
@@ -52,7 +53,7 @@ _UNANSWERED: Mapping[str, str] = {
 
 @dataclass(slots=True, kw_only=True)
 class StoredFile:
-    """One file; a deleted one keeps its place in the log."""
+    """One file; a deleted one stays in the log."""
 
     record: dict[str, Any]
     """As OpenAI shows it."""
@@ -60,108 +61,13 @@ class StoredFile:
     created_ns: int
     deleted_ns: int | None = None
 
-
-class FileStore:
-    def __init__(self, provider: Provider) -> None:
-        self._provider = provider
-        self._files: dict[str, StoredFile] = {}
-        self._made = 0
-
-    def upload(self, body: bytes, content_type: str | None) -> Mapping[str, Any]:
-        fields = read_multipart(body, content_type)
-        for name in ("file", "purpose"):
-            if name not in fields:
-                raise missing(name)
-        purpose = fields["purpose"].content.decode("utf-8", "replace").strip()
-        return self.add(fields["file"].content, fields["file"].filename or "upload", purpose)
-
-    def add(self, content: bytes, filename: str, purpose: str) -> Mapping[str, Any]:
-        self._made += 1
-        record = {
-            "id": f"file-{_digest(f'{self._provider.seed}:file:{self._made}', 12)}",
-            "filename": filename,
-            "purpose": purpose,
-            "bytes": len(content),
-            "object": "file",
-            "created_at": wall_ns() // _NS,
-            "expires_at": None,
-            "status": "processed",
-            "status_details": None,
-        }
-        self._files[str(record["id"])] = StoredFile(record=record, content=content, created_ns=now_ns())
-        return record
-
-    def get(self, file_id: str) -> StoredFile | None:
-        file = self._files.get(file_id)
-        return None if file is None or file.deleted_ns is not None else file
-
-    def one(self, file_id: str) -> StoredFile:
-        file = self.get(file_id)
-        if file is None:
-            raise ApiError(404, f"No such File object: {file_id[:128]}", param="id", code="not_found")
-        return file
-
-    def delete(self, file_id: str) -> Mapping[str, Any]:
-        file = self.one(file_id)
-        file.content, file.deleted_ns = b"", now_ns()
-        return {"id": file_id, "object": "file", "deleted": True}
-
-    def page(self, query: str) -> dict[str, Any]:
-        asked = dict(parse_qsl(query))
-        if "after" in asked:
-            self.one(asked["after"])
-        files = [
-            file
-            for file in self._files.values()
-            if file.deleted_ns is None and asked.get("purpose") in (None, file.record["purpose"])
-        ]
-        if asked.get("order") != "asc":
-            files.reverse()
-        return _page(files, asked, *_LISTED_FILES, self._provider.model.batches.listing_delay_s)
-
-    def logs(self) -> tuple[FileLog, ...]:
-        """Return what was done with files, deleted ones included."""
-        shown = ("id", "filename", "purpose", "bytes")
-        return tuple(
-            FileLog(
-                **{name: file.record[name] for name in shown}, created_ns=file.created_ns, deleted_ns=file.deleted_ns
-            )
-            for file in self._files.values()
-        )
-
-    def clear(self) -> None:
-        self._files.clear()
+    def log(self) -> FileLog:
+        shown = {name: self.record[name] for name in ("id", "filename", "purpose", "bytes")}
+        return FileLog(**shown, created_ns=self.created_ns, deleted_ns=self.deleted_ns)
 
 
 def _digest(text: str, size: int) -> str:
     return blake2b(text.encode(), digest_size=size).hexdigest()
-
-
-def _page(
-    items: Iterable[StoredFile | StoredBatch], asked: Mapping[str, str], usual: int, most: int, delay_s: float
-) -> dict[str, Any]:
-    """Return the page of a list that `after` and `limit` ask for. Raises ApiError (400)."""
-    try:
-        limit = int(asked.get("limit", usual))
-    except ValueError:
-        limit = 0
-    if not 1 <= limit <= most:
-        message = f"Invalid 'limit': expected an integer from 1 to {most}, got '{asked['limit'][:64]}'."
-        raise ApiError(400, message, param="limit", code="invalid_value")
-    shown_before = now_ns() - round(delay_s * _NS)
-    records = [item.record for item in items if item.created_ns <= shown_before]
-    first = 0
-    if "after" in asked:
-        # One that is not listed is of another purpose: then nothing comes after it.
-        first = next((at for at, record in enumerate(records, 1) if record["id"] == asked["after"]), len(records))
-    shown = records[first : first + limit]
-    return {
-        "object": "list",
-        "data": shown,
-        "first_id": shown[0]["id"] if shown else None,
-        "last_id": shown[-1]["id"] if shown else None,
-        "has_more": first + len(shown) < len(records),
-    }
 
 
 class MultipartField(NamedTuple):
@@ -225,10 +131,10 @@ class StoredBatch:
         if len(errors["data"]) < _MOST_ERRORS:
             errors["data"].append({"code": code, "line": line, "message": message, "param": param})
 
-    def write(self, line: Line, request_id: str, *, response: bytes = b"null", error: str | None = None) -> None:
+    def write(self, line: Line, number: int, *, response: bytes = b"null", error: str | None = None) -> None:
         """Write one line's result, counted as done unless it was cancelled or expired."""
         shown = {"code": error, "message": _UNANSWERED[error]} if error else None
-        head = {"id": f"batch_req_{request_id}", "custom_id": line.custom_id, "error": shown}
+        head = {"id": f"batch_req_{number:016x}", "custom_id": line.custom_id, "error": shown}
         failed = error is not None or not response.startswith(b'{"status_code":200,')
         self.results["error" if failed else "output"].append(
             compact(head)[:-1].encode() + b',"response":' + response + b"}\n"
@@ -246,20 +152,108 @@ class StoredBatch:
 
 
 class Batches:
-    """All batches of a provider, and its files. Every change happens on one event loop."""
+    """All files and batches of a provider, in memory. Every change happens on one event loop."""
 
     def __init__(self, provider: Provider) -> None:
-        self.files = FileStore(provider)
         self._provider = provider
+        self._files: dict[str, StoredFile] = {}
         self._batches: dict[str, StoredBatch] = {}
         self._lines: list[LineLog] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._made = 0
-        self._answers = 0
+        self._next = count(1).__next__
 
     @property
     def _settings(self) -> BatchSettings:
         return self._provider.model.batches
+
+    def upload(self, body: bytes, content_type: str | None) -> Mapping[str, Any]:
+        """Take an upload. Raises ApiError (400)."""
+        fields = read_multipart(body, content_type)
+        for name in ("file", "purpose"):
+            if name not in fields:
+                raise missing(name)
+        purpose = fields["purpose"].content.decode("utf-8", "replace").strip()
+        return self._add_file(fields["file"].content, fields["file"].filename or "upload", purpose)
+
+    def _add_file(self, content: bytes, filename: str, purpose: str) -> Mapping[str, Any]:
+        record = {
+            "id": f"file-{_digest(f'{self._provider.seed}:file:{self._next()}', 12)}",
+            "filename": filename,
+            "purpose": purpose,
+            "bytes": len(content),
+            "object": "file",
+            "created_at": wall_ns() // _NS,
+            "expires_at": None,
+            "status": "processed",
+            "status_details": None,
+        }
+        self._files[str(record["id"])] = StoredFile(record=record, content=content, created_ns=now_ns())
+        return record
+
+    def _file(self, file_id: str) -> StoredFile | None:
+        file = self._files.get(file_id)
+        return None if file is None or file.deleted_ns is not None else file
+
+    def file(self, file_id: str) -> StoredFile:
+        """Return a file. Raises ApiError (404)."""
+        file = self._file(file_id)
+        if file is None:
+            raise ApiError(404, f"No such File object: {file_id[:128]}", param="id", code="not_found")
+        return file
+
+    def delete_file(self, file_id: str) -> Mapping[str, Any]:
+        """Delete a file; a batch that has begun with it goes on. Raises ApiError (404)."""
+        file = self.file(file_id)
+        file.content, file.deleted_ns = b"", now_ns()
+        return {"id": file_id, "object": "file", "deleted": True}
+
+    def list_files(self, query: str) -> dict[str, Any]:
+        """Return a page of the list of files, the latest first unless `order` is `asc`. Raises ApiError (400, 404)."""
+        asked = dict(parse_qsl(query))
+        files = [
+            file
+            for file in self._files.values()
+            if file.deleted_ns is None and asked.get("purpose") in (None, file.record["purpose"])
+        ]
+        if asked.get("order") != "asc":
+            files.reverse()
+        return self._page(files, asked, self.file, _LISTED_FILES)
+
+    def list_batches(self, query: str) -> dict[str, Any]:
+        """Return a page of the list of batches, the latest first. Raises ApiError (400, 404)."""
+        return self._page(reversed(self._batches.values()), dict(parse_qsl(query)), self.batch, _LISTED_BATCHES)
+
+    def _page(
+        self,
+        items: Iterable[StoredFile | StoredBatch],
+        asked: Mapping[str, str],
+        find: Callable[[str], object],
+        limits: tuple[int, int],
+    ) -> dict[str, Any]:
+        """Return the page that `after` and `limit` ask for."""
+        usual, most = limits
+        try:
+            limit = int(asked.get("limit", usual))
+        except ValueError:
+            limit = 0
+        if not 1 <= limit <= most:
+            message = f"Invalid 'limit': expected an integer from 1 to {most}, got '{asked['limit'][:64]}'."
+            raise ApiError(400, message, param="limit", code="invalid_value")
+        shown_before = now_ns() - round(self._settings.listing_delay_s * _NS)
+        records = [item.record for item in items if item.created_ns <= shown_before]
+        if "after" in asked:
+            find(asked["after"])
+            # One that is not listed is of another purpose: then nothing comes after it.
+            first = next((at for at, record in enumerate(records, 1) if record["id"] == asked["after"]), len(records))
+            records = records[first:]
+        shown = records[:limit]
+        return {
+            "object": "list",
+            "data": shown,
+            "first_id": shown[0]["id"] if shown else None,
+            "last_id": shown[-1]["id"] if shown else None,
+            "has_more": len(shown) < len(records),
+        }
 
     def create(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Make a batch, which begins by itself. Raises ApiError (400)."""
@@ -270,15 +264,14 @@ class Batches:
             raise invalid_value("endpoint", endpoint, _ENDPOINTS)
         if window != "24h":
             raise invalid_value("completion_window", window, ("24h",))
-        file = self.files.get(file_id)
+        file = self._file(file_id)
         if file is None and not self._settings.missing_file_fails_late:
             message = f"Invalid 'input_file_id': no such File object: {file_id[:128]}"
             raise ApiError(400, message, param="input_file_id", code="invalid_file")
         if file is not None and file.record["purpose"] != "batch":
             message = "Invalid file purpose: the input file of a batch must have the purpose 'batch'."
             raise ApiError(400, message, param="input_file_id", code="invalid_file_purpose")
-        self._made += 1
-        batch_id = f"batch_{_digest(f'{self._provider.seed}:batch:{self._made}', 16)}"
+        batch_id = f"batch_{_digest(f'{self._provider.seed}:batch:{self._next()}', 16)}"
         lifetime_ns = round(self._settings.expires_after_s * _NS)
         record = {
             "id": batch_id,
@@ -306,7 +299,7 @@ class Batches:
 
     def cancel(self, batch_id: str) -> Mapping[str, Any]:
         """Cancel a batch; one that is cancelled already stays so. Raises ApiError (404, 409)."""
-        batch = self.one(batch_id)
+        batch = self.batch(batch_id)
         status = batch.record["status"]
         if status in ("validating", "in_progress"):
             batch.enter("cancelling")
@@ -314,37 +307,35 @@ class Batches:
             raise ApiError(409, f"Cannot cancel a batch with status '{status}'.")
         return batch.record
 
-    def page(self, query: str) -> dict[str, Any]:
-        """Return a page of the list, the latest first. Raises ApiError (400, 404)."""
-        asked = dict(parse_qsl(query))
-        if "after" in asked:
-            self.one(asked["after"])
-        return _page(reversed(self._batches.values()), asked, *_LISTED_BATCHES, self._settings.listing_delay_s)
+    def batch(self, batch_id: str) -> StoredBatch:
+        """Return a batch. Raises ApiError (404)."""
+        batch = self._batches.get(batch_id)
+        if batch is None:
+            raise ApiError(404, f"No batch found with id '{batch_id[:128]}'.", code="not_found")
+        return batch
 
     def log(self) -> Offline:
-        batches = tuple(batch.log() for batch in self._batches.values())
-        return Offline(files=self.files.logs(), batches=batches, lines=tuple(self._lines))
+        """Return what was done."""
+        return Offline(
+            files=tuple(file.log() for file in self._files.values()),
+            batches=tuple(batch.log() for batch in self._batches.values()),
+            lines=tuple(self._lines),
+        )
 
     def clear_lines(self) -> None:
         """Forget which lines were done, and nothing else."""
         self._lines.clear()
 
     def clear(self) -> None:
-        """Stop and forget all batches and files."""
+        """Stop and forget everything."""
         self.close()
-        self._batches.clear()
-        self._lines.clear()
-        self.files.clear()
+        for kept in (self._files, self._batches, self._lines):
+            kept.clear()
 
     def close(self) -> None:
+        """Stop what is being processed."""
         for task in self._tasks:
             task.cancel()
-
-    def one(self, batch_id: str) -> StoredBatch:
-        batch = self._batches.get(batch_id)
-        if batch is None:
-            raise ApiError(404, f"No batch found with id '{batch_id[:128]}'.", code="not_found")
-        return batch
 
     async def _process(self, batch: StoredBatch) -> None:
         try:
@@ -367,7 +358,7 @@ class Batches:
 
     async def _validated(self, batch: StoredBatch) -> list[Line]:
         """Read a batch's input, and note what is wrong with it as OpenAI does before a batch begins."""
-        file = self.files.get(batch.record["input_file_id"])
+        file = self._file(batch.record["input_file_id"])
         if file is None:
             batch.fail("invalid_file", "The input file does not exist.", param="input_file_id")
             return []
@@ -412,10 +403,9 @@ class Batches:
         return done
 
     def _answer(self, batch: StoredBatch, line: Line) -> LineLog:
-        self._answers += 1
-        request_id, outcome, status = f"{self._answers:016x}", self._outcome(batch, line), 0
+        number, outcome, status = self._next(), self._outcome(batch, line), 0
         if outcome == "request_timeout":
-            batch.write(line, request_id, error=outcome)
+            batch.write(line, number, error=outcome)
         else:
             try:
                 if outcome == "500":
@@ -424,13 +414,13 @@ class Batches:
                 if outcome == "429":
                     message = "Rate limit reached for requests."
                     raise ApiError(429, message, type="requests", code="rate_limit_exceeded")
-                number = _FIRST_NUMBER + self._answers
-                status, answer = 200, answer_whole(batch.resource, line.body, self._provider, number=number)
+                answer = answer_whole(batch.resource, line.body, self._provider, number=_FIRST_NUMBER + number)
+                status = 200
             except ApiError as error:
                 status, answer = error.status, error.body()
             if outcome != "missing":
-                head = f'{{"status_code":{status},"request_id":"{request_id}","body":'
-                batch.write(line, request_id, response=head.encode() + answer + b"}")
+                head = f'{{"status_code":{status},"request_id":"{number:016x}","body":'
+                batch.write(line, number, response=head.encode() + answer + b"}")
         batch.record["request_counts"]["completed" if status == 200 else "failed"] += 1
         return LineLog(
             batch_id=batch.record["id"],
@@ -461,11 +451,10 @@ class Batches:
         if not cancelled:
             batch.enter("finalizing")
         for line in left:
-            self._answers += 1
-            batch.write(line, f"{self._answers:016x}", error="batch_cancelled" if cancelled else "batch_expired")
+            batch.write(line, self._next(), error="batch_cancelled" if cancelled else "batch_expired")
         for kind, lines in batch.results.items():
             if lines:
-                file = self.files.add(b"".join(lines), f"{batch.record['id']}_{kind}.jsonl", "batch_output")
+                file = self._add_file(b"".join(lines), f"{batch.record['id']}_{kind}.jsonl", "batch_output")
                 batch.record[f"{kind}_file_id"] = file["id"]
         batch.results.clear()
         batch.enter("cancelled" if cancelled else "expired" if left else "completed")

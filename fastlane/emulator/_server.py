@@ -210,7 +210,7 @@ class Server:
 
     def _resource(self, exchange: ServedExchange, resource: str) -> object:
         """Return what an endpoint that generates nothing answers; bytes are a file's content. Raises ApiError."""
-        provider, batches, files, record = self.provider, self._batches, self._batches.files, exchange.record
+        provider, batches, record = self.provider, self._batches, exchange.record
         match (record.method, *resource.split("/")):
             case "POST", "embeddings":
                 answer, record.prompt_tokens = embeddings(self._read_body(exchange), provider)
@@ -221,21 +221,21 @@ class Server:
             case "GET", "models", *name:
                 return one_model(provider, unquote("/".join(name)))
             case "POST", "files":
-                return files.upload(self._decompressed(exchange), record.content_type)
+                return batches.upload(self._decompressed(exchange), record.content_type)
             case "GET", "files":
-                return files.page(exchange.query)
+                return batches.list_files(exchange.query)
             case "GET", "files", file_id:
-                return files.one(file_id).record
+                return batches.file(file_id).record
             case "GET", "files", file_id, "content":
-                return files.one(file_id).content
+                return batches.file(file_id).content
             case "DELETE", "files", file_id:
-                return files.delete(file_id)
+                return batches.delete_file(file_id)
             case "POST", "batches":
                 return batches.create(self._read_body(exchange))
             case "GET", "batches":
-                return batches.page(exchange.query)
+                return batches.list_batches(exchange.query)
             case "GET", "batches", batch_id:
-                return batches.one(batch_id).record
+                return batches.batch(batch_id).record
             case "POST", "batches", batch_id, "cancel":
                 return batches.cancel(batch_id)
         raise _unknown(exchange)

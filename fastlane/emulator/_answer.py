@@ -63,12 +63,8 @@ class AnswerStream:
         faults: Sequence[Fault],
         make_reply: Callable[..., Reply],
     ) -> None:
-        self._exchange = exchange
-        self._record = exchange.record
-        self._provider = provider
-        self._dialect = provider.model.dialect
-        self._prompt = prompt
-        self._overrides = overrides
+        self._exchange, self._record = exchange, exchange.record
+        self._provider, self._prompt, self._overrides = provider, prompt, overrides
         self._faults: Mapping[str, Fault] = {fault.kind: fault for fault in reversed(faults)}
         self._make_reply = make_reply
         self._limit_headers: Headers = ()
@@ -120,16 +116,15 @@ class AnswerStream:
         self, luck: Luck, choices: Sequence[GeneratedChoice], admitted: Admitted, *, waited: bool
     ) -> None:
         record, provider, overrides, tier = self._record, self._provider, self._overrides, admitted.tier
-        recalled = provider.recall(self._prompt, luck, admitted.tier_name)
-        record.cached_tokens, record.cache_machine = recalled.cached_tokens, recalled.machine
+        written = provider.recall(self._prompt, luck, record)
         # Reading the body is work of the emulator, not of the provider it emulates: it counts as part of prefill.
         started_ns = (record.admitted_ns if waited else record.body_complete_ns) or now_ns()
         first_token_at = started_ns + provider.prefill_ns(
             uncached_tokens=record.prompt_tokens - record.cached_tokens, luck=luck, tier=tier, overrides=overrides
         )
         usage = TokenUsage.of(
-            choices, prompt=record.prompt_tokens, cached=record.cached_tokens, cache_written=recalled.written_tokens,
-            cached_path=self._dialect.cached_tokens_path,
+            choices, prompt=record.prompt_tokens, cached=record.cached_tokens, cache_written=written,
+            cached_path=provider.model.dialect.cached_tokens_path,
         )  # fmt: skip
         number = record.sequence_number
         reply = self._make_reply(self._prompt, choices, usage, number=number, tier=admitted.tier_name)
@@ -205,7 +200,7 @@ class AnswerStream:
         if length is not None:
             headers.append(("content-length", str(length)))
         headers += self._limit_headers
-        self._exchange.send_headers(200, self._dialect.with_headers(headers))
+        self._exchange.send_headers(200, self._provider.model.dialect.with_headers(headers))
 
     async def _strike(self, sent: int | None, *, only: tuple[str, ...] | None = None) -> int:
         """Do what the faults do after `sent` tokens (None: after all); return the nanoseconds stalled."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from fastlane.emulator import _tokens
 from fastlane.emulator._prompt import GenerationRequest, Schema
@@ -81,29 +81,30 @@ def _choice(
     # Drawn apart from the text, so that an answer in any manner begins as the exact one does.
     drawn_by = digest if overrides.draw is None else f"draw:{overrides.draw}"
     manners = parse_manners(model.manner) if overrides.manner is None else overrides.manner
-    habits = _Habits(manners, Random(f"{seed}:manner:{drawn_by}:{index}"), asked_again=asks_again(prompt.body))
+    habits = _Habits(manners, Random(f"{seed}:manner:{drawn_by}:{index}"), prompt.body)
     thinking = overrides.reasoning_tokens
     if thinking is None:
         thinking = model.reasoning_tokens if prompt.reasoning else 0
     tool = prompt.forced_tool
     if tool is None and overrides.tool_call in prompt.tools:
         tool = overrides.tool_call
-    tool = habits.called(prompt.body, prompt.tools, tool)
+    tool = habits.called(prompt.tools, tool)
     limit = prompt.output_limit
     most = min(model.run_on_tokens if limit is None else limit, model.context_window_tokens)
-    written = _written(prompt, overrides, model, tool, random, habits, tokens=max(1, most - thinking))
-    stopped = _cut_at_stop(written.text, prompt.stop) if tool is None else written.text
+    text, cut = _written(prompt, overrides, model, tool, random, habits, tokens=max(1, most - thinking))
+    finish: FinishReason = "length" if cut else "stop" if tool is None else "tool_calls"
+    ends = [at for at in map(text.find, prompt.stop) if at >= 0]
+    if ends and tool is None:
+        text, finish = text[: min(ends)], "stop"
     reasoning = _tokens.split(review(random, tokens=thinking))
-    pieces = _tokens.split(stopped)
-    finish: FinishReason = "stop" if tool is None else "tool_calls"
-    if written.cut and stopped == written.text:
-        finish = "length"
+    pieces = _tokens.split(text)
     if limit is not None and limit < len(reasoning) + len(pieces):
         reasoning = reasoning[:limit]
         pieces = pieces[: limit - len(reasoning)]
         finish = "length"
+    shown = tuple(habits.shown)
     return GeneratedChoice(
-        index=index, reasoning=reasoning, pieces=pieces, tool=tool, finish_reason=finish, manner=habits.shown
+        index=index, reasoning=reasoning, pieces=pieces, tool=tool, finish_reason=finish, manner=shown
     )
 
 
@@ -116,22 +117,20 @@ def _written(
     habits: _Habits,
     *,
     tokens: int,
-) -> _Written:
-    """Return what the model says; `tokens` is how many it has where it runs on."""
+) -> tuple[str, bool]:
+    """Return what the model says, and whether a limit ended it; `tokens` is how many it has where it runs on."""
     schema = prompt.tools[tool] if tool is not None else prompt.schema
     given = overrides.output_text
     if tool is None and given is not None:
         return habits.write(given, lambda: given, bound=schema is not None, tokens=tokens)
     if schema is None:
-        echoed = habits.echoed(prompt.body)
-        if echoed is not None:
-            return _Written(echoed, False)
+        if habits.last_text and habits.has("echo"):
+            return habits.last_text, False
         wanted = model.default_output_tokens if overrides.output_tokens is None else overrides.output_tokens
         return habits.write(review(random, tokens=wanted), str, bound=False, tokens=tokens)
     if tool is None and (isinstance(schema, bool) or not schema):
         schema = _ANY_OBJECT
-    said_before = _last_text(prompt.body)
-    text = _drawn(schema, random, lambda each: habits.misread(each, said_before))
+    text = _drawn(schema, random, habits.misread)
     if overrides.output_tokens is not None:
         # Stretched by white space to an exact number of tokens; a longer one stays, or it would not be JSON.
         text = text.ljust(overrides.output_tokens * _tokens.CHARACTERS_PER_TOKEN)
@@ -144,11 +143,6 @@ def _drawn(schema: Schema, random: Random, read: Reader = lambda schema: schema)
     # A schema that is none ("minimum": "x") can trip the drawing at any keyword; it is the request's mistake.
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise ApiError(400, f"Invalid schema: {error}", code="invalid_schema") from error
-
-
-def _cut_at_stop(text: str, stop: tuple[str, ...]) -> str:
-    ends = [at for at in (text.find(sequence) for sequence in stop) if at >= 0]
-    return text[: min(ends)] if ends else text
 
 
 def review(random: Random, *, tokens: int) -> str:
@@ -172,105 +166,93 @@ def _thinking_aloud(random: Random, *, tokens: int) -> str:
     return " ".join(sentences)
 
 
-class _Written(NamedTuple):
-    text: str
-    cut: bool
-    """Whether a limit ended it, and not the model."""
-
-
 class _Habits:
     """The manners that one answer has, drawn by seed."""
 
-    def __init__(self, manners: Collection[Manner], random: Random, *, asked_again: bool) -> None:
+    def __init__(self, manners: Collection[Manner], random: Random, body: Mapping[str, Any]) -> None:
         self._random = random
+        self._body = body
+        self.last_text = _last_text(body)
+        self.shown: dict[str, None] = {}
+        """Those that the answer shows: a schema without an enum has no wrong value."""
+        again = asks_again(body)
         # Drawn for every kind, so that a habit does not depend on which others the model has.
         luck = {kind: random.random() for kind in MANNERS}
         self._of = {
             manner.kind: manner
             for manner in manners
             if manner.kind != "exact"
-            and luck[manner.kind] < (manner.repairs if asked_again and manner.kind not in _HARMLESS else manner.share)
+            and luck[manner.kind] < (manner.repairs if again and manner.kind not in _HARMLESS else manner.share)
         }
-        self._shown: dict[str, None] = {}
 
-    def _has(self, kind: str) -> Manner | None:
+    def has(self, kind: str) -> Manner | None:
+        """Return a habit, which the answer then shows."""
         manner = self._of.get(kind)
         if manner is not None:
-            self._shown[kind] = None
+            self.shown[kind] = None
         return manner
 
-    @property
-    def shown(self) -> tuple[str, ...]:
-        """Those that the answer shows: a schema without an enum has no wrong value."""
-        return tuple(self._shown)
-
-    def misread(self, schema: Mapping[str, Any], text: str) -> Mapping[str, Any]:
-        """Return the schema that a value is drawn for: the given one, one misunderstood, or one that echoes `text`."""
+    def misread(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the schema that a value is drawn for: the given one, one misunderstood, or one that echoes."""
         texts = [value for value in schema.get("enum") or () if isinstance(value, str)]
-        if texts and self._has("wrong_enum"):
+        if texts and self.has("wrong_enum"):
             schema = {**schema, "enum": [_unlike(each, texts) for each in texts]}
         echo = (schema.get("properties") or {}).get("echo")
-        if text and isinstance(echo, Mapping) and echo.get("type") == "string" and self._has("echo"):
-            properties = {**schema["properties"], "echo": {"const": text[: echo.get("maxLength")]}}
+        if self.last_text and isinstance(echo, Mapping) and echo.get("type") == "string" and self.has("echo"):
+            properties = {**schema["properties"], "echo": {"const": self.last_text[: echo.get("maxLength")]}}
             schema = {**schema, "properties": properties}
         return schema
 
-    def echoed(self, body: Mapping[str, Any]) -> str | None:
-        """Return the text of the request's last message, if it is what the answer says."""
-        return (_last_text(body) or None) if self._has("echo") else None
-
-    def called(self, body: Mapping[str, Any], tools: Collection[str], forced: str | None) -> str | None:
+    def called(self, tools: Collection[str], forced: str | None) -> str | None:
         """Return the tool that the answer calls: one that is `forced`, or the first whose turn it is."""
-        choice = body.get("tool_choice")
+        choice = self._body.get("tool_choice")
         if "tools" not in self._of or not tools or choice == "none" or (forced is not None and choice != "required"):
             return forced
-        before = _called_before(body)
+        before = _called_before(self._body)
         turn = next((name for name in tools if name not in before), None)
         if turn is None:
-            # All have had theirs: one that must call some calls the last again, which ends what waits for that.
+            # All were called: one that must call some calls the last again, which ends what waits for that.
             return None if forced is None else [*tools][-1]
-        self._has("tools")
+        self.has("tools")
         return turn
 
-    def write(self, text: str, again: Callable[[], str], *, bound: bool, tokens: int) -> _Written:
-        """Return the answer in its manner, of at most `tokens` tokens where it runs on.
+    def write(self, text: str, again: Callable[[], str], *, bound: bool, tokens: int) -> tuple[str, bool]:
+        """Return the answer in its manner, of at most `tokens` tokens where it runs on, and whether a limit ended it.
 
         `bound` says whether a schema binds it; `again` draws another answer. Free text knows no manner but talkative.
         """
         cut = False
         if bound or text.startswith(_BRACES):
             text, cut = self._structured(text, again, tokens * _tokens.CHARACTERS_PER_TOKEN)
-        talkative = None if bound else self._has("talkative")
+        talkative = None if bound else self.has("talkative")
         if talkative:
             wanted = talkative.tokens or _TALKATIVE_TOKENS
             text = f"{_thinking_aloud(self._random, tokens=wanted)}\n\n{text}"
-        return _Written(text, cut)
+        return text, cut
 
-    def _structured(self, text: str, again: Callable[[], str], most: int) -> _Written:
-        if self._has("truncated"):
+    def _structured(self, text: str, again: Callable[[], str], most: int) -> tuple[str, bool]:
+        if self.has("truncated"):
             # In whole tokens; at least one is said, and at least one is not.
-            half = max(1, _tokens.count(text) // 2) * _tokens.CHARACTERS_PER_TOKEN
-            return _Written(text[:half], True)
-        running_on = next((self._has(kind) for kind in RUNNING_ON if kind in self._of), None)
-        if self._has("fence"):
+            return text[: max(1, _tokens.count(text) // 2) * _tokens.CHARACTERS_PER_TOKEN], True
+        running_on = next((self.has(kind) for kind in RUNNING_ON if kind in self._of), None)
+        if self.has("fence"):
             text = f"```json\n{text}\n```"
         if running_on is None:
-            return _Written(text, False)
+            return text, False
         more = most - len(text)
         if running_on.tokens is not None:
             more = min(more, running_on.tokens * _tokens.CHARACTERS_PER_TOKEN)
-        return _Written(text + self._more(running_on.kind, max(0, more), again), running_on.tokens is None)
+        return text + self._more(running_on.kind, max(0, more), again), running_on.tokens is None
 
     def _more(self, kind: str, characters: int, again: Callable[[], str]) -> str:
-        if kind == "second":
-            said = ""
-            while len(said) < characters:
-                said += f"\n{again()}"
-            return said[:characters]
+        if kind == "whitespace":
+            return "\n" * characters
         if kind == "prose":
-            tokens = -(-characters // _tokens.CHARACTERS_PER_TOKEN)
-            return f"\n\n{review(self._random, tokens=tokens)}"[:characters]
-        return "\n" * characters
+            return f"\n\n{review(self._random, tokens=_tokens.count(' ' * characters))}"[:characters]
+        said = ""
+        while len(said) < characters:
+            said += f"\n{again()}"
+        return said[:characters]
 
 
 def _last_text(body: Mapping[str, Any]) -> str:

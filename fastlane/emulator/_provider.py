@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastlane._clock import now_ns
 from fastlane.emulator import _tokens
@@ -36,14 +36,6 @@ class Luck:
     late: bool
     jitter: Random
     random: Random
-
-
-class Recalled(NamedTuple):
-    """What one request found in the cache, and left there."""
-
-    cached_tokens: int
-    written_tokens: int
-    machine: int | None
 
 
 class Provider:
@@ -132,19 +124,19 @@ class Provider:
                 code="context_length_exceeded",
             )
 
-    def recall(self, prompt: GenerationRequest, luck: Luck, tier: str) -> Recalled:
-        """Look for the prompt in the cache, which holds it from now on."""
+    def recall(self, prompt: GenerationRequest, luck: Luck, record: RequestLog) -> int:
+        """Look for a prompt in the cache, which holds it from now on; return how many tokens were written to it."""
         if not self.model.prompt_cache:
-            return Recalled(0, 0, None)
+            return 0
         digests = _tokens.prefix_digests(prompt.text, block_tokens=_CACHE_BLOCK_TOKENS)
         now = now_ns()
         machine = self.cache.machine(prompt.cache_key, luck.random, prefix=prompt.text[:ROUTED_CHARACTERS], now=now)
-        lane = (prompt.model, tier, *prompt.cache_lane)
-        cached = self.cache.cached_tokens(machine, lane, digests, now)
+        lane = (prompt.model, record.service_tier, *prompt.cache_lane)
+        record.cache_machine = machine
+        record.cached_tokens = self.cache.cached_tokens(machine, lane, digests, now)
         self.cache.remember(machine, lane, digests, now)
         kept = len(digests) * _CACHE_BLOCK_TOKENS
-        written = kept - cached if kept >= _CACHE_MINIMUM_TOKENS else 0
-        return Recalled(cached, written, machine)
+        return kept - record.cached_tokens if kept >= _CACHE_MINIMUM_TOKENS else 0
 
     def prefill_ns(self, *, uncached_tokens: int, luck: Luck, tier: ServiceTier, overrides: Overrides) -> int:
         """Return the nanoseconds from leaving the queue to the first token."""

@@ -417,7 +417,6 @@ class RunningWire:
         self._dials: set[asyncio.Task[None]] = set()
         self._no_link = asyncio.Event()
         self._no_link.set()
-        self._closing = False
         self.wire = wire
         self.port = 0
         """The port that stands for the far server."""
@@ -431,7 +430,6 @@ class RunningWire:
 
     async def close(self) -> None:
         """Stop to accept, reset what is open, and return when no socket and no task is left."""
-        self._closing = True
         if self._server is not None:
             self._server.close()
         for dial in self._dials:
@@ -463,7 +461,7 @@ class RunningWire:
         self.connections += 1
         self._links.add(link)
         self._no_link.clear()
-        if self._closing:  # a connection that was accepted in the same moment
+        if self._server is not None and not self._server.is_serving():  # accepted as the wire was closed
             link.abort()
             return link.client
         dial = loop.create_task(link.dial(*self._upstream))

@@ -73,19 +73,17 @@ class Emulator:
             # Ctrl-C in a terminal reaches a whole session; it is the owner who decides when the provider goes.
             start_new_session=True,
         )
-        self._authority: Path | None = None
+        self._files: list[Path] = []
         # Also when the owner forgets to close: neither a process nor a file may stay behind.
-        self._finalizer = weakref.finalize(self, _stop, self._process)
+        self._finalizer = weakref.finalize(self, _stop, self._process, self._files)
         ready = self._begin(json.dumps(settings))
         self._host = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104
         self._tls = tls
         self._port: int = ready["port"]
         self._wire_port: int | None = ready["wire_port"]
         if ready["authority"]:
-            self._authority = Path(ready["authority"])
+            self._files.append(Path(ready["authority"]))
             self._context = ssl.create_default_context(cafile=ready["authority"])
-            self._finalizer.detach()
-            self._finalizer = weakref.finalize(self, _stop, self._process, self._authority)
 
     def _begin(self, settings: str) -> dict[str, Any]:
         stdin, stdout = cast(IO[str], self._process.stdin), cast(IO[str], self._process.stdout)
@@ -124,14 +122,14 @@ class Emulator:
     @property
     def certificate_authority(self) -> Path:
         """The PEM file by which a client trusts the server; removed by `close`. Raises EmulatorError without TLS."""
-        if self._authority is None:
+        if not self._files:
             raise EmulatorError("there is no certificate authority: the emulator was started with tls=False")
-        return self._authority
+        return self._files[0]
 
     @property
     def environment(self) -> Mapping[str, str]:
         """What a stock client needs in `os.environ` to trust the server."""
-        return MappingProxyType({"SSL_CERT_FILE": str(self._authority)} if self._authority else {})
+        return MappingProxyType({"SSL_CERT_FILE": str(self._files[0])} if self._files else {})
 
     def log(self) -> tuple[RequestLog, ...]:
         """Return the record of every request so far, unfinished ones included."""
@@ -215,7 +213,7 @@ def _fault_texts(faults: Iterable[Fault | str]) -> list[str]:
     return [str(Fault.parse(fault) if isinstance(fault, str) else fault) for fault in faults]
 
 
-def _stop(process: subprocess.Popen[str], authority: Path | None = None) -> None:
+def _stop(process: subprocess.Popen[str], files: Iterable[Path]) -> None:
     if process.stdin:
         with contextlib.suppress(OSError):
             process.stdin.close()
@@ -226,6 +224,6 @@ def _stop(process: subprocess.Popen[str], authority: Path | None = None) -> None
         process.wait()
     if process.stdout:
         process.stdout.close()
-    # The process removes its file itself, unless it was killed.
-    if authority:
-        authority.unlink(missing_ok=True)
+    # The process removes its files itself, unless it was killed.
+    for file in files:
+        file.unlink(missing_ok=True)

@@ -63,7 +63,7 @@ class ServedExchange:
     def run(self) -> None:
         self.record.body_complete_ns = now_ns()
         self.body, self._received = b"".join(self._received), []
-        self._task = self.connection.run(self)
+        self._task = asyncio.get_running_loop().create_task(self.connection.answer(self))
 
     def client_left(self, code: int | None = None) -> None:
         """Stop at once: the client reset the stream with `code`, or the connection is gone."""
@@ -195,14 +195,13 @@ class Connection(asyncio.Protocol):
         self.closed = False
         self.socket_full = False
         self._id = f"c{number}"
-        self._answer = answer
+        self.answer = answer
         self._open_connections = open_connections
         self._client_left = False
         self._last_record: RequestLog | None = None
         self._transport = transport
         self._flush_scheduled = False
         self._stamps: list[Stamp] = []
-        self._tasks: set[asyncio.Task[None]] = set()
         self._idle: asyncio.TimerHandle | None = None
         self._idle_close: tuple[float, bool] | None = None
         open_connections.add(self)
@@ -271,14 +270,6 @@ class Connection(asyncio.Protocol):
             exchange.client_left()
         if self._idle:
             self._idle.cancel()
-        for task in self._tasks:
-            task.cancel()
-
-    def run(self, exchange: ServedExchange) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(self._answer(exchange))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     def flush_soon(self, stamp: Stamp | None = None) -> None:
         """Send at the end of this turn of the event loop; `stamp` gets the time."""

@@ -17,22 +17,19 @@ DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
 MALFORMED = b'data: {"id": "broken", "choices": [{"index": 0, "delta": {"content": "hal\n\n'
 # What a response repeats of its request, and what it says where the request said nothing.
-_ECHOED: tuple[tuple[str, Any], ...] = (
-    ("instructions", None),
-    ("max_output_tokens", None),
-    ("metadata", {}),
-    ("parallel_tool_calls", True),
-    ("previous_response_id", None),
-    ("reasoning", {"effort": None, "summary": None}),
-    ("store", True),
-    ("temperature", 1.0),
-    ("text", {"format": {"type": "text"}}),
-    ("tool_choice", "auto"),
-    ("tools", []),
-    ("top_p", 1.0),
-    ("truncation", "disabled"),
-    ("user", None),
-)
+_ECHOED: Mapping[str, Any] = {
+    **dict.fromkeys(("instructions", "max_output_tokens", "previous_response_id", "user")),
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "reasoning": {"effort": None, "summary": None},
+    "store": True,
+    "temperature": 1.0,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_p": 1.0,
+    "truncation": "disabled",
+}
 # The event of an item's deltas, and what else stands in it.
 _DELTAS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "reasoning": ("response.reasoning_text", {"content_index": 0}),
@@ -70,10 +67,8 @@ class TokenUsage:
             "total_tokens": self.prompt + self.output,
             "prompt_tokens_details": {"cached_tokens": self.cached, "audio_tokens": 0},
             "completion_tokens_details": {
+                **dict.fromkeys(("audio_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens"), 0),
                 "reasoning_tokens": self.reasoning,
-                "audio_tokens": 0,
-                "accepted_prediction_tokens": 0,
-                "rejected_prediction_tokens": 0,
             },
         }
         return self._with_cached(shown, "prompt_tokens_details")
@@ -286,7 +281,8 @@ class ResponsesReply:
             else:
                 kind, item_id, fields = "message", f"msg_{number:012d}", {"role": "assistant"}
             self._items.append(_Item(kind, item_id, len(self._items), choice.pieces, fields, self._status))
-        echoed = {name: prompt.body[name] if prompt.body.get(name) is not None else usual for name, usual in _ECHOED}
+        echoed = {name: prompt.body.get(name, usual) for name, usual in _ECHOED.items()}
+        echoed = {name: _ECHOED[name] if value is None else value for name, value in echoed.items()}
         self._base: dict[str, Any] = {
             "id": f"resp_{number:012d}",
             "object": "response",

@@ -45,7 +45,7 @@ in_child(_random.seed)
 
 
 def unit(id: str) -> AbstractContextManager[None]:
-    """Name the unit of the calls inside, as `with unit("user-42"):` does for a user.
+    """Name the unit of the calls in a `with` block: a user, a tenant or a conversation.
 
     All calls of a unit go to one arm, in every process. The id stays in this process's memory: stores, logs and exports
     hold a keyed hash. The innermost `unit` counts. Tasks that are started inside inherit it, plain threads do not.

@@ -219,7 +219,8 @@ class BatchSteps:
             )
         except openai.OpenAIError as error:
             # A gateway's 5xx may come although the provider has created the batch. 4xx is a decision.
-            if isinstance(error, openai.APIStatusError) and error.status_code < 500 and error.status_code != 408:
+            status = getattr(error, "status_code", 500)
+            if status < 500 and status != 408:
                 held.not_created = True
                 raise
             _log.info("batch %s: it is not known whether it was created; the provider is asked", row.name)
@@ -252,10 +253,10 @@ class BatchSteps:
     def _poll(self, held: LeasedBatch) -> float | None:
         row = held.row
         assert row.batch_id is not None
-        if not self._storage.is_wanted(row):
-            with suppress(openai.APIStatusError):  # it may have ended
-                self._client.batches.cancel(row.batch_id)
         try:
+            if not self._storage.is_wanted(row):
+                with suppress(openai.APIStatusError):  # it may have ended
+                    self._client.batches.cancel(row.batch_id)
             batch = self._client.batches.retrieve(row.batch_id)
         except openai.NotFoundError:
             if self._storage.now() - row.changed_at < _LOST_AFTER_S:

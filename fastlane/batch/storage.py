@@ -267,10 +267,7 @@ class Storage:
 
     @_writes
     def add(self, t: sa.Connection, new: Sequence[NewJob]) -> list[Job]:
-        """Add jobs, all or none, and return them in order. A key with the same digest is the job that is there.
-
-        Raises JobConflictError for a key with another digest.
-        """
+        """Add jobs, all or none, and return them in order. Raises JobConflictError for a key of another body."""
         found = t.execute(_with_keys(t, [job.key for job in new], jobs.c.key, jobs.c.digest))
         digests = {row.key: row.digest for row in found}
         missing = list({job.key: job for job in new if job.key not in digests}.values())
@@ -282,10 +279,9 @@ class Storage:
                     f"once it is over",
                     job.key,
                 )
-        fresh = {**_NEW, "submitted_at": now_of(t)}
-        taken = ("key", "endpoint", "model", "digest")
-        rows = [{"size": len(job.body), **{name: getattr(job, name) for name in taken}, **fresh} for job in missing]
-        _each(t, sa.insert(jobs), rows)
+        taken, now = ("key", "endpoint", "model", "digest"), now_of(t)
+        fresh = [{name: getattr(job, name) for name in taken} | {"size": len(job.body)} for job in missing]
+        _each(t, sa.insert(jobs).values(submitted_at=now, **_NEW), fresh)
         by_key = _found(t, list(digests))
         _each(t, sa.insert(bodies), [{"number": by_key[job.key].number, "body": job.body} for job in missing])
         return [by_key[job.key] for job in new]
@@ -339,10 +335,7 @@ class Storage:
         states: Sequence[JobState],
         older_than_s: float = 0.0,
     ) -> int:
-        """Delete jobs that have been over for so long, in one of these states, and settled batches without jobs.
-
-        Return how many jobs.
-        """
+        """Delete jobs that have been over for so long, and settled batches without jobs. Return how many jobs."""
         until, over = now_of(t) - older_than_s, [state for state in states if state in OVER]
         old = _with_keys(t, keys, jobs.c.number).where(jobs.c.state.in_(over), jobs.c.finished_at <= until)
         for table in (answers, bodies):
@@ -402,21 +395,20 @@ class Storage:
         lease_s: float,
         state: Literal["planned", "running"] = "planned",
     ) -> BatchRow | None:
-        """Pack the first waiting jobs of a group into a new batch; None where none waits.
+        """Pack as many waiting jobs of a group into a new batch as fit into both limits, but at least one.
 
-        As many as fit into both limits. A job that exceeds them alone becomes a batch of one. Counts an attempt of
-        each.
+        Counts an attempt of each. None where none waits.
         """
         now = now_of(t)
         in_group = jobs.c.endpoint == group.endpoint, jobs.c.model == group.model
         waiting = sa.select(jobs.c.number, jobs.c.size).where(*_due(t), *in_group)
         numbers: list[int] = []
         size = 0
-        for row in t.execute(waiting.order_by(jobs.c.number).limit(most_requests)).all():
-            if numbers and size + row.size + LINE_BYTES > most_bytes:
+        for number, bytes_ in t.execute(waiting.order_by(jobs.c.number).limit(most_requests)).all():
+            if numbers and size + bytes_ + LINE_BYTES > most_bytes:
                 break
-            numbers.append(row.number)
-            size += row.size + LINE_BYTES
+            numbers.append(number)
+            size += bytes_ + LINE_BYTES
         if not numbers:
             return None
         name = f"fastlane-{self.queue_id}-{token_hex(8)}"
@@ -473,11 +465,7 @@ class Storage:
 
     @_writes
     def record(self, t: sa.Connection, batch: BatchRow, outcomes: Sequence[JobOutcome]) -> int:
-        """Record the outcomes of jobs of a batch. Return how many were recorded.
-
-        Jobs that are no longer in this batch are skipped, so that a file may be read again from its beginning. Raises
-        LeaseLostError like `advance`.
-        """
+        """Record the outcomes of those jobs that are still in a batch. Return how many. Raises LeaseLostError."""
         _change(t, batch, turn=batch.turn)
         by_number = {outcome.number: outcome for outcome in outcomes}
         found = sa.select(jobs.c.number, jobs.c.cancel_asked).where(*_in_batch(batch.name))
@@ -514,7 +502,7 @@ class Storage:
         """End a batch. Jobs still in it wait again; those that were cancelled are cancelled. Return how many.
 
         With `sent=False` their attempt is not counted. `error` is recorded of the batch and of these jobs. Raises
-        LeaseLostError like `advance`.
+        LeaseLostError.
         """
         now, inside = now_of(t), _in_batch(batch.name)
         # Without an error the one that was recorded before stays.
@@ -632,10 +620,9 @@ def _cancel(t: sa.Connection, *which: sa.ColumnElement[bool]) -> int:
 
 
 def storage_at(where: str | os.PathLike[str], *, schema: str, create: bool) -> Storage:
-    """Open a queue. Where there is none it is made; without `create`, QueueNotFoundError is raised.
+    """Open a queue. Where there is none it is made, or without `create`, QueueNotFoundError is raised.
 
-    `schema` names the queue within a PostgreSQL database. Raises ConfigurationError for what cannot be a queue, and
-    StorageError.
+    Raises ConfigurationError for what cannot be a queue, and StorageError.
     """
     if not isinstance(where, (str, os.PathLike)):
         raise ConfigurationError(f"a queue expects {_EXPECTED}, got {type(where).__name__}")

@@ -109,7 +109,10 @@ class TextSettings(Settings):
 
 @settings
 class Quantiles(Settings):
-    """A distribution as points (share, value) joined by straight lines, rising from share 0 to share 1."""
+    """A distribution as points (share, value) joined by straight lines, rising from share 0 to share 1.
+
+    Raises ConfigurationError where they do not.
+    """
 
     points: Annotated[tuple[Annotated[tuple[Share, Seconds], Field(strict=False)], ...], Field(strict=False)] = (
         dataclasses.field(kw_only=False)
@@ -185,6 +188,7 @@ class BatchSettings(Settings):
     """How batches are processed: by default as fast as this machine can.
 
     Which lines a share concerns follows from seed, batch and `custom_id`: a failed line may pass in another batch.
+    Raises ConfigurationError where the shares are above 1 together.
     """
 
     duration_s: Seconds = 0.0
@@ -295,7 +299,7 @@ def parse_manners(text: str) -> tuple[Manner, ...]:
 
 @settings
 class ProviderModel(Settings):
-    """How one emulated provider behaves.
+    """How one emulated provider behaves. Raises ConfigurationError for a setting that cannot work.
 
     A request waits for one of `concurrency` places, then prefills for `prefill_base_s` (drawn per request) plus
     `prefill_s_per_token` for every token that the prompt cache does not hold, then sends a token every

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from fastlane import Call, Play
-from fastlane.engine.session import Session
+from fastlane import Call, Play, Session
 
 HOOKS = ("plan", "on_event", "close")
 

@@ -21,14 +21,12 @@ from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
 import benchmarks.__main__
+from fastlane import CallRecord, user_action
 from fastlane.emulator import Emulator, preset
-from fastlane.engine.user_action import user_action
 from fastlane.plays import load_all
-from fastlane.records.attempts import Attempt
-from fastlane.records.record import CallRecord, Outcome
+from fastlane.records import Attempt, Timeline, Usage, WireStamps
+from fastlane.records.record import Outcome
 from fastlane.records.section import section_classes
-from fastlane.records.timeline import Timeline, WireStamps
-from fastlane.records.usage import Usage
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

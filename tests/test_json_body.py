@@ -17,8 +17,8 @@ from openai import NOT_GIVEN, omit
 from openai._utils._json import openapi_dumps
 from pydantic import BaseModel
 
+from fastlane import Call
 from fastlane.compat.requests import is_plain, stock_bytes
-from fastlane.engine.call import Call
 
 
 class Colour(enum.Enum):

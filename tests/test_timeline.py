@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from fastlane import CallRecord
-from fastlane.records import Usage
-from fastlane.records.timeline import Timeline, WireStamps
+from fastlane.records import Timeline, Usage, WireStamps
 
 SECOND = 1_000_000_000
 MILLISECOND = 1_000_000

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from fastlane import plays
-from fastlane.records.section import RecordSection
+from fastlane.records import RecordSection
 
 _KINDS: dict[str, type[RecordSection]] = {
     kind.name: kind for name in plays.__all__ if (kind := getattr(getattr(plays, name), "section", None)) is not None

@@ -10,9 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 import fastlane
-from fastlane import Connection, Hedging, Play
+from fastlane import Call, Connection, Hedging, Play
 from fastlane.emulator import Emulator
-from fastlane.engine.call import Call
 from fastlane.engine.collector import Collector
 from tests.attempts.events import (
     CHAT,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from fastlane import CallRecord
-from fastlane.records.attempts import Attempt
+from fastlane.records import Attempt
 from scripts.backends._application import ACTION, MODEL
 from scripts.backends._spans import SeenSpan
 from tests.backends.kept import MODEL_CALLS, Driven, Kept

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import fastlane
-from fastlane import Call, CallRecord, ConfigurationError, Connection, Play, PlayError
+from fastlane import Call, CallRecord, ConfigurationError, Connection, Play, PlayError, Session
 from fastlane.emulator import Emulator
-from fastlane.engine.session import STOP, Session, Stop
+from fastlane.engine.session import STOP, Stop
 from tests.contract.entry_points import ENTRIES, MESSAGES, MODEL, comparable
 from tests.session_play import SessionPlay
 from tests.waiting import Form, comes_true

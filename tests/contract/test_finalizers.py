@@ -27,9 +27,8 @@ from fastlane import (
     Routing,
     Urgency,
 )
-from fastlane.catalog import Catalog
+from fastlane.catalog import Catalog, CatalogModel
 from fastlane.emulator import Emulator
-from fastlane.plays.routing.catalog.models import CatalogModel
 from tests.contract.entry_points import MESSAGES, MODEL
 
 SLOW = {"x-emulator-token-ms": "20", "x-emulator-output-tokens": "3000"}

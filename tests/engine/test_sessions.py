@@ -8,10 +8,10 @@ from typing import Any
 import openai
 import pytest
 
-from fastlane import Call, Connection, Play, Stage
+from fastlane import Call, Connection, Play, Session, Stage
 from fastlane.engine.effects import Sleep
-from fastlane.engine.session import STOP, Session
-from fastlane.records.section import RecordSection
+from fastlane.engine.session import STOP
+from fastlane.records import RecordSection
 from tests.call_peer import JSON, CallPeer, Reply, ours
 from tests.waiting import Form
 

@@ -26,12 +26,13 @@ from fastlane import (
     PromptCache,
     RequestEncoding,
     Routing,
+    Session,
     Stage,
     Urgency,
 )
 from fastlane._clock import now_ns
 from fastlane.catalog import Catalog, CatalogModel
-from fastlane.engine.session import CallOutcome, Session
+from fastlane.engine.session import CallOutcome
 from fastlane.knowledge.sightings import Sighting, Upstream
 from fastlane.providers import ProviderFacts, load
 from tests.faults.scripts import CONTENT

@@ -10,7 +10,7 @@ import openai
 import pytest
 
 import fastlane
-from fastlane.engine.session import Session
+from fastlane import Session
 from tests.faults.calling import KEY, PROMPT, Came, Ours
 from tests.faults.judging import Verdict, judge
 from tests.faults.table import Cell, Difference, Fault

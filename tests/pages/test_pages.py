@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from fastlane.bench.reports import page as bench_page, report
+from fastlane.bench import report
+from fastlane.bench.reports import page as bench_page
 from fastlane.errors import MissingExtraError
 from fastlane.traces import compare, entries, page as trace_page, read_spans
 from tests.bench.recorded_runs import a_run, an_arm

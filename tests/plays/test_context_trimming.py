@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 import fastlane
+from fastlane import Call, ContextTrimming
 from fastlane.emulator import Emulator
-from fastlane.engine.call import Call
-from fastlane.plays.context_trimming.play import ContextTrimming
 from fastlane.plays.context_trimming.section import ContextTrimmingSection
-from fastlane.records.usage import Usage
+from fastlane.records import Usage
 
 CHAT = "/chat/completions"
 SYSTEM = {"role": "system", "content": "Be brief."}

@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fastlane.engine.call import Call
+from fastlane import Call, RequestEncoding
 from fastlane.errors import ConfigurationError
 from fastlane.plays.request_encoding.bodies import Writing
-from fastlane.plays.request_encoding.play import RequestEncoding
 from fastlane.plays.request_encoding.session import RequestEncodingSession
 from fastlane.providers import Fact, ProviderFacts
 from fastlane.records.attempts import Form

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import fastlane
-from fastlane import Connection
-from fastlane.plays.urgency.play import Urgency
+from fastlane import Connection, Urgency
 from tests.attempts.scripted import EVENTS, Script, Upstream, answer, chunk, end
 from tests.transport.peer import Stream
 from tests.waiting import comes_true

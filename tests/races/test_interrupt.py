@@ -21,9 +21,10 @@ import fastlane
 from fastlane import Connection, Hedging, Urgency
 from fastlane.engine.drivers import waiting_on
 from fastlane.plays.urgency.slots import queues
+from fastlane.transport import PoolSettings
 from fastlane.transport.drivers.requests import Timeouts
 from fastlane.transport.drivers.thread_driver import ThreadPool
-from fastlane.transport.pool.settings import PoolSettings, ServerOrigin
+from fastlane.transport.pool.settings import ServerOrigin
 from tests.attempts.scripted import MESSAGES, Asked, Upstream, answer, refuse, say_nothing, used_to
 from tests.races.callers import HANG_S, held, in_steps, until
 from tests.transport.faces import in_a_thread

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from fastlane.errors import ConfigurationError
-from fastlane.schemas.bound import Gap, bound as given_bound, schema_bound as bound
+from fastlane.schemas import Gap, bound as given_bound
+from fastlane.schemas.bound import schema_bound as bound
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"

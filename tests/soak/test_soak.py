@@ -11,8 +11,8 @@ import httpx2
 import openai
 import pytest
 
-from fastlane.emulator import RequestLog
-from fastlane.emulator._faults import KINDS, Fault, parse_faults
+from fastlane.emulator import Fault, RequestLog
+from fastlane.emulator._faults import KINDS, parse_faults
 from tests.soak import faults
 from tests.soak.asking import ENDS, Seen, error_of, judged
 from tests.soak.judging import Judge, flatness

@@ -11,11 +11,17 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from fastlane.records.attempts import Attempt
-from fastlane.records.plays import HedgingRecord, PromptCacheRecord, RequestEncodingRecord, RoutingRecord
-from fastlane.records.record import CallRecord
-from fastlane.records.timeline import Timeline, WireStamps
-from fastlane.records.usage import Usage
+from fastlane import CallRecord
+from fastlane.records import (
+    Attempt,
+    HedgingRecord,
+    PromptCacheRecord,
+    RequestEncodingRecord,
+    RoutingRecord,
+    Timeline,
+    Usage,
+    WireStamps,
+)
 from fastlane.telemetry import ExperimentArm, TelemetrySettings, settings as telemetry_settings
 from fastlane.telemetry.metrics import EndedAction, EndedCall, meters_of, record_waiting
 from fastlane.telemetry.settings import providers

@@ -10,9 +10,9 @@ from typing import get_args
 
 import pytest
 
-from fastlane.records.section import LONG_SECONDS, SECONDS, SHORT_SECONDS, Metric, section_classes
-from fastlane.telemetry import TelemetrySettings, metrics, settings as telemetry_settings
-from fastlane.telemetry.configuration import configure
+from fastlane.records import Metric
+from fastlane.records.section import LONG_SECONDS, SECONDS, SHORT_SECONDS, section_classes
+from fastlane.telemetry import TelemetrySettings, configure, metrics, settings as telemetry_settings
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/telemetry.md").read_text()

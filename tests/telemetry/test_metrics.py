@@ -11,9 +11,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import set_span_in_context
 
 from fastlane import AsyncOpenAI, OpenAI, user_action
-from fastlane.records.plays import HedgingRecord, PromptCacheRecord
+from fastlane.records import HedgingRecord, PromptCacheRecord, Usage
 from fastlane.records.section import LONG_SECONDS, SECONDS, SHORT_SECONDS
-from fastlane.records.usage import Usage
 from fastlane.telemetry import ExperimentArm, experiment, settings as telemetry_settings
 from fastlane.telemetry.metrics import EndedAction, Measures, all_metrics
 from tests.telemetry.measuring import (

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fastlane.transport import PoolSettings
 from fastlane.transport.pool.pool import Pool, PooledConnection
-from fastlane.transport.pool.settings import Http2, PoolSettings, ServerOrigin
+from fastlane.transport.pool.settings import Http2, ServerOrigin
 from fastlane.transport.protocols.exchange import TransportError
 
 SECOND = 1_000_000_000

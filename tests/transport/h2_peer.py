@@ -11,7 +11,8 @@ from h2.settings import SettingCodes
 from hpack.hpack import Encoder
 from hyperframe.frame import Frame, HeadersFrame
 
-from fastlane.transport.protocols.exchange import Exchange, Phases, RequestHead
+from fastlane.transport import Phases
+from fastlane.transport.protocols.exchange import Exchange, RequestHead
 from fastlane.transport.protocols.h2 import Http2Connection
 
 Fields = list[tuple[bytes, bytes]]

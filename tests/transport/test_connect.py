@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fastlane._clock import now_ns
+from fastlane.transport import Opening
 from fastlane.transport.drivers import connect as _addresses, connect as _connect
 from fastlane.transport.drivers.connect import (
     Address,
@@ -28,7 +29,7 @@ from fastlane.transport.drivers.connect import (
     connect_sync,
     interleave,
 )
-from fastlane.transport.protocols.exchange import Opening, TransportError
+from fastlane.transport.protocols.exchange import TransportError
 
 HOUR_NS = 3_600_000_000_000
 HANG_S = 40.0

@@ -18,9 +18,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from fastlane.transport import PHASES, AsyncTransport, Phases, Transport
+from fastlane.transport import PHASES, AsyncTransport, Phases, PoolSettings, Transport
 from fastlane.transport.drivers.connection import ClientConnection
-from fastlane.transport.pool.settings import PoolSettings
 from fastlane.transport.protocols.h1 import Http1Connection
 from tests.transport.faces import AsyncFace, SyncFace, both_faces
 from tests.transport.peer import Header, Peer, Stream, by_path, make_trusting, trusting

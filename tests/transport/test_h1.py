@@ -9,7 +9,8 @@ from typing import Any
 import h11
 import pytest
 
-from fastlane.transport.protocols.exchange import Exchange, Phases, RequestHead, TransportError
+from fastlane.transport import Phases
+from fastlane.transport.protocols.exchange import Exchange, RequestHead, TransportError
 from fastlane.transport.protocols.h1 import Http1Connection
 
 HOST = (b"Host", b"a.test")

@@ -18,9 +18,10 @@ from typing import Any
 
 import pytest
 
+from fastlane.transport import PoolSettings
 from fastlane.transport.drivers.requests import Timeouts
 from fastlane.transport.drivers.thread_driver import ThreadPool
-from fastlane.transport.pool.settings import PoolSettings, ServerOrigin
+from fastlane.transport.pool.settings import ServerOrigin
 from fastlane.transport.protocols.exchange import TransportError
 from tests.waiting import comes_true
 

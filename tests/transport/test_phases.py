@@ -15,7 +15,8 @@ from fastlane import CallRecord
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator
 from fastlane.records import Attempt
-from fastlane.transport.protocols.exchange import FALLBACK_TRACE, PHASES, Opening, Phases
+from fastlane.transport import Opening, Phases
+from fastlane.transport.protocols.exchange import FALLBACK_TRACE, PHASES
 from tests.attempts.events import DONE, STOP, said
 from tests.call_peer import ANSWER
 from tests.transport.callers import CALLERS, request, sees

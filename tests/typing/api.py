@@ -28,9 +28,10 @@ from fastlane import (
     Play,
     RequestEncoding,
     Routing,
+    Session,
 )
 from fastlane.catalog import Catalog, CatalogModel, ModelPrice, Route, Score, Task
-from fastlane.engine.session import STOP, CallOutcome, Session, Stop
+from fastlane.engine.session import STOP, CallOutcome, Stop
 from fastlane.lib.streaming.chat import ChatCompletionStream
 from fastlane.pagination import SyncPage
 from fastlane.records import (

@@ -6,10 +6,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from fastlane.batch.answers import Finished, line_of, outcome_of, read_line
-from fastlane.batch.jobs import Job
+from fastlane.batch import Finished, Job, WorkerSettings
+from fastlane.batch.answers import line_of, outcome_of, read_line
 from fastlane.batch.requests import jobs_in
-from fastlane.batch.settings import WorkerSettings
 from fastlane.errors import ConfigurationError
 from tests.fuzz import mutation
 from tests.fuzz.drawn import Drawn, chance, json_text, json_value

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import h11
 
-from fastlane.transport.protocols.exchange import Exchange, Phases, RequestHead, TransportError
+from fastlane.transport import Phases
+from fastlane.transport.protocols.exchange import Exchange, RequestHead, TransportError
 from fastlane.transport.protocols.h1 import IN_NO_HEAD, MAX_INFORMATIONAL, Http1Connection
 from tests.fuzz.drawn import Drawn, chance
 from tests.fuzz.targets._target import Target, holds

@@ -10,8 +10,7 @@ from pydantic import BaseModel, Field
 
 import fastlane
 from fastlane import BoundedOutput, InvalidOutputError
-from fastlane.emulator import Emulator
-from fastlane.emulator._log import RequestLog
+from fastlane.emulator import Emulator, RequestLog
 from tests.plays.bounded_output.answers import FORMAT, MESSAGES, output_of
 from tests.waiting import SYNC, Form, inner_of
 

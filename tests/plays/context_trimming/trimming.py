@@ -9,7 +9,7 @@ from fastlane.knowledge.tokens import counter
 from fastlane.plays.context_trimming.cut import Counting, Marks
 from fastlane.plays.context_trimming.play import counted_with
 from fastlane.plays.context_trimming.replay import ReplaySettings, new_memory, trim
-from fastlane.records.plays import ContextTrimmingRecord
+from fastlane.records import ContextTrimmingRecord
 
 _memory = new_memory()
 

@@ -10,13 +10,8 @@ from itertools import count
 from random import Random
 from types import MappingProxyType
 
-from fastlane.engine.call import Call
-from fastlane.plays.hedging.play import Hedging
-from fastlane.records.attempts import Attempt
-from fastlane.records.plays import HedgingRecord
-from fastlane.records.record import CallRecord
-from fastlane.records.timeline import Timeline, WireStamps
-from fastlane.records.usage import Usage
+from fastlane import Call, CallRecord, Hedging
+from fastlane.records import Attempt, HedgingRecord, Timeline, Usage, WireStamps
 from tests.with_sections import with_sections
 
 NS = 1_000_000_000

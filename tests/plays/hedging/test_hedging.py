@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from fastlane.engine.call import Call
+from fastlane import Call, Hedging
 from fastlane.plays.hedging.memory import HedgePlan
-from fastlane.plays.hedging.play import Hedging
 
 CHAT = "/chat/completions"
 TOOL = {"type": "function", "function": {"name": "send_mail", "parameters": {}}}

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from fastlane import Hedging
 from fastlane.knowledge.sightings import Sighting, Upstream
 from fastlane.plays.hedging.memory import MOST_LATE, OVER_BUDGET, TOO_FEW, Lateness
-from fastlane.plays.hedging.play import Hedging
 from tests.plays.hedging.simulated import ORIGIN, run, usual
 
 CALLS = 1_000

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from fastlane import Hedging
 from fastlane.knowledge.sightings import Upstream
 from fastlane.plays.hedging.memory import OVER_BUDGET, TOO_FEW, HedgePlan, sightings_of
-from fastlane.plays.hedging.play import Hedging
-from fastlane.records.usage import Usage
+from fastlane.records import Usage
 from tests.plays.hedging.simulated import ORIGIN, attempt, call, record
 
 HERE = Upstream("m", ORIGIN)

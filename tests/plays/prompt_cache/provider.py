@@ -8,11 +8,11 @@ from datetime import date
 from types import SimpleNamespace
 from typing import Any
 
-from fastlane.engine.call import Call
+from fastlane import Call
 from fastlane.plays.prompt_cache.history import PromptHistory, SentPrompt
 from fastlane.providers import Fact, ProviderFacts
 from fastlane.providers.facts import Cache
-from fastlane.records.usage import Usage
+from fastlane.records import Usage
 
 CHAT = "/chat/completions"
 ORIGIN = "https://api.example.com:443"

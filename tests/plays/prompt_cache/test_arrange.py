@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.plays.prompt_cache.prompts import arrange, session, stable, unmarked, volatile
+from fastlane.plays.prompt_cache.prompts import arrange, unmarked
+from fastlane.prompts import session, stable, volatile
 
 ORDER = {"stable": 0, "session": 1, "volatile": 2}
 MARKS: list[Any] = [None, stable, session, volatile]

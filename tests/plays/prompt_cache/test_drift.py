@@ -23,7 +23,7 @@ from fastlane.emulator._generation import generate
 from fastlane.emulator._prompt import read_responses
 from fastlane.emulator._reply import ResponsesReply, TokenUsage
 from fastlane.emulator._request import Overrides
-from fastlane.records.plays import Drift, PromptCacheRecord
+from fastlane.records import Drift, PromptCacheRecord
 from tests.plays.prompt_cache.provider import SECOND_NS, SYSTEM, Provider, edited, facts, said, size_of, turns
 
 UNBOUNDED = facts(minimum_tokens=None, block_tokens=None)

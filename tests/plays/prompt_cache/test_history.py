@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from fastlane.plays.prompt_cache.history import PromptHistory, PromptLine
-from fastlane.records.usage import Usage
+from fastlane.records import Usage
 from tests.plays.prompt_cache.provider import (
     SECOND_NS,
     SMALL,

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from fastlane import PromptCache
 from fastlane.plays.prompt_cache.key import KeySpreader, jump, session_of, stable_key
-from fastlane.plays.prompt_cache.play import PromptCache
 from fastlane.protocol.prompt_marks import Placement
 from tests.plays.prompt_cache.provider import call, facts
 

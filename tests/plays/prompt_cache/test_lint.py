@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fastlane import ConfigurationError
-from fastlane.plays.prompt_cache.prompts import Prompt, lint, stable, volatile
+from fastlane.prompts import Prompt, lint, stable, volatile
 
 POLICY = "Be kind. Refunds take 5 to 7 business days. Book at most 2 flights, such as HAT001 on 2024-05-01."
 UUID = "7b0d9d1e-6b5c-4f0e-9d3f-0a1b2c3d4e5f"

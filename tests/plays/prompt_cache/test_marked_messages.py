@@ -15,9 +15,8 @@ from openai.types.chat import ChatCompletionMessage
 from pydantic import BaseModel
 
 import fastlane
-from fastlane.engine.call import Call
-from fastlane.plays.prompt_cache.play import PromptCache
-from fastlane.plays.prompt_cache.prompts import Prompt, volatile
+from fastlane import Call, PromptCache
+from fastlane.prompts import Prompt, volatile
 from tests.call_peer import ANSWER, Asked, CallPeer, Reply
 from tests.session_play import SessionPlay
 

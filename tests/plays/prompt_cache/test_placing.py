@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.engine.call import Call
+from fastlane import Call
 from fastlane.plays.prompt_cache.placing import place_breakpoints, with_breakpoints, with_retention
 from fastlane.protocol.prompt_marks import Placement
 from fastlane.providers import ProviderFacts, facts_named

@@ -15,14 +15,13 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import Connection, PromptCache
+from fastlane import Call, Connection, PromptCache
 from fastlane.emulator import Dialect, Emulator, preset
-from fastlane.engine.call import Call
 from fastlane.errors import ConfigurationError
 from fastlane.plays.prompt_cache.history import SentPrompt
 from fastlane.prompts import Prompt
 from fastlane.providers import ProviderFacts, facts_of, registered
-from fastlane.records.usage import Usage
+from fastlane.records import Usage
 from tests.call_peer import CallPeer, Reply
 from tests.knowledge.forks import in_child
 from tests.plays.prompt_cache.provider import CHAT, call as call_of, fact, facts, settled

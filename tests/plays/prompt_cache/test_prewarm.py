@@ -13,9 +13,9 @@ from pydantic import BaseModel
 import fastlane
 from fastlane.emulator import Emulator
 from fastlane.errors import ConfigurationError
-from fastlane.plays.prompt_cache.prompts import Prompt, stable, volatile
+from fastlane.prompts import Prompt, stable, volatile
 from fastlane.providers import ProviderFacts, registered
-from fastlane.records.usage import Usage
+from fastlane.records import Usage
 from tests.call_peer import CallPeer, Reply, ours
 from tests.plays.prompt_cache.provider import fact
 from tests.waiting import Form

@@ -11,7 +11,8 @@ import pytest
 from openai.types.chat import ChatCompletionMessage
 
 from fastlane import ConfigurationError
-from fastlane.plays.prompt_cache.prompts import Marked, Prompt, session, stable, volatile
+from fastlane.plays.prompt_cache.prompts import Marked
+from fastlane.prompts import Prompt, session, stable, volatile
 
 
 def test_texts_become_messages_in_order() -> None:

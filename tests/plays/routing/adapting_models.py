@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Any
 
+from fastlane.catalog import CatalogModel
 from fastlane.plays.routing.adapting import Adapted, ModelRules, adapted, demands_of
-from fastlane.plays.routing.catalog.models import CatalogModel
 from fastlane.providers import Fact, ProviderFacts
 
 CHAT, RESPONSES, COMPLETIONS = "/chat/completions", "/responses", "/completions"

@@ -9,10 +9,10 @@ import openai
 from openai._base_client import make_request_options
 from openai.types.chat import ChatCompletion
 
+from fastlane.catalog import CatalogModel
 from fastlane.compat.requests import post_options
 from fastlane.engine.drivers import async_run as async_driven, run as driven
 from fastlane.engine.flow import begin_call, send_planned
-from fastlane.plays.routing.catalog.models import CatalogModel
 from fastlane.plays.routing.clients import UpstreamClients, options_for
 from tests.call_peer import MESSAGES
 

@@ -12,10 +12,9 @@ import pytest
 from openai.types.chat import ChatCompletion
 
 import fastlane
-from fastlane import Connection
-from fastlane.plays.routing.catalog.models import Catalog, CatalogModel
+from fastlane import Connection, Routing
+from fastlane.catalog import Catalog, CatalogModel
 from fastlane.plays.routing.clients import UpstreamClients, missing_key
-from fastlane.plays.routing.play import Routing
 from tests.call_peer import JSON, MESSAGES, Asked, CallPeer, Reply
 from tests.plays.routing.driving import model_at, options_of, run
 from tests.transport.peer import authority

@@ -16,11 +16,10 @@ import orjson
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.engine.call import Call
+from fastlane import Call
+from fastlane.catalog import Catalog, CatalogModel, Route, Task
 from fastlane.knowledge.sightings import Sighting, Upstream
 from fastlane.plays.routing.adapting import ModelRules
-from fastlane.plays.routing.catalog.models import Catalog, CatalogModel, Task
-from fastlane.plays.routing.catalog.route import Route
 from fastlane.plays.routing.knowledge import RoutingKnowledge
 from fastlane.plays.routing.router import RouteQuery
 from fastlane.providers import Fact, ProviderFacts

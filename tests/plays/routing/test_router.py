@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from fastlane.catalog import Catalog, CatalogModel, Task
 from fastlane.knowledge.sightings import Sighting
-from fastlane.plays.routing.catalog.models import Catalog, CatalogModel, Task
 from fastlane.plays.routing.router import RouteQuery, Router
 
 S = 1_000_000_000

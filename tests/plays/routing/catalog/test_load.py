@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fastlane import ConfigurationError
-from fastlane.plays.routing.catalog.models import Catalog, Task
-from fastlane.plays.routing.catalog.scores import Score, clears
+from fastlane.catalog import Catalog, Score, Task
+from fastlane.plays.routing.catalog.scores import clears
 from fastlane.providers import facts_of
 
 ROOT = Path(__file__).parents[4]

@@ -15,8 +15,7 @@ from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 
 from fastlane import ConfigurationError
-from fastlane.plays.routing.catalog.models import CAPABILITIES, Catalog, CatalogModel, ModelPrice, Task
-from fastlane.plays.routing.catalog.scores import Score
+from fastlane.catalog import CAPABILITIES, Catalog, CatalogModel, ModelPrice, Score, Task
 
 SPEED: dict[str, Any] = {"first_token_s": ((1_000, 0.5),), "tokens_per_s": 100}
 KEY = "sk-proj-" + "Ab1" * 12

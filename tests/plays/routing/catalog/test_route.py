@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from fastlane import ConfigurationError
-from fastlane.plays.routing.catalog.route import Route
+from fastlane.catalog import Route
 
 ASKED = st.fixed_dictionaries(
     {},

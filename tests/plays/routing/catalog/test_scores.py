@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fastlane import ConfigurationError
-from fastlane.plays.routing.catalog.models import CatalogModel
-from fastlane.plays.routing.catalog.scores import Score, clears
+from fastlane.catalog import CatalogModel, Score
+from fastlane.plays.routing.catalog.scores import clears
 
 
 def model(quality: float | None = 50) -> CatalogModel:

@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install bench bench-local test test-all test-backends check docs conformance faults frameworks conformance-release benchmarks fuzz soak nightly audit wheel pythons
+.PHONY: help install bench bench-local test test-all test-backends check docs conformance faults frameworks conformance-release benchmarks fuzz soak nightly mutants audit wheel pythons
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r name what; do \
@@ -71,6 +71,10 @@ soak: $(EVERYTHING) ## a mixed life of calls, faults, cancellations and forks fo
 
 nightly: $(EVERYTHING) ## all cases, and everything that takes long; tests/last_full_run.json keeps the results (ARGS="--short")
 	$(BIN)/python -m tests.nightly $(ARGS)
+
+mutants: $(EVERYTHING) ## break the core in 100 random places, and see how many of these the tests find: an hour (ARGS="--seed 7")
+	$(PIP_INSTALL) '.[mutants]'
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 audit: $(EVERYTHING) ## advisories, a wheel built twice, what an empty environment imports and opens (ARGS="--only import")
 	$(BIN)/python -m scripts.audit $(ARGS)

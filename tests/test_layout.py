@@ -29,6 +29,9 @@ FORBIDDEN_TEXT = {
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".yml", ".yaml", ".sh", ".cfg", ".json", ""}
 SKIPPED_DIRECTORIES = {"site", "bench-results", "build", "dist", "__pycache__"}
 
+# Packages that are named after openai's, and hold what those hold.
+OF_OPENAI = ("lib", "pagination", "resources", "types")
+
 Check = Callable[[Path], list[str]]
 
 
@@ -289,6 +292,31 @@ def private_parts_of_openai_are_used_at_the_border_alone(root: Path) -> list[str
     return found
 
 
+def no_test_looks_into_another_package(root: Path) -> list[str]:
+    """So that a package can be built anew without a change to the tests of others: see `tool.fastlane.tests`."""
+    found = []
+    declared = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["fastlane"]["tests"]
+    allowed = {f"fastlane.{name}" for name in declared["public"] + declared["seams"]}
+    for path in modules(root, "tests"):
+        room = path.relative_to(root / "tests").parts[0].removesuffix(".py")
+        own = declared["of"].get(room, [room.removeprefix("test_")])
+        for node in ast.walk(parsed(path)):
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            whole = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module not in allowed:
+                whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            found += [
+                f"{path.relative_to(root)}:{node.lineno} imports {name}"
+                for name in whole
+                if name.count(".") > 1
+                and name.startswith("fastlane.")
+                and not {name, name.rpartition(".")[0]} & allowed
+                and name.split(".")[1] not in (*own, *OF_OPENAI)
+            ]
+    return found
+
+
 CHECKS: tuple[Check, ...] = (
     no_play_imports_another,
     no_text_names_a_module_of_a_layer_above,
@@ -301,6 +329,7 @@ CHECKS: tuple[Check, ...] = (
     private_parts_of_openai_are_used_at_the_border_alone,
     every_room_is_in_the_drawing,
     every_page_is_in_the_navigation,
+    no_test_looks_into_another_package,
 )
 
 
@@ -359,6 +388,10 @@ BROKEN: dict[Check, dict[str, str]] = {
     private_parts_of_openai_are_used_at_the_border_alone: {"fastlane/engine/flow.py": "from openai import _models"},
     every_room_is_in_the_drawing: {"fastlane/_attic.py": "", "docs/design.md": "the house"},
     every_page_is_in_the_navigation: {"docs/lost.md": ""},
+    no_test_looks_into_another_package: {
+        "tests/bench/test_run.py": "from fastlane.engine.flow import run_call",
+        "pyproject.toml": "[tool.fastlane.tests]\npublic = []\nseams = []\nof = {}\n",
+    },
 }
 
 

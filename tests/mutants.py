@@ -1,0 +1,217 @@
+"""`make mutants`: break the core in random places, one at a time, and see which breaks the tests find.
+
+    python -m tests.mutants                       100 breaks (an hour on two cores)
+    python -m tests.mutants --count 20 --seed 7   another draw
+    python -m tests.mutants --json                for a program
+
+A break is one of cosmic-ray's: another comparison or operator, `not`, another number, `break` for `continue`. First
+all tests of the core run once, which tells the lines that each of them executes. Then, for each break, the tests that
+execute its line run on a copy of the repository, those that execute the fewest lines first, until one fails: then it is
+found. One that is not found may also be one that no user would see, such as another size of a cache.
+
+Exit codes: 0 where at least 85 % were found, 1 where fewer were, 2 where the tests fail without a break.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from difflib import unified_diff
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.plugins import get_operator, operator_names
+from coverage import CoverageData
+
+ROOT = Path(__file__).parents[1]
+CORE = ("client", "compat", "decode", "engine", "protocol", "records", "transport")
+TESTS = (
+    "tests/engine",
+    "tests/attempts",
+    "tests/contract",
+    "tests/protocol",
+    "tests/races",
+    "tests/transport",
+    "tests/plays",
+)
+LEAST_FOUND = 0.85
+# A decorator of the core either makes a property, which each test finds, or a cache, which none should.
+LEFT_OUT = ("RemoveDecorator", "VariableReplacer", "VariableInserter")
+LIMIT_S = 1_200
+LEFT_BEHIND = (".venv*", ".git", "site", "dist", "bench-results", "__pycache__", ".*_cache", ".hypothesis")
+
+
+@dataclass(frozen=True)
+class Break:
+    """One change of one line."""
+
+    path: str
+    line: int
+    operator: str
+    occurrence: int
+
+
+def in_annotations(source: str) -> set[tuple[int, int]]:
+    """Return the lines and columns that annotations take: nothing evaluates them."""
+    found: set[tuple[int, int]] = set()
+    for node in ast.walk(ast.parse(source)):
+        for part in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+            if isinstance(part, ast.expr):
+                found.update(
+                    (one.lineno, column)
+                    for one in ast.walk(part)
+                    if isinstance(one, ast.expr)
+                    for column in range(one.col_offset, one.end_col_offset or 0)
+                )
+    return found
+
+
+def possible(path: Path) -> dict[tuple[int, int], list[Break]]:
+    """Return the breaks that are possible in a file, by the place that they change."""
+    source = path.read_text(encoding="utf-8")
+    tree, left_out = get_ast(source), in_annotations(source)
+    places: dict[tuple[int, int], list[Break]] = defaultdict(list)
+    for name in operator_names():
+        if name.endswith(LEFT_OUT):
+            continue
+        operator: Any = get_operator(name)
+        positions = [at for node in ast_nodes(tree) for at in operator().mutation_positions(node)]
+        for occurrence, (start, _) in enumerate(positions):
+            if start not in left_out:
+                places[start].append(Break(str(path.relative_to(ROOT)), start[0], name, occurrence))
+    return places
+
+
+def drawn(count: int, seed: int) -> list[Break]:
+    """Draw places of the core, and one of the breaks that each allows."""
+    draw = random.Random(seed)
+    paths = [path for name in CORE for path in sorted((ROOT / "fastlane" / name).rglob("*.py"))]
+    places = [breaks for path in paths for _, breaks in sorted(possible(path).items())]
+    return [draw.choice(breaks) for breaks in draw.sample(places, count)]
+
+
+def pytest(folder: Path, *arguments: str) -> int:
+    """Run tests, and return pytest's exit code; 1 where they hang."""
+    command = (sys.executable, "-m", "pytest", "-q", "--brief", "-p", "no:cacheprovider", *arguments)
+    try:
+        return subprocess.run(
+            command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=LIMIT_S, check=False
+        ).returncode
+    except subprocess.TimeoutExpired:
+        return 1
+
+
+def executed(data_file: Path) -> CoverageData:
+    """Run all tests of the core, and return which lines each of them executes."""
+    print("running the tests of the core once", file=sys.stderr, flush=True)
+    files = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests").glob("test_*.py"))]
+    os.environ["COVERAGE_FILE"] = str(data_file)
+    code = pytest(ROOT, "--cov=fastlane", "--cov-context=test", "--cov-report=", *TESTS, *files)
+    if code:
+        print(f"the tests fail without a break (pytest exits with {code}): mend them first", file=sys.stderr)
+        sys.exit(2)
+    data = CoverageData(str(data_file))
+    data.read()
+    return data
+
+
+def tests_of(data: CoverageData, one: Break, lines: Counter[str]) -> list[str]:
+    """Return the tests that execute a line, those that execute the fewest lines first.
+
+    Of a line that runs with an import, those of its file's other lines.
+    """
+    by_line = data.contexts_by_lineno(str(ROOT / one.path))
+    contexts = by_line.get(one.line, [])
+    if contexts == [""]:
+        contexts = [context for every in by_line.values() for context in every]
+    return sorted({context.partition("|")[0] for context in contexts} - {""}, key=lambda test: (lines[test], test))
+
+
+def is_found(folder: Path, one: Break, tests: Sequence[str]) -> bool:
+    """Break a copy of the repository, run the tests, and mend it again."""
+    path = folder / one.path
+    whole = path.read_text(encoding="utf-8")
+    broken = mutate_code(whole, get_operator(one.operator)(), one.occurrence)
+    path.write_text(broken, encoding="utf-8")
+    try:
+        return any(pytest(folder, "-x", *tests[at : at + 100]) for at in range(0, len(tests), 100))
+    finally:
+        path.write_text(whole, encoding="utf-8")
+
+
+def change(one: Break) -> str:
+    """Return the lines that a break takes away and adds."""
+    whole = (ROOT / one.path).read_text(encoding="utf-8")
+    broken = mutate_code(whole, get_operator(one.operator)(), one.occurrence)
+    lines = list(unified_diff(whole.splitlines(), broken.splitlines(), lineterm="", n=0))[3:]
+    return "\n".join(f"    {line}" for line in lines)
+
+
+def workers(place: Path) -> SimpleQueue[Path]:
+    """Return copies of the repository to break, one for each core."""
+    copies: SimpleQueue[Path] = SimpleQueue()
+    for number in range(os.cpu_count() or 1):
+        copies.put(shutil.copytree(ROOT, place / str(number), ignore=shutil.ignore_patterns(*LEFT_BEHIND)))
+    return copies
+
+
+def main() -> int:
+    """Break, test and report."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--count", type=int, default=100, help="how many breaks")
+    parser.add_argument("--seed", type=int, default=0, help="which ones")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    options = parser.parse_args()
+    breaks = drawn(options.count, options.seed)
+    missed: list[Break] = []
+    with tempfile.TemporaryDirectory(prefix="fastlane-mutants-") as place:
+        data = executed(Path(place, "coverage"))
+        by_file = [data.contexts_by_lineno(path).values() for path in data.measured_files()]
+        lines = Counter(name.partition("|")[0] for file in by_file for names in file for name in names)
+        copies = workers(Path(place))
+
+        def judge(one: Break) -> bool:
+            folder = copies.get()
+            try:
+                return is_found(folder, one, tests_of(data, one, lines))
+            finally:
+                copies.put(folder)
+
+        with ThreadPoolExecutor(copies.qsize()) as pool:
+            running = {pool.submit(judge, one): one for one in breaks}
+            for number, done in enumerate(as_completed(running), 1):
+                one, found = running[done], done.result()
+                if not found:
+                    missed.append(one)
+                where = f"{one.path}:{one.line} {one.operator}"
+                print(f"{number}/{len(breaks)} {'found' if found else 'MISSED'} {where}", file=sys.stderr, flush=True)
+    count = len(breaks) - len(missed)
+    missed.sort(key=lambda one: (one.path, one.line))
+    if options.json:
+        changes = [{**asdict(one), "change": change(one)} for one in missed]
+        print(json.dumps({"breaks": len(breaks), "found": count, "missed": changes}, indent=2))
+    else:
+        for one in missed:
+            print(f"{one.path}:{one.line}\n{change(one)}")
+        print(f"{count} of {len(breaks)} breaks were found")
+    return 0 if count >= LEAST_FOUND * len(breaks) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -673,9 +673,11 @@ class SqliteStorage(Storage):
         _open_files.add(self)
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=0.0)
         try:
+            connection.execute("PRAGMA journal_mode = WAL")
             # With NORMAL, a power cut takes back the latest commits (https://sqlite.org/pragma.html).
-            for pragma in ("journal_mode = WAL", "synchronous = FULL", "fullfsync = ON", "wal_autocheckpoint = 4000"):
-                connection.execute(f"PRAGMA {pragma}")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA fullfsync = ON")
+            connection.execute("PRAGMA wal_autocheckpoint = 4000")
         except BaseException:
             connection.close()
             raise

@@ -51,7 +51,7 @@ def look_first(session: DoctorSession) -> Iterator[ProviderFinding]:
             refused.append((name, tokens))
             continue
         if status != 200:
-            break
+            raise StatusError(status)
         output = at_path(reply.data, "usage.completion_tokens")
         if not isinstance(output, int) or output <= tokens:
             answer = reply
@@ -320,25 +320,19 @@ def judge_format(name: str, status: int, data: Mapping[str, Any], kept: Sequence
     if status != 200:
         problem = "format refused" if status in (400, 404, 422) else "error"
         return found(name, f"refused ({of_status(status)})", problem, value={"status": status})
-    finish = at_path(data, "choices.0.finish_reason")
-    wrong = _wrong(name, at_path(data, "choices.0.message.content"))
-    value = {"valid": wrong is None, "finish_reason": finish}
-    if wrong is None:
+    finish, text = (at_path(data, f"choices.0.{path}") for path in ("finish_reason", "message.content"))
+    answer = json_object(text if isinstance(text, str) else "")
+    value: dict[str, Any] = {"valid": bool(answer), "finish_reason": finish}
+    if answer and (name == "json_object" or is_valid(_SCHEMA, answer)):
         words = "an object of the schema" if name == "json_schema" else "a JSON object"
         fact = MeasuredFact(path=("structured", "formats"), value=[*kept, name])
         return found(name, f"{words}, although the prompt asked for prose", value=value, facts=[fact])
     if finish == "length":
-        words, value = f"not finished within {FORMAT_TOKENS} tokens", {**value, "valid": None}
-        return found(name, words, "cut off", value=value)
-    return found(name, f"taken, but the answer is {wrong}", "format ignored", value=value)
-
-
-def _wrong(name: str, text: Any) -> str | None:
-    """Return what is wrong with an answer, in words that quote nothing of it; None where nothing is."""
-    value = json_object(text if isinstance(text, str) else "")
-    if not value:
-        return "no JSON object"
-    return None if name == "json_object" or is_valid(_SCHEMA, value) else "JSON, but not of the schema"
+        words = f"not finished within {FORMAT_TOKENS} tokens"
+        return found(name, words, "cut off", value={**value, "valid": None})
+    # Nothing of the answer is quoted.
+    wrong = "JSON, but not of the schema" if answer else "no JSON object"
+    return found(name, f"taken, but the answer is {wrong}", "format ignored", value={**value, "valid": False})
 
 
 # What responses report

@@ -101,7 +101,8 @@ class QueueWorker(threading.Thread):
                     with urgency("offline"):
                         wait_s = self._round()
                     failing_since = None
-                    if until_empty and self._storage.unfinished() == 0:
+                    is_idle = not (self._held or self._live_groups or self._live_calls)
+                    if until_empty and is_idle and self._storage.unfinished() == 0:
                         return
                 except StorageError as error:
                     failing_since = failing_since or now_s()

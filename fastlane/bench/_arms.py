@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import pickle
 import re
@@ -86,16 +85,6 @@ class Arm:
         make = fastlane.AsyncOpenAI if self.asynchronous else fastlane.OpenAI
         return make(base_url=base_url, api_key=api_key, **options)
 
-    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        """Take plays to another process by their settings alone: what they have learned has locks, and stays here."""
-        settings = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "plays"}
-        plays = None if self.plays is None else tuple((type(play), _settings_of(play)) for play in self.plays)
-        return _arm_of, (settings, plays)
-
-
-def _arm_of(settings: dict[str, Any], plays: tuple[tuple[type[Play], dict[str, Any]], ...] | None) -> Arm:
-    return Arm(plays=None if plays is None else tuple(kind(**values) for kind, values in plays), **settings)
-
 
 def _written(play: Play) -> str:
     """Return how a play was made: its kind, and the settings that are not the defaults."""
@@ -105,10 +94,6 @@ def _written(play: Play) -> str:
         if each.init and each.repr and getattr(play, each.name) != each.default
     ]
     return f"{type(play).__name__}({', '.join(settings)})"
-
-
-def _settings_of(play: Play) -> dict[str, Any]:
-    return {each.name: getattr(play, each.name) for each in fields(play) if each.init}  # type: ignore[arg-type]
 
 
 def _see_importable(name: str, client: MakeClient) -> None:
@@ -278,10 +263,3 @@ def is_asynchronous(client: Any) -> bool:
     """Whether a client's requests have to be awaited."""
     create = client.chat.completions.create
     return isinstance(client, openai.AsyncOpenAI) or inspect.iscoroutinefunction(inspect.unwrap(create))
-
-
-async def made(arm: Arm, base_url: str, api_key: str) -> Any:
-    """Make an arm's client on the running event loop, which some clients keep."""
-    asyncio.get_running_loop()
-    client = arm.make_client(base_url, api_key)
-    return await client if inspect.isawaitable(client) else client

@@ -10,57 +10,44 @@ from typing import Any
 from fastlane.errors import ConfigurationError
 
 
-def json_lines(path: Path, *, may_be_cut_off: bool = False) -> Iterator[tuple[str, Any]]:
-    """Yield the value of each line that is not blank, with where it stands in the file.
+def rows_of(path: Path, *, may_be_cut_off: bool = False) -> Iterator[tuple[str, Any]]:
+    """Yield the values of JSON lines, or the items of one JSON list, each with where it stands in the file.
 
-    `may_be_cut_off`: a last line that is no JSON is left out, which a process that was killed may have left. Raises
-    ConfigurationError for what cannot be read, which names the line.
+    `may_be_cut_off`: leave out a last line that is no JSON, which a killed process may have left. Raises
+    ConfigurationError, which names the line.
     """
-    wrong: ConfigurationError | None = None
-    for number, data in _lines(path):
-        if wrong is not None:
-            raise wrong
+    lines = _lines(path)
+    first = lines[0][1].strip() if lines else b""
+    if first == b"[" or (first.startswith(b"[") and first[1:].lstrip().startswith(b"{")):
+        items = _parsed(b"\n".join(data for _, data in lines), path, 1)
+        yield from ((f"{path}, item {item}", value) for item, value in enumerate(items, start=1))
+        return
+    for number, data in lines:
         try:
             value = _parsed(data, path, number)
-        except ConfigurationError as error:
-            if not may_be_cut_off:
-                raise
-            wrong = error
-            continue
+        except ConfigurationError:
+            if may_be_cut_off and number == lines[-1][0]:
+                return
+            raise
         yield f"{path}, line {number}", value
 
 
-def rows_of(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the values of JSON lines, or the items of one JSON list, each with where it stands in the file.
-
-    Raises ConfigurationError, which names the line.
-    """
-    _, first = next(_lines(path), (0, b""))
-    begin = first.strip()
-    if begin == b"[" or (begin.startswith(b"[") and begin[1:].lstrip().startswith(b"{")):
-        whole = b"\n".join(data for _, data in _lines(path))
-        yield from ((f"{path}, item {item}", value) for item, value in enumerate(_parsed(whole, path, 1), start=1))
-    else:
-        yield from json_lines(path)
-
-
 def described(value: object) -> str:
-    """Say what a value is, in a few words."""
+    """Describe a value in a few words."""
     if isinstance(value, dict):
         return "an object with the keys " + (", ".join(map(repr, list(value)[:6])) or "(none)")
     return {list: "a list", str: "a string", type(None): "null"}.get(type(value), f"{value!r:.40}")
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    # Not universal newlines: JSON strings may hold U+2028 and its like unescaped, which end no line of JSONL.
+def _lines(path: Path) -> list[tuple[int, bytes]]:
+    """Return the lines that are not blank, with their numbers."""
     try:
-        with path.open("rb") as file:
-            for number, data in enumerate(file, start=1):
-                line = data.removeprefix(b"\xef\xbb\xbf" if number == 1 else b"").rstrip(b"\r\n")
-                if line.strip():
-                    yield number, line
+        data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror or error}") from error
+    # Not str.splitlines: JSON strings may hold U+2028 and its like unescaped, which end no line of JSONL.
+    lines = ((number, line.rstrip(b"\r")) for number, line in enumerate(data.split(b"\n"), start=1))
+    return [(number, line) for number, line in lines if line.strip()]
 
 
 def _parsed(data: bytes, path: Path, first: int) -> Any:

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from ..errors import ConfigurationError
 from ..records.record import CallRecord
 from ..records.timeline import seconds
-from ._json_lines import described, json_lines
+from ._json_lines import described, rows_of
 
 if TYPE_CHECKING:
     from ..emulator import RequestLog
@@ -560,7 +560,7 @@ def read_run(folder: Path) -> RecordedRun:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    for where, row in json_lines(path, may_be_cut_off=True) if path.exists() else ():
+    for where, row in rows_of(path, may_be_cut_off=True) if path.exists() else ():
         if not isinstance(row, dict):
             raise ConfigurationError(f"{where}: expected a record, got {described(row)}")
         yield row

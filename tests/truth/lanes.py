@@ -21,7 +21,7 @@ from fastlane.bench.running._messages import (
     RunFailedError,
     ScheduledRequest,
 )
-from fastlane.bench.running._worker import ShardPlan, Worker
+from fastlane.bench.running._worker import LocalShard, ShardPlan
 
 THINK_S: Final = 0.02
 """A lane waits up to this long before each further request, so that lanes that once met do not stay together."""
@@ -66,17 +66,19 @@ def read_lanes(arm: Arm, base_url: str, load: Lanes) -> tuple[Sample, ...]:
 
 
 @contextlib.contextmanager
-def _worker(arm: Arm, base_url: str, shard: int, heard: SimpleQueue[tuple[int, Any]]) -> Iterator[Worker]:
-    plan = ShardPlan(arms=(arm,), base_url=base_url, api_key="none", shard=shard)
-    worker = Worker(plan, arm, lambda _, what: heard.put((shard, what)))
+def _worker(arm: Arm, base_url: str, number: int, heard: SimpleQueue[tuple[int, Any]]) -> Iterator[LocalShard]:
+    plan = ShardPlan(arms=(arm,), base_url=base_url, api_key="none", shard=number)
+    shard = LocalShard(plan, lambda _, what: heard.put((number, what)))
     try:
-        yield worker
+        yield shard
     finally:
-        worker.close()
+        shard.close()
 
 
 class _Coordinator:
-    def __init__(self, arm: Arm, load: Lanes, workers: Sequence[Worker], heard: SimpleQueue[tuple[int, Any]]) -> None:
+    def __init__(
+        self, arm: Arm, load: Lanes, workers: Sequence[LocalShard], heard: SimpleQueue[tuple[int, Any]]
+    ) -> None:
         self._arm = arm
         self._load = load
         self._workers = workers
@@ -100,7 +102,7 @@ class _Coordinator:
             "user": tag,
         }
         self._in_flight[tag] = lane, block
-        self._workers[lane % len(self._workers)].order(ScheduledRequest(place, body, {}))
+        self._workers[lane % len(self._workers)].order(self._arm.name, ScheduledRequest(place, body, {}))
 
     def _hear(self, timeout_s: float) -> Any:
         """The next message; raises queue.Empty where none comes in time."""
@@ -124,7 +126,7 @@ class _Coordinator:
     def order_each(self, order: Any) -> None:
         """Order every worker the same."""
         for worker in self._workers:
-            worker.order(order)
+            worker.order(self._arm.name, order)
 
     def hear_each(self, kind: type[_Kind]) -> list[_Kind]:
         """Wait until every worker has said something of this kind."""

@@ -30,9 +30,9 @@ class _Host(LocalShard):
     """
 
     def __init__(self, plan: ShardPlan) -> None:
-        self._heard: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        self._received: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self._between_ns = 0
-        super().__init__(plan, lambda arm, message: self._heard.put((arm, message)))
+        super().__init__(plan, lambda arm, message: self._received.put((arm, message)))
 
     def order_at(self, arm: str, order: Any, sent_ns: int) -> None:
         """Pass an order on to an arm's process."""
@@ -46,7 +46,7 @@ class _Host(LocalShard):
     def events(self) -> Iterator[tuple[str, Any]]:
         """Yield the messages of the arms' processes without end."""
         while True:
-            yield self._heard.get()
+            yield self._received.get()
 
 
 class RayShard:

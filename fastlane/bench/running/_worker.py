@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import heapq
+import inspect
 import multiprocessing
 import os
 import signal
@@ -14,16 +15,17 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from multiprocessing.reduction import ForkingPickler
 from queue import SimpleQueue
 from typing import Any, Final, Protocol
 
 from ..._clock import now_ns
-from .._arms import Arm, is_asynchronous, made
+from .._arms import Arm, is_asynchronous
 from ._messages import BeginCell, Done, EndCell, Ready, RunFailedError, ScheduledRequest
 from ._probes import Probe
 from ._reading import StreamReader, read, read_async, sample_of, told
@@ -133,7 +135,9 @@ def serve(plan: ShardPlan, arm: Arm, pipe: Connection) -> None:
 async def _serve(plan: ShardPlan, arm: Arm, pipe: Connection) -> None:
     probe = Probe(shard=plan.shard, arm=arm.name)
     try:
-        client = await made(arm, plan.base_url, plan.api_key)
+        client = arm.make_client(plan.base_url, plan.api_key)
+        if inspect.isawaitable(client):
+            client = await client
         asynchronous = is_asynchronous(client)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the parent waits for it
         why = f"{type(error).__name__}: {told(error, plan.api_key)}"
@@ -275,71 +279,14 @@ def _or_end() -> Iterator[None]:
 # The parent's side
 
 
-class Worker:
-    """One arm's process: orders go in, and `heard` is called with the arm's name and each message that comes out.
-
-    `heard` is called in the worker's own thread; the last message is a RunFailedError.
-    """
-
-    def __init__(self, plan: ShardPlan, arm: Arm, heard: Callable[[str, Any], None]) -> None:
-        self._arm = arm.name
-        self._heard = heard
-        self._pipe, theirs = _PROCESSES.Pipe()
-        self._process = _PROCESSES.Process(target=serve, args=(plan, arm, theirs), daemon=True)
-        with _ignoring_ctrl_c():
-            self._process.start()
-        # A pipe reports the end of the worker only once nobody else holds the worker's side of it.
-        theirs.close()
-        self._listener = threading.Thread(target=self._listen, name=f"fastlane-bench-{arm.name}", daemon=True)
-        self._listener.start()
-
-    def order(self, order: Any) -> None:
-        """Send an order. Raises RunFailedError if the process has ended."""
-        try:
-            self._pipe.send(order)
-        except OSError as error:
-            raise self._ended_early() from error
-
-    def abandon(self) -> None:
-        """End the process now, whatever it does."""
-        self._process.terminate()
-
-    def close(self) -> None:
-        """End the process, by force if it does not end in time."""
-        with suppress(OSError):
-            self._pipe.send(None)
-        self._process.join(_STOP_TIMEOUT_S)
-        if self._process.is_alive():
-            self._process.terminate()
-            self._process.join()
-        # Not earlier: a pipe that is closed while a thread reads from it stays open.
-        self._listener.join()
-        self._pipe.close()
-
-    def _listen(self) -> None:
-        with suppress(EOFError, OSError):
-            while True:
-                self._heard(self._arm, self._pipe.recv())
-        self._heard(self._arm, self._ended_early())
-
-    def _ended_early(self) -> RunFailedError:
-        return RunFailedError(f"the process of arm {self._arm!r} ended early: its stderr says why")
-
-
 class Shard(Protocol):
     """A process for each arm, all on the same machine. Making it starts them."""
 
-    def order(self, arm: str, order: Any) -> None:
-        """Send an order to an arm's process. Raises RunFailedError if it has ended."""
-        ...
+    def order(self, arm: str, order: Any) -> None: ...
 
-    def abandon(self) -> None:
-        """End the processes now, whatever they do."""
-        ...
+    def abandon(self) -> None: ...
 
-    def close(self) -> None:
-        """End the processes."""
-        ...
+    def close(self) -> None: ...
 
 
 MakeShard = Callable[[ShardPlan, Callable[[str, Any], None]], Shard]
@@ -347,29 +294,70 @@ MakeShard = Callable[[ShardPlan, Callable[[str, Any], None]], Shard]
 
 
 class LocalShard:
-    """A shard on this machine."""
+    """A shard on this machine. `heard` is called in each arm's own thread; the last message is a RunFailedError."""
 
     def __init__(self, plan: ShardPlan, heard: Callable[[str, Any], None]) -> None:
-        self._workers: dict[str, Worker] = {}
-        self._closing = ExitStack()
+        self._heard = heard
+        self._pipes: dict[str, Connection] = {}
+        self._processes: list[SpawnProcess] = []
+        self._listeners: list[threading.Thread] = []
         try:
             for arm in plan.arms:
-                self._workers[arm.name] = worker = Worker(plan, arm, heard)
-                self._closing.callback(worker.close)
+                self._start(plan, arm)
         except BaseException:
             self.abandon()
             self.close()
             raise
 
+    def _start(self, plan: ShardPlan, arm: Arm) -> None:
+        self._pipes[arm.name], theirs = _PROCESSES.Pipe()
+        process = _PROCESSES.Process(target=serve, args=(plan, arm, theirs), daemon=True)
+        with _ignoring_ctrl_c():
+            process.start()
+        self._processes.append(process)
+        # A pipe reports the end of the worker only once nobody else holds the worker's side of it.
+        theirs.close()
+        name = f"fastlane-bench-{arm.name}"
+        self._listeners.append(threading.Thread(target=self._listen, args=(arm.name,), name=name, daemon=True))
+        self._listeners[-1].start()
+
     def order(self, arm: str, order: Any) -> None:
-        self._workers[arm].order(order)
+        """Send an order to an arm's process. Raises RunFailedError if it has ended."""
+        try:
+            self._pipes[arm].send(order)
+        except OSError as error:
+            raise _ended_early(arm) from error
 
     def abandon(self) -> None:
-        for worker in self._workers.values():
-            worker.abandon()
+        """End the processes now, whatever they do."""
+        for process in self._processes:
+            process.terminate()
 
     def close(self) -> None:
-        self._closing.close()
+        """End the processes, by force if they do not end in time."""
+        for pipe in self._pipes.values():
+            with suppress(OSError):
+                pipe.send(None)
+        for process in self._processes:
+            process.join(_STOP_TIMEOUT_S)
+            if process.is_alive():
+                process.terminate()
+                process.join()
+        # Not earlier: a pipe that is closed while a thread reads from it stays open.
+        for listener in self._listeners:
+            listener.join()
+        for pipe in self._pipes.values():
+            pipe.close()
+
+    def _listen(self, arm: str) -> None:
+        with suppress(EOFError, OSError):
+            while True:
+                self._heard(arm, self._pipes[arm].recv())
+        self._heard(arm, _ended_early(arm))
+
+
+def _ended_early(arm: str) -> RunFailedError:
+    return RunFailedError(f"the process of arm {arm!r} ended early: its stderr says why")
 
 
 @contextmanager

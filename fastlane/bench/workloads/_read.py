@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from ...errors import ConfigurationError
 from ...recordings.entry import HEADER_KEY, VERSION
 from ...recordings.shape import BLOCK_CHARACTERS
-from .._json_lines import described, json_lines, rows_of
+from .._json_lines import described, rows_of
 from ._presets import shared_prompt
 from ._workload import CHARACTERS_PER_TOKEN, Conversation, LatePrompt, Turn, UnusableMessageError, Workload, sendable
 
@@ -114,7 +114,7 @@ class _Call(NamedTuple):
 
 def _recording(path: Path, limit: int, changes: Counter[str]) -> Workload:
     """Return the workload of a recording, in order of time."""
-    calls = sorted(_calls(json_lines(path, may_be_cut_off=True), limit, changes), key=lambda call: call.at_s)
+    calls = sorted(_calls(rows_of(path, may_be_cut_off=True), limit, changes), key=lambda call: call.at_s)
     if not calls:
         raise ConfigurationError(f"{path} holds no call: expected a recording with at least one")
     notes, block_tokens = _notes(changes), _block_tokens(calls)

@@ -268,14 +268,14 @@ def self_test_command(
     as_json: _AsJson = False,
 ) -> None:
     """Run the bench against the embedded provider, and say how far its figures are from the provider's log."""
-    from ._self_test import print_self_test, self_test, self_test_data
+    from ._self_test import print_self_test, self_test
 
     with _reported():
-        rows = self_test(quick=quick)
+        found = self_test(quick=quick)
         if as_json:
-            typer.echo(as_json_text(self_test_data(rows)))
+            typer.echo(as_json_text(found))
         else:
-            print_self_test(rows, _console(_WIDTH_OF_SELF_TEST))
+            print_self_test(found, _console(_WIDTH_OF_SELF_TEST))
 
 
 @contextmanager

@@ -248,8 +248,7 @@ class Pacing:
             self._queue(lane, now + round(delay_s * 1e9))
 
     def _queue(self, lane: int, at_ns: int) -> None:
-        block = next(self._lanes[lane], None)
-        if block is not None:
+        if (block := next(self._lanes[lane], None)) is not None:
             if block.intended_s is not None:
                 at_ns = self._began_ns + round(block.intended_s[0] * 1e9)
             heapq.heappush(self._waiting, (at_ns, lane, block))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import signal
@@ -204,7 +205,7 @@ class _Run:
         references = {arm.name: experiment.reference_of(arm) for arm in experiment.resolved}
         self._watch = Watch(references, list(dict.fromkeys(metrics)))
         limits = limits_of(experiment.budget, self._spent, cells_left=len(self._cells) - self._cells_done)
-        progress = self._progress_of(cell, limits)
+        progress = partial(self._report_progress, limits, replace(self._spent), self._blocks_done)
         progress()
         probe = Probe()
         self._probing = 0
@@ -289,10 +290,10 @@ class _Run:
 
     def _receive(self, until_ns: int | None = None) -> None:
         """Apply the next message, if one comes in time. Raises RunFailedError for the end of an arm's process."""
-        moments = [each for each in (until_ns, self._until_ns) if each is not None]
-        timeout_s = max(0, min(moments) - now_ns()) / 1e9 if moments else _STEP_S
+        now = now_ns()
+        waits_s = [(each - now) / 1e9 for each in (until_ns, self._until_ns) if each is not None and each > now]
         try:
-            shard, arm, message = self._inbox.get(timeout=min(timeout_s, _STEP_S))
+            shard, arm, message = self._inbox.get(timeout=min([_STEP_S, *waits_s]))
         except Empty:
             return
         match message:
@@ -435,31 +436,26 @@ class _Run:
     def _workload(self, cell: Cell) -> Workload:
         return next(each for each in self._experiment.workloads if each.name == cell.workload)
 
-    def _progress_of(self, cell: Cell, limits: RunBudget) -> Callable[[], None]:
-        """Return what reports the progress of a cell."""
-        before, blocks, passes = replace(self._spent), self._blocks_done, self._experiment.passes
-        planned = blocks_in_pass(self._workload(cell)) * passes if passes is not None else 0
-
-        def progress() -> None:
-            if self._on_progress is None:
-                return
-            done = min(1.0, (self._blocks_done - blocks) / planned) if planned else 0.0
-            share = max(share_spent(limits, self._spent, before), done)
-            self._on_progress(
-                Progress(
-                    cell=cell.name,
-                    cells_done=self._cells_done,
-                    cells=len(self._cells),
-                    blocks=self._blocks_done,
-                    requests=len(self._samples),
-                    failed=self._errors.total(),
-                    share=(self._cells_done + share) / len(self._cells),
-                    elapsed_s=(now_ns() - self._began_ns) / 1e9,
-                    ratios=self._watch.ratios(),
-                )
+    def _report_progress(self, limits: RunBudget, before: RunCost, blocks: int) -> None:
+        """Report the progress of the cell, which began when `before` was spent and `blocks` were done."""
+        if self._on_progress is None:
+            return
+        passes = self._experiment.passes
+        planned = blocks_in_pass(self._workload(self._cell)) * passes if passes is not None else math.inf
+        share = min(1.0, max(share_spent(limits, self._spent, before), (self._blocks_done - blocks) / planned))
+        self._on_progress(
+            Progress(
+                cell=self._cell.name,
+                cells_done=self._cells_done,
+                cells=len(self._cells),
+                blocks=self._blocks_done,
+                requests=len(self._samples),
+                failed=self._errors.total(),
+                share=(self._cells_done + share) / len(self._cells),
+                elapsed_s=(now_ns() - self._began_ns) / 1e9,
+                ratios=self._watch.ratios(),
             )
-
-        return progress
+        )
 
     def _make_header(self) -> Header:
         experiment, provider, workloads = self._experiment, self._provider, self._experiment.workloads

@@ -12,8 +12,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import ConfigurationError
-
 Floats = NDArray[np.float64]
 
 
@@ -66,34 +64,12 @@ POWER: Final = 0.9
 _TOO_MANY: Final = 10_000_000
 
 
-def finite(values: ArrayLike, what: str = "values") -> Floats:
-    """Return numbers as an array. Raises ConfigurationError where one of them is no finite number."""
-    data = np.asarray(values, dtype=np.float64)
-    if data.ndim != 1 or not np.isfinite(data).all():
-        raise ConfigurationError(f"expected {what} to be a plain list of finite numbers: leave out pairs without one")
-    return data
-
-
-def paired(values: ArrayLike, baseline: ArrayLike) -> tuple[Floats, Floats]:
-    """Return both arms' values, `values[i]` and `baseline[i]` of one block. An infinite one is a failed request.
-
-    Raises ConfigurationError where they do not pair up, or one is below 0 or NaN.
-    """
-    ours, theirs = np.asarray(values, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
-    if ours.ndim != 1 or ours.shape != theirs.shape:
-        raise ConfigurationError(f"expected as many values as baseline values, got {ours.size} and {theirs.size}")
-    if not ((ours >= 0).all() and (theirs >= 0).all()):
-        raise ConfigurationError("expected values of at least 0: leave out pairs of which one is below 0 or NaN")
-    return ours, theirs
-
-
 def log_ratios(values: ArrayLike, baseline: ArrayLike) -> Floats:
     """Return the logarithm of each pair's ratio. Two zeros are no change, 0 and something a ratio of a billion.
 
-    Raises ConfigurationError as `paired` does, or for a value that is infinite.
+    `values[i]` and `baseline[i]` are finite, 0 or more, and belong to the same block.
     """
-    ours, theirs = paired(values, baseline)
-    finite(np.concatenate((ours, theirs)))
+    ours, theirs = np.asarray(values, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.log(ours) - np.log(theirs)
     ratios[(ours == 0) & (theirs == 0)] = 0
@@ -106,10 +82,7 @@ def wanted(share: float) -> int:
 
     The quantile lies above all n values with probability share^n and below all with (1 - share)^n; both have to be
     at most 2.5 % (David and Nagaraja, "Order Statistics", 2003, chapter 7.1).
-    Raises ConfigurationError for a share that is not between 0 and 1.
     """
-    if not 0 < share < 1:
-        raise ConfigurationError(f"expected a share between 0 and 1, such as 0.95 for p95, got {share}")
     outer = max(share, 1 - share)
     count = max(1, math.ceil(math.log(_TAIL) / math.log(outer)))
     # Logarithms may be a rounding error off where outer^n is 2.5 % exactly.
@@ -120,10 +93,9 @@ def quantile(values: ArrayLike, share: float, *, failed: int = 0, lower_is_bette
     """Return a quantile, interpolated between neighbours, with its 95 % interval by order statistics.
 
     `failed` requests gave no value and count as worse than every other. The quantile has no value where it is one.
-    Raises ConfigurationError for a value that is no finite number, or a share that is not between 0 and 1.
     """
     lost = np.full(failed, np.inf if lower_is_better else -np.inf)
-    ordered = np.sort(np.concatenate((finite(values), lost)))
+    ordered = np.sort(np.concatenate((np.asarray(values, dtype=np.float64), lost)))
     count, wants = ordered.size, wanted(share)
     value = float(interpolated(ordered, (count - 1) * share)) if count >= wants else math.inf
     if not math.isfinite(value):
@@ -168,11 +140,10 @@ def signed_rank_p(differences: ArrayLike) -> float:
     """Return the two-sided p value of Wilcoxon's signed-rank test that differences lie evenly around 0; 1 without any.
 
     Zeros take part in the ranking (Pratt, JASA 54, 1959). Exact up to 100 differences without ties and zeros.
-    Raises ConfigurationError where a difference is no finite number.
     """
     from scipy.stats import wilcoxon
 
-    data = finite(differences, "differences")
+    data = np.asarray(differences, dtype=np.float64)
     if not data.any():
         return 1.0
     sizes = np.unique(np.abs(data))
@@ -186,9 +157,8 @@ def hodges_lehmann(values: ArrayLike, confidence: float = 0.95) -> Interval | No
 
     The interval holds every middle that Wilcoxon's signed-rank test would not reject (Hodges and Lehmann, Annals of
     Mathematical Statistics 34, 1963). None without values; no bounds where there are too few, at 95 % below 6.
-    Raises ConfigurationError where a value is no finite number.
     """
-    ordered = np.sort(finite(values))
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
     count = ordered.size
     if not count:
         return None
@@ -241,11 +211,8 @@ def quantile_ratio(values: ArrayLike, baseline: ArrayLike, share: float, *, seed
     Introduction to the Bootstrap", 1993, chapters 8 and 13; the percentile interval of 2,000 resamples). An infinite
     value is a failed request; 0 is one where more is better. None without pairs, or where a quantile is a failed
     request; no bounds below 6 pairs, nor where a bound is a failed request's.
-    Raises ConfigurationError for values that do not pair up, or of which one is below 0 or NaN.
     """
-    pairs = np.stack(paired(values, baseline), axis=1)
-    if not 0 < share < 1:
-        raise ConfigurationError(f"expected a share between 0 and 1, such as 0.95 for p95, got {share}")
+    pairs = np.stack((np.asarray(values, dtype=np.float64), np.asarray(baseline, dtype=np.float64)), axis=1)
     if not len(pairs):
         return None
     place = (len(pairs) - 1) * share
@@ -269,9 +236,7 @@ def mean_changes(blocks: Floats, contrasts: Floats, *, seed: int = 0) -> tuple[F
     """Return sums of the columns' means, and the same for 2,000 resamples of the rows.
 
     `blocks` holds a row for each block and a column for each arm, `contrasts` a row of weights for each sum.
-    Raises ConfigurationError where one of the blocks' values is no finite number.
     """
-    finite(blocks.ravel(), "blocks")
     values = blocks @ contrasts.T
     return values.mean(axis=0), _resampled(values, lambda drawn: drawn.mean(axis=1), seed)
 

@@ -27,7 +27,6 @@ from fastlane.bench.statistics import (
     smallest_effect,
     wanted,
 )
-from fastlane.errors import ConfigurationError
 
 VALUES = st.floats(0, 1e3)
 
@@ -112,14 +111,9 @@ def test_values_that_are_all_the_same_are_known_exactly() -> None:
     assert (found.low, found.value, found.high) == (7.0, 7.0, 7.0)
 
 
-def test_nothing_and_nonsense() -> None:
+def test_quantile_without_values_has_none() -> None:
     assert quantile([], 0.5).value is None
     assert quantile([], 0.5, failed=50).value is None
-    with pytest.raises(ConfigurationError, match="finite"):
-        quantile([1.0, math.nan], 0.5)
-    for share in (0, 1, 95):
-        with pytest.raises(ConfigurationError, match="share"):
-            quantile([1.0], share)
 
 
 SIGNED = st.floats(-10, 10).map(lambda value: round(value, 3))
@@ -220,21 +214,6 @@ class TestLogRatios:
         assert logs[0] == 0
         assert logs[1] == -logs[2] == pytest.approx(-math.log(1e9))
         assert logs[1] < logs[3]
-
-    @pytest.mark.parametrize("bad", [math.nan, -1.0, math.inf])
-    def test_what_has_no_ratio_is_refused(self, bad: float) -> None:
-        with pytest.raises(ConfigurationError, match="leave out"):
-            log_ratios([1.0, bad], [1.0, 1.0])
-
-    def test_values_that_do_not_pair_up_are_refused(self) -> None:
-        with pytest.raises(ConfigurationError, match="as many"):
-            log_ratios([1.0], [1.0, 2.0])
-
-    @pytest.mark.parametrize("bad", [math.nan, math.inf])
-    def test_tests_and_estimates_refuse_what_is_no_number(self, bad: float) -> None:
-        for ask in (signed_rank_p, hodges_lehmann):
-            with pytest.raises(ConfigurationError, match="finite"):
-                ask([1.0, bad])
 
 
 def drawn(seed: int, pairs: int, change: float) -> tuple[Any, Any]:
@@ -338,16 +317,6 @@ def test_few_pairs_have_no_interval_and_none_no_value() -> None:
     same = quantile_ratio([3.0] * 30, [2.0] * 30, 0.5)
     assert same is not None
     assert (same.low, same.high) == (1.5, 1.5)
-
-
-@pytest.mark.parametrize("bad", [math.nan, -1.0])
-def test_nonsense_is_refused(bad: float) -> None:
-    with pytest.raises(ConfigurationError, match="leave out"):
-        quantile_ratio([1.0, bad], [1.0, 1.0], 0.5)
-    with pytest.raises(ConfigurationError, match="share"):
-        quantile_ratio([1.0], [1.0], 95)
-    with pytest.raises(ConfigurationError, match="finite"):
-        mean_changes(np.array([[bad if math.isnan(bad) else math.inf, 1.0]]), np.array([[1.0, -1.0]]))
 
 
 def test_sums_of_means_are_drawn_by_block() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from .._formatting import listed, percentile_name, signed_figure
+from .._formatting import listed, signed_figure
 from ..checks import Checked
 from ..findings import Findings
 from ..recorded import Header, RecordedRun, RequestMetric, metric_named
@@ -22,12 +22,10 @@ from ._tables import (
     machine_words,
     number,
     percentile,
-    row,
     table,
 )
 
 UNPAIRED: Final = "Unpaired: drift between the runs is not controlled."
-_SHARES: Final = (0.5, 0.95)
 
 
 def compare(
@@ -39,6 +37,8 @@ def compare(
     names: tuple[str, str] = ("first", "second"),
 ) -> RunReport:
     """Return the figures of two runs beside each other, for the cells and arms that both have, without verdicts."""
+    if names[0] == names[1]:
+        names = (f"{names[0]} (first)", f"{names[1]} (second)")
     runs = [
         (name, Material(recorded=recorded, findings=found, checked=results))
         for name, recorded, found, results in zip(names, (first, second), findings, checked, strict=True)
@@ -87,19 +87,18 @@ def _differing(first: Header, second: Header, names: tuple[str, str]) -> Iterato
 
 
 def _table(runs: Sequence[tuple[str, Material]], metric: RequestMetric, places: Sequence[tuple[str, str]]) -> Table:
-    columns = ["cell", "arm", *(f"n, {name}" for name, _ in runs)]
-    for shown in map(percentile_name, _SHARES):
-        columns += [*(f"{shown}, {name}" for name, _ in runs), f"difference of {shown}"]
     rows = []
     for cell, arm in places:
         refused = [f"{name}: {why}" for name, run in runs if (why := run.refused(cell, arm))]
-        found = [run.figures(cell, arm, metric.name) for _, run in runs]
-        entries = [number(None if each is None else each.n) for each in found]
-        for share in _SHARES:
-            both = [None if each is None else each.quantiles.get(share) for each in found]
-            entries += [percentile(each, metric.unit) for each in both]
-            values = [each.value for each in both if each is not None and each.value is not None]
-            difference = signed_figure(values[1] - values[0], metric.unit) if len(values) == 2 else None
-            entries.append(Entry(difference) if difference else NOTHING)
-        rows.append(row((cell, arm), entries, refused[0] if refused else None, len(columns) - 2))
-    return table(f"{metric.title}, unpaired ({metric.unit})", columns, rows, names=2, notes=(UNPAIRED,))
+        found = [(name, run.figures(cell, arm, metric.name)) for name, run in runs]
+        columns = {f"n, {name}": number(each.n if each else None) for name, each in found}
+        for share, shown in ((0.5, "p50"), (0.95, "p95")):
+            both = [(name, each.quantiles.get(share) if each else None) for name, each in found]
+            columns |= {f"{shown}, {name}": percentile(each, metric.unit) for name, each in both}
+            first, second = (each.value if each else None for _, each in both)
+            known = first is not None and second is not None
+            columns[f"difference of {shown}"] = (
+                Entry(signed_figure(second - first, metric.unit)) if known else NOTHING  # type: ignore[operator]
+            )
+        rows.append(({"cell": cell, "arm": arm}, columns, refused[0] if refused else None))
+    return table(f"{metric.title}, unpaired ({metric.unit})", rows, notes=(UNPAIRED,))

@@ -13,10 +13,10 @@ import numpy as np
 
 from ...errors import MissingExtraError
 from ...pages import html_page
-from .._formatting import change, change_with_interval, counted, figure, with_unit
+from .._formatting import change, counted, figure, with_unit
 from ..checks import Checked
-from ..findings import ArmComparison, Findings, Interval
-from ..recorded import ArmInfo, Cell, RecordedRun, RequestMetric, metric_named
+from ..findings import Findings
+from ..recorded import Cell, RecordedRun, RequestMetric, metric_named
 from ._material import TITLES, Material, scenario_of
 from ._screen import changes_of, groups_of
 from ._sections import INSTANT_MS, SLUGGISH_MS
@@ -103,7 +103,7 @@ def charts_of(kind: str, material: Material) -> list[Chart]:
     """Return the charts of a kind of report that the run has something for. Raises MissingExtraError."""
     if kind == "ab":
         # Where the time goes first: it is the picture that says why.
-        names = ["waterfall", "forest", *(f"{metric.name}_distribution" for metric in material.metrics)]
+        names = ["waterfall", *(f"{metric.name}_distribution" for metric in material.metrics)]
     else:
         names = [*(f"{name}_by_load" for name in _BY_LOAD), "time_to_first_token_distribution"]
     found = (Chart(name, _title(name), draw(name, material)) for name in names)
@@ -113,8 +113,6 @@ def charts_of(kind: str, material: Material) -> list[Chart]:
 def _title(name: str) -> str:
     if name == "waterfall":
         return "Where a mean request spends its time"
-    if name == "forest":
-        return "Change against the reference; in grey, what two equal arms show"
     metric = metric_named(name.removesuffix("_distribution").removesuffix("_by_load"))
     if name.endswith("_by_load"):
         return f"{metric.title} ({metric.unit}) by load, p25 to p75"
@@ -124,12 +122,12 @@ def _title(name: str) -> str:
 
 def draw(name: str, material: Material) -> tuple[View, ...]:
     """Return the views of one chart: none where the run has nothing for it. Raises MissingExtraError."""
-    if name.endswith("_by_load"):
+    if name == "waterfall":
+        views = _waterfall(material)
+    elif name.endswith("_by_load"):
         views = _by_load(material, metric_named(name.removesuffix("_by_load")))
-    elif name.endswith("_distribution"):
-        views = _distribution(material, metric_named(name.removesuffix("_distribution")))
     else:
-        views = {"waterfall": _waterfall, "forest": _forest}[name](material)
+        views = _distribution(material, metric_named(name.removesuffix("_distribution")))
     drawn = [(title, chart.to_dict()) for title, chart in views]
     return tuple(
         View(title if len(drawn) > 1 else "", _plain({**spec, "width": "container", "config": _CONFIG}))
@@ -221,56 +219,6 @@ def _waterfall(material: Material) -> _Views:
                 height=40 * len(arms),
             ),
         )
-
-
-def _forest(material: Material) -> _Views:
-    """Return each arm's typical change with its interval, above what two equal arms show, by metric."""
-    alt = _altair()
-    colours = arm_colours(material.recorded)
-    for metric in material.metrics:
-        rows = [
-            _forest_row(material, cell, arm, comparison) | {"colour": colours[arm.name]}
-            for arm in material.compared_arms
-            for cell in material.valid_cells
-            if (comparison := material.comparison(cell.name, arm.name, metric.name)) and comparison.typical
-        ]
-        if not rows:
-            continue
-        y = alt.Y("name:N", sort=[row["name"] for row in rows], title=None, axis=alt.Axis(grid=False))
-        colour = alt.Color("colour:N", scale=None)
-        sides = metric.words if metric.lower_is_better else metric.words[::-1]
-        title = f"{sides[0]} \N{LEFTWARDS ARROW}  change (%)  \N{RIGHTWARDS ARROW} {sides[1]}"
-        x = alt.X("band_low:Q", title=title, axis=alt.Axis(tickCount=5))
-        base = alt.Chart(_data(rows)).encode(y=y)
-        yield (
-            metric.title,
-            alt.layer(
-                base.mark_bar(color="var(--band)", height={"band": 0.9}).encode(x=x, x2="band_high:Q"),
-                base.mark_rule(strokeWidth=3).encode(x="low:Q", x2="high:Q", color=colour),
-                base.mark_point(size=90, filled=True, opacity=1).encode(x="value:Q", color=colour, tooltip="said:N"),
-                base.mark_text(dy=-12).encode(x="value:Q", text="text:N"),
-                alt.Chart(_data([{"zero": 0}])).mark_rule(color="var(--soft)").encode(x="zero:Q"),
-                height=38 * len(rows),
-            ),
-        )
-
-
-def _forest_row(material: Material, cell: Cell, arm: ArmInfo, comparison: ArmComparison) -> dict[str, Any]:
-    again = material.recorded.header.again_of(arm.name)
-    copy = material.comparison(cell.name, again.name, comparison.metric) if again is not None else None
-    value, low, high = _percents(comparison.typical)
-    _, band_low, band_high = _percents(copy.typical if copy else None)
-    return {
-        "name": f"{arm.name}, {cell.name}" if material.several_cells else arm.name,
-        "value": value, "low": low, "high": high, "band_low": band_low, "band_high": band_high,
-        "text": change_with_interval(comparison.typical) if comparison.typical else "",
-        "said": f"{arm.name}, {cell.name}: {comparison.verdict.sentence} ({counted(comparison.pairs, 'pair')})",
-    }  # fmt: skip
-
-
-def _percents(ratio: Interval | None) -> list[float | None]:
-    bounds = (ratio.value, ratio.low, ratio.high) if ratio else (None, None, None)
-    return [None if bound is None else (bound - 1) * 100 for bound in bounds]
 
 
 def _distribution(material: Material, metric: RequestMetric) -> _Views:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import fmean, stdev
 from typing import Final
 
 from .._formatting import change, counted, figure, interval, listed, lowered, percent
-from ..findings import ArmComparison, Attribution, CellFindings, Interval
-from ..recorded import Cell, RequestMetric, Sample, metric_named
-from ._material import TITLES, ArmPhases, Material, scenario_of
+from ..findings import ArmComparison, Attribution, Interval
+from ..recorded import ArmInfo, Cell, RequestMetric, Sample, metric_named
+from ._material import TITLES, Material, scenario_of
 from ._tables import (
-    BY_ARM,
-    BY_CELL,
     NOTHING,
     UNKNOWN,
-    Column,
+    Columns,
     Entry,
     Line,
-    Place,
+    Names,
     RunReport,
     Section,
     Statistic,
@@ -32,7 +31,6 @@ from ._tables import (
     metric_table,
     number,
     ratio,
-    row,
     share,
     table,
 )
@@ -50,9 +48,9 @@ _SWEPT: Final = (
     "time_to_first_token", "time_per_output_token", "inter_token_latency", "generation_time", "api_end_to_end",
     "decode_speed", "output_throughput",
 )  # fmt: skip
-_COMPARED_BY: Final[tuple[Statistic, ...]] = ("n", "failed", "mean", 0.5, 0.9, 0.95, 0.99)
+_COMPARED_BY: Final[tuple[Statistic, ...]] = ("n", "failed", "mean", "p50", "p90", "p95", "p99")
 _SWEPT_BY: Final[tuple[Statistic, ...]] = (
-    "n", "failed", "mean", "deviation", "CV", "min", 0.25, 0.5, 0.75, 0.95, 0.99, "max",
+    "n", "failed", "mean", "deviation", "CV", "min", "p25", "p50", "p75", "p95", "p99", "max",
 )  # fmt: skip
 
 
@@ -176,62 +174,47 @@ def _instrument(material: Material) -> Iterator[Line]:
 
 
 def _changes(material: Material) -> Iterator[Table]:
-    naming = [*([BY_CELL] if material.several_cells else []), BY_ARM]
-    if len(material.references) > 1:
-        naming.append(("against", lambda at: Entry(material.reference_of(at.arm.name))))
+    def names(cell: Cell, arm: ArmInfo) -> Names:
+        found = ({"cell": cell.name} if material.several_cells else {}) | {"arm": arm.name}
+        return found | ({"against": material.reference_of(arm.name)} if len(material.references) > 1 else {})
+
+    others = [arm for arm in material.arms if arm.name not in material.references]
     for metric in material.metrics:
         yield metric_table(material, metric, _COMPARED_BY, arms=material.arms)
-        if len(material.arms) > 1:
-            yield arm_table(
-                material,
-                f"{metric.title} against {listed(material.references)}",
-                _comparison_columns(material, metric),
-                names=naming,
-                arms=[arm for arm in material.arms if arm.name not in material.references],
-            )
+        if others:
+            title = f"{metric.title} against {listed(material.references)}"
+            columns = partial(_comparison, material, metric)
+            yield arm_table(material, title, columns, names=names, arms=others)
 
 
-def _comparison_columns(material: Material, metric: RequestMetric) -> list[Column]:
-    def column(heading: str, show: Callable[[ArmComparison], Entry]) -> Column:
-        def entry(at: Place) -> Entry:
-            found = material.comparison(at.cell.name, at.arm.name, metric.name)
-            return NOTHING if found is None else show(found)
-
-        return heading, entry
-
-    def verdict(found: ArmComparison) -> Entry:
-        word = verdict_word(found, metric) + (" (A/A)" if found.copy else "")
-        return Entry(word, tone_of(found, band_of(material, found.cell, found.arm, metric.name)))
-
-    def smallest(found: ArmComparison) -> Entry:
-        effect = found.verdict.smallest_effect
-        return NOTHING if effect is None else Entry(f"±{percent(effect)}")
-
-    return [
-        column("pairs", lambda found: number(found.pairs)),
-        column("typical change", lambda found: ratio(found.typical)),
-        column("change of p50", lambda found: ratio(found.quantiles.get(0.5))),
-        column("change of p95", lambda found: ratio(found.quantiles.get(0.95))),
-        column("verdict", verdict),
-        column("could have shown", smallest),
-        column("more pairs", lambda found: number(found.verdict.more_pairs)),
-    ]
+def _comparison(material: Material, metric: RequestMetric, cell: Cell, arm: ArmInfo) -> Columns:
+    found = material.comparison(cell.name, arm.name, metric.name)
+    if found is None:
+        return {}
+    smallest = found.verdict.smallest_effect
+    tone = tone_of(found, band_of(material, cell.name, arm.name, metric.name))
+    return {
+        "pairs": number(found.pairs),
+        "typical change": ratio(found.typical),
+        "change of p50": ratio(found.quantiles.get(0.5)),
+        "change of p95": ratio(found.quantiles.get(0.95)),
+        "verdict": Entry(verdict_word(found, metric) + (" (A/A)" if found.copy else ""), tone),
+        "could have shown": NOTHING if smallest is None else Entry(f"±{percent(smallest)}"),
+        "more pairs": number(found.verdict.more_pairs),
+    }
 
 
 def _phases(material: Material) -> Table:
     """Return where the time of each arm's requests went."""
     found = {(cell.name, each.arm): each for cell in material.valid_cells for each in material.phases(cell.name)}
 
-    def column(heading: str, value: Callable[[ArmPhases], float | None], unit: str = "ms") -> Column:
-        def entry(at: Place) -> Entry:
-            own = found.get((at.cell.name, at.arm.name))
-            return NOTHING if own is None else number(value(own), unit)
+    def columns(cell: Cell, arm: ArmInfo) -> Columns:
+        own = found.get((cell.name, arm.name))
+        if own is None:
+            return {}
+        spent = {title: number(own.milliseconds.get(key), "ms") for key, title in TITLES.items()}
+        return {"n": number(own.n), **spent, "API end-to-end": number(own.total_ms, "ms")}
 
-        return heading, entry
-
-    columns = [column("n", lambda own: own.n, "")]
-    columns += [column(title, lambda own, key=key: own.milliseconds.get(key)) for key, title in TITLES.items()]  # type: ignore[misc]
-    columns.append(column("API end-to-end", lambda own: own.total_ms))
     notes = () if found else ("No request left the stamps that would say so.",)
     return arm_table(material, "Mean time in each phase (ms)", columns, notes=notes)
 
@@ -249,22 +232,19 @@ def _attribution(material: Material, found: Attribution) -> Table:
     low, high = found.total.low, found.total.high
     # Parts of a whole that may as well be nothing say nothing.
     whole = None if low is not None and high is not None and low <= 0 <= high else found.total.value
-    rows = []
+    rows: list[tuple[Names, Columns, str | None]] = []
     for each in found.shares:
-        parts = [estimate(part, metric.unit, signed=True) for part in (each.alone, each.last, each.share)]
-        of_whole = share(each.share.value / whole if whole else None)
-        rows.append(row((play_name(each.play, found),), (*parts, of_whole), refused, 4))
+        parts = {"alone": each.alone, "last": each.last, "share": each.share}
+        columns = {name: estimate(part, metric.unit, signed=True) for name, part in parts.items()}
+        columns["of the whole"] = share(each.share.value / whole if whole else None)
+        rows.append(({"play": play_name(each.play, found)}, columns, refused))
+    notes = []
     if not refused:
         total = estimate(found.total, metric.unit, signed=True)
-        rows.append(row(("all together",), (NOTHING, NOTHING, total, share(1.0 if whole else None)), None, 4))
-    interaction = f"Interaction: {interval(found.interaction, metric.unit, signed=True)} {metric.unit}."
+        rows.append(({"play": "all together"}, {"share": total, "of the whole": share(1.0 if whole else None)}, None))
+        notes = [f"Interaction: {interval(found.interaction, metric.unit, signed=True)} {metric.unit}."]
     where = f", {found.cell}" if material.several_cells else ""
-    return table(
-        f"{metric.title}: each play's part of the change{where} ({metric.unit})",
-        ("play", "alone", "last", "share", "of the whole"),
-        rows,
-        notes=() if refused else (interaction,),
-    )
+    return table(f"{metric.title}: each play's part of the change{where} ({metric.unit})", rows, notes=notes)
 
 
 def play_name(play: str, attribution: Attribution) -> str:
@@ -276,43 +256,39 @@ def play_name(play: str, attribution: Attribution) -> str:
 
 def _cold(material: Material) -> Iterator[Section]:
     """Return the very first requests, which are in no other figure."""
-    rows = []
+    rows: list[tuple[Names, Columns, str | None]] = []
     for each in material.findings.cold:
         cold, warm = each.time_to_first_token_ms, each.warm_time_to_first_token_ms
-        figures = (
-            number(cold, "ms"),
-            number(warm, "ms"),
-            Entry(change(cold / warm)) if cold and warm else NOTHING,
-            number(each.api_end_to_end_ms, "ms"),
-            Entry(each.error, "bad") if each.error else NOTHING,
-        )
-        rows.append(row((each.arm,), figures, material.refused_run(), len(figures)))
+        columns = {
+            "time to first token": number(cold, "ms"),
+            "warm": number(warm, "ms"),
+            "cold against warm": Entry(change(cold / warm)) if cold and warm else NOTHING,
+            "API end-to-end": number(each.api_end_to_end_ms, "ms"),
+            "error": Entry(each.error, "bad") if each.error else NOTHING,
+        }
+        rows.append(({"arm": each.arm}, columns, material.refused_run()))
     if rows:
-        columns = ("arm", "time to first token", "warm", "cold against warm", "API end-to-end", "error")
-        shown = table("The very first request of each arm's process (ms)", columns, rows, notes=(_COLD,))
+        shown = table("The very first request of each arm's process (ms)", rows, notes=(_COLD,))
         yield Section(title="Cold first requests", parts=(shown,))
 
 
 def _work(material: Material) -> Table:
     """Return what each arm's requests took: connections, bytes, tokens, errors."""
 
-    def column(heading: str, show: Callable[[Sequence[Sample]], Entry]) -> Column:
-        return heading, lambda at: show(material.sent(at.cell.name, at.arm.name))
+    def columns(cell: Cell, arm: ArmInfo) -> Columns:
+        sent = material.sent(cell.name, arm.name)
+        given, cached = total_of(sent, "input_tokens"), total_of(sent, "cached_tokens")
+        return {
+            "requests": number(len(sent)),
+            "failed": errors(sum(each.error is not None for each in sent)),
+            "opened a connection": number(connections(material, sent), missing=UNKNOWN),
+            "body bytes sent": number(bytes_sent(material, sent), "bytes", UNKNOWN),
+            "input tokens": number(given, "tokens", UNKNOWN),
+            "read from cache": share(None if cached is None or not given else cached / given, UNKNOWN),
+            "output tokens": number(total_of(sent, "output_tokens"), "tokens", UNKNOWN),
+            "price (US$)": number(total_of(sent, "price"), "US$", UNKNOWN),
+        }
 
-    def cached(sent: Sequence[Sample]) -> Entry:
-        given, read = total_of(sent, "input_tokens"), total_of(sent, "cached_tokens")
-        return share(None if read is None or not given else read / given, UNKNOWN)
-
-    columns = [
-        column("requests", lambda sent: number(len(sent))),
-        column("failed", lambda sent: errors(sum(each.error is not None for each in sent))),
-        column("opened a connection", lambda sent: number(connections(material, sent), missing=UNKNOWN)),
-        column("body bytes sent", lambda sent: number(bytes_sent(material, sent), "bytes", UNKNOWN)),
-        column("input tokens", lambda sent: number(total_of(sent, "input_tokens"), "tokens", UNKNOWN)),
-        column("read from cache", cached),
-        column("output tokens", lambda sent: number(total_of(sent, "output_tokens"), "tokens", UNKNOWN)),
-        column("price (US$)", lambda sent: number(total_of(sent, "price"), "US$", UNKNOWN)),
-    ]
     made = arm_table(material, "Requests, connections, bytes and tokens", columns, arms=material.arms)
     return replace(made, notes=(*_errors(material), *made.notes))
 
@@ -382,57 +358,48 @@ def _cells(material: Material, scenario: str) -> tuple[Cell, ...]:
     return tuple(cell for cell in material.cells if scenario_of(cell) == scenario)
 
 
-def _by_load(material: Material) -> Column:
-    heading = "blocks/s" if any(cell.load == "open" for cell in material.cells) else "users"
-    return heading, lambda at: Entry(f"{at.cell.users if at.cell.users is not None else at.cell.rate or 0:g}")
+def _load(cell: Cell) -> Names:
+    return {"blocks/s": f"{cell.rate or 0:g}"} if cell.load == "open" else {"users": f"{cell.users or 0:g}"}
 
 
 def _pace(material: Material) -> Table:
     """Return one user's pace in every cell: medians, how a stream feels, scaling efficiency."""
 
-    def median(name: str) -> Column:
-        metric = metric_named(name)
-        heading = f"{lowered(metric.title)} ({metric.unit})"
-        return heading, lambda at: number(value(_median(material, at.cell, at.arm.name, name)), metric.unit)
-
-    def feels(at: Place) -> Entry:
-        latency = _median(material, at.cell, at.arm.name, "inter_token_latency")
-        if latency is None:
-            return NOTHING
-        if latency.value < INSTANT_MS:
-            return Entry("instant", "good")
-        return Entry("acceptable") if latency.value <= SLUGGISH_MS else Entry("sluggish", "bad")
-
-    def scaling(at: Place) -> Entry:
-        found = efficiency(material, at.cell, at.arm.name)
-        if found is None or found.low is None or found.high is None:
-            return share(value(found))
-        return Entry(f"{percent(found.value)} [{percent(found.low)[:-2]}, {percent(found.high)[:-2]}]")
-
-    def value(found: Interval | None) -> float | None:
-        return None if found is None else found.value
-
-    def of_cell(show: Callable[[CellFindings, str], Entry]) -> Callable[[Place], Entry]:
-        return lambda at: show(material.found(at.cell.name), at.arm.name)
+    def columns(cell: Cell, arm: ArmInfo) -> Columns:
+        found = material.found(cell.name)
+        shown = {
+            "requests": number(found.requests.get(arm.name, 0)),
+            "failed": errors(sum(found.errors.get(arm.name, {}).values())),
+        }
+        for metric in map(metric_named, _PACE):
+            middle = _median(material, cell, arm.name, metric.name)
+            shown[f"{lowered(metric.title)} ({metric.unit})"] = number(middle.value if middle else None, metric.unit)
+        latency = _median(material, cell, arm.name, "inter_token_latency")
+        scaling = efficiency(material, cell, arm.name)
+        shown["feels"] = _feels(latency.value) if latency else NOTHING
+        shown["scaling efficiency"] = share(scaling.value if scaling else None)
+        if scaling and scaling.low is not None and scaling.high is not None:
+            bounds = f"[{percent(scaling.low)[:-2]}, {percent(scaling.high)[:-2]}]"
+            shown["scaling efficiency"] = Entry(f"{percent(scaling.value)} {bounds}")
+        return shown | {"of the arm (tokens/s)": number(found.throughput.get(arm.name), "tokens/s")}
 
     return arm_table(
         material,
         "Pace of each user, p50",
-        [
-            ("requests", of_cell(lambda found, arm: number(found.requests.get(arm, 0)))),
-            ("failed", of_cell(lambda found, arm: errors(sum(found.errors.get(arm, {}).values())))),
-            *map(median, _PACE),
-            ("feels", feels),
-            ("scaling efficiency", scaling),
-            ("of the arm (tokens/s)", of_cell(lambda found, arm: number(found.throughput.get(arm), "tokens/s"))),
-        ],
-        names=(("scenario", lambda at: Entry(scenario_of(at.cell))), _by_load(material), BY_ARM),
+        columns,
+        names=lambda cell, arm: {"scenario": scenario_of(cell), **_load(cell), "arm": arm.name},
         notes=(
             f"Instant below {INSTANT_MS:g} ms between tokens, acceptable to {SLUGGISH_MS:g} ms, sluggish above.",
             "Scaling efficiency: of the decode speed at the fewest users.",
             "Of the arm: output tokens over the seconds in which it had requests in flight; arms share the users.",
         ),
     )
+
+
+def _feels(latency_ms: float) -> Entry:
+    if latency_ms < INSTANT_MS:
+        return Entry("instant", "good")
+    return Entry("acceptable") if latency_ms <= SLUGGISH_MS else Entry("sluggish", "bad")
 
 
 def _scenario(material: Material, scenario: str) -> Section:
@@ -445,8 +412,11 @@ def _scenario(material: Material, scenario: str) -> Section:
                 "a cache. Whether it did so all the same is among the checks."
             )
         )
-    naming = (_by_load(material), BY_ARM)
-    parts += [metric_table(material, metric_named(name), _SWEPT_BY, names=naming, cells=cells) for name in _SWEPT]
+
+    def names(cell: Cell, arm: ArmInfo) -> Names:
+        return {**_load(cell), "arm": arm.name}
+
+    parts += [metric_table(material, metric_named(name), _SWEPT_BY, names=names, cells=cells) for name in _SWEPT]
     return Section(title=scenario, parts=tuple(parts))
 
 
@@ -454,7 +424,7 @@ def _token_counts(material: Material, cells: Sequence[Cell]) -> Table:
     """Return range, mean and deviation of a scenario's input and output tokens, meant and seen."""
     sent = [sample for cell in cells for sample in material.recorded.measured(cell.name)]
     seen = [each for each in sent if each.error is None and not material.refused(each.cell, each.arm)]
-    rows = []
+    rows: list[tuple[Names, Columns, str | None]] = []
     for name, samples, field in (
         ("input, as meant", sent, "meant_input_tokens"),
         ("output, at least", sent, "least_output_tokens"),
@@ -463,14 +433,11 @@ def _token_counts(material: Material, cells: Sequence[Cell]) -> Table:
         ("output, as seen", seen, "output_tokens"),
     ):
         values = [value for sample in samples if (value := getattr(sample, field)) is not None]
-        entries = [NOTHING] * 3
+        columns = {}
         if values:
             spread = f" ± {figure(stdev(values))}" if len(values) > 1 else ""
-            entries = [number(min(values)), number(max(values)), Entry(f"{figure(fmean(values))}{spread}")]
-        rows.append(row((name,), entries, material.refused_all(cells) if samples is seen else None, 3))
-    return Table(
-        title="Test configuration",
-        columns=("tokens", "lowest", "highest", "mean ± deviation"),
-        rows=tuple(rows),
-        notes=("As seen: of the requests that succeeded in valid cells, by the provider's usage.",),
-    )
+            mean = Entry(f"{figure(fmean(values))}{spread}")
+            columns = {"lowest": number(min(values)), "highest": number(max(values)), "mean ± deviation": mean}
+        rows.append(({"tokens": name}, columns, material.refused_all(cells) if samples is seen else None))
+    note = "As seen: of the requests that succeeded in valid cells, by the provider's usage."
+    return table("Test configuration", rows, notes=(note,))

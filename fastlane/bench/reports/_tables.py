@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple
 
 from .._formatting import change_with_interval, counted, figure, interval, listed, percent, percentile_name
 from ..checks import CheckResult
-from ..findings import Figures, Interval, Quantile
+from ..findings import Interval, Quantile
 from ..recorded import ArmInfo, Cell, Header, RequestMetric
 from ._material import Material
 
@@ -80,8 +80,8 @@ NOTHING: Final = Entry("-", "muted")
 """No figure: it was not measured, or does not apply."""
 UNKNOWN: Final = Entry("not known", "muted")
 """A figure that exists, but that nobody reported."""
-Statistic = Literal["n", "failed", "mean", "deviation", "CV", "min", "max"] | float
-"""A column of an arm's figures; a number is the share of a percentile."""
+Statistic = Literal["n", "failed", "mean", "deviation", "CV", "min", "max", "p25", "p50", "p75", "p90", "p95", "p99"]
+"""A column of an arm's figures."""
 
 
 def number(value: float | None, unit: str = "", missing: Entry = NOTHING) -> Entry:
@@ -118,110 +118,90 @@ def percentile(found: Quantile | None, unit: str = "") -> Entry:
     return estimate(None if found is None else found.interval, unit)
 
 
-class Place(NamedTuple):
-    """What a row of figures is of."""
+Names = Mapping[str, str]
+"""The columns that say what a row is of."""
+Columns = Mapping[str, Entry]
+"""The figures of a row by their columns."""
 
-    cell: Cell
-    arm: ArmInfo
 
+def table(title: str, rows: Sequence[tuple[Names, Columns, str | None]], *, notes: Sequence[str] = ()) -> Table:
+    """Return a table of rows: their names, their figures, and why the figures are refused, if they are.
 
-Column = tuple[str, Callable[[Place], Entry]]
-"""A column's heading, and its entry in a row."""
-BY_CELL: Final[Column] = ("cell", lambda at: Entry(at.cell.name))
-BY_ARM: Final[Column] = ("arm", lambda at: Entry(at.arm.name))
+    Columns without any figure are left out; a note names those that are not known.
+    """
+    seen: dict[str, set[Entry]] = {}
+    for _, figures, refused in rows:
+        for column, entry in figures.items() if refused is None else ():
+            seen.setdefault(column, set()).add(entry)
+    columns = [column for column, found in seen.items() if not found <= {NOTHING, UNKNOWN}]
+    unknown = [column for column, found in seen.items() if column not in columns and UNKNOWN in found]
+    if not columns and any(refused for _, _, refused in rows):
+        columns = ["figures"]
+    names = list(rows[0][0]) if rows else []
+    return Table(
+        title=title,
+        columns=(*names, *columns),
+        rows=tuple(
+            (
+                *map(Entry, own.values()),
+                *(figures.get(column, NOTHING) for column in columns if refused is None),
+                *([Entry(refused, "bad"), *[Entry("")] * (len(columns) - 1)] if refused is not None else ()),
+            )
+            for own, figures, refused in rows
+        ),
+        names=len(names),
+        notes=(*notes, *((f"Not known: {listed(unknown)}.",) if unknown else ())),
+    )
 
 
 def arm_table(
     material: Material,
     title: str,
-    columns: Sequence[Column],
+    figures: Callable[[Cell, ArmInfo], Columns],
     *,
-    names: Sequence[Column] | None = None,
+    names: Callable[[Cell, ArmInfo], Names] | None = None,
     cells: Sequence[Cell] | None = None,
     arms: Sequence[ArmInfo] | None = None,
     notes: Sequence[str] = (),
 ) -> Table:
-    """Return a table with a row for each cell and arm: its names, and its figures unless they are refused.
+    """Return a table with a row for each cell and arm. `names` None: the cell where there are several, and the arm."""
 
-    `names` are the columns at the left; None: the cell where there are several, and the arm. Columns without any
-    figure are left out.
-    """
-    naming = names or ((BY_CELL, BY_ARM) if material.several_cells else (BY_ARM,))
+    def usual(cell: Cell, arm: ArmInfo) -> Names:
+        return ({"cell": cell.name} if material.several_cells else {}) | {"arm": arm.name}
+
     rows = []
     for cell in material.cells if cells is None else cells:
         for arm in material.own_arms if arms is None else arms:
             refused = material.refused(cell.name, arm.name)
-            at = Place(cell, arm)
-            figures = () if refused else [show(at) for _, show in columns]
-            rows.append(row([show(at).text for _, show in naming], figures, refused, len(columns)))
-    headings = tuple(heading for heading, _ in (*naming, *columns))
-    return table(title, headings, rows, names=len(naming), notes=notes)
-
-
-def row(names: Sequence[str], figures: Sequence[Entry], refused: str | None, width: int) -> tuple[Entry, ...]:
-    """Return a row of a table: its names, and `width` figures, or why they must not be used."""
-    if refused is not None:
-        figures = (Entry(refused, "bad"), *(Entry(""),) * (width - 1))
-    return (*map(Entry, names), *figures)
-
-
-def table(
-    title: str,
-    columns: Sequence[str],
-    rows: Sequence[tuple[Entry, ...]],
-    *,
-    names: int = 1,
-    notes: Sequence[str] = (),
-) -> Table:
-    """Return a table without the columns in which no row has a figure; a note names those that are not known."""
-    kept, unknown = [], []
-    for at, column in enumerate(columns):
-        seen = {each[at] for each in rows}
-        if at < names or not seen <= {NOTHING, UNKNOWN, Entry("")}:
-            kept.append(at)
-        elif UNKNOWN in seen:
-            unknown.append(column)
-    return Table(
-        title=title,
-        columns=tuple(columns[at] for at in kept),
-        rows=tuple(tuple(each[at] for at in kept) for each in rows),
-        names=names,
-        notes=(*notes, *((f"Not known: {listed(unknown)}.",) if unknown else ())),
-    )
+            rows.append(((names or usual)(cell, arm), {} if refused else figures(cell, arm), refused))
+    return table(title, rows, notes=notes)
 
 
 def metric_table(material: Material, metric: RequestMetric, statistics: Sequence[Statistic], **rows: Any) -> Table:
     """Return an `arm_table` of one metric's statistics."""
+    few: dict[str, None] = {}
 
-    def column(which: Statistic) -> Column:
-        heading = percentile_name(which) if isinstance(which, float) else which
-        return heading, lambda at: _statistic(material.figures(at.cell.name, at.arm.name, metric.name), which, metric)
+    def columns(cell: Cell, arm: ArmInfo) -> Columns:
+        found = material.figures(cell.name, arm.name, metric.name)
+        if found is None:
+            return {}
+        shown = {
+            "n": number(found.n), "failed": errors(found.failed), "mean": number(found.mean, metric.unit),
+            "deviation": number(found.deviation, metric.unit), "CV": share(found.variation),
+            "min": number(found.minimum, metric.unit), "max": number(found.maximum, metric.unit),
+        }  # fmt: skip
+        for quantile in found.quantiles.values():
+            name = percentile_name(quantile.share)
+            entry = percentile(quantile, metric.unit)
+            # Of quartiles the median has its interval: the others show the spread.
+            quartile = quantile.share in (0.25, 0.75)
+            shown[name] = entry._replace(text=entry.text.partition(" [")[0]) if quartile else entry
+            if name in statistics and quantile.n < quantile.wanted:
+                few[f"{name} needs {quantile.wanted}"] = None
+        return {name: shown[name] for name in statistics}
 
-    made = arm_table(material, f"{metric.title} ({metric.unit})", [column(each) for each in statistics], **rows)
-    quantiles = [
-        figures.quantiles[each]
-        for cell in material.cells
-        for arm in material.arms
-        if (figures := material.figures(cell.name, arm.name, metric.name))
-        for each in statistics
-        if isinstance(each, float)
-    ]
-    few = dict.fromkeys(
-        f"{percentile_name(each.share)} needs {each.wanted}" for each in quantiles if each.n < each.wanted
-    )
+    made = arm_table(material, f"{metric.title} ({metric.unit})", columns, **rows)
     return replace(made, notes=(*made.notes, f"Too few requests: {listed(few)}.")) if few else made
-
-
-def _statistic(found: Figures | None, which: Statistic, metric: RequestMetric) -> Entry:
-    if found is None:
-        return NOTHING
-    if isinstance(which, float):
-        entry = percentile(found.quantiles.get(which), metric.unit)
-        # Of quartiles the median has its interval: the others show the spread.
-        return entry._replace(text=entry.text.partition(" [")[0]) if which in (0.25, 0.75) else entry
-    values = {"mean": found.mean, "deviation": found.deviation, "min": found.minimum, "max": found.maximum}
-    whole = {"n": number(found.n), "failed": errors(found.failed), "CV": share(found.variation)}
-    return whole[which] if which in whole else number(values[which], metric.unit)
 
 
 def compose(
@@ -261,7 +241,7 @@ def definitions(metrics: Sequence[RequestMetric]) -> Section:
     """Return what the metrics of a report mean, and its brackets."""
     rows = [(metric.title, metric.meaning) for metric in metrics]
     rows.append(("Brackets", "95 % confidence intervals. Failed requests count as slower than all others."))
-    made = table("Metrics", ("metric", "meaning"), [row(each, (), None, 0) for each in rows], names=2)
+    made = table("Metrics", [({"metric": title, "meaning": meaning}, {}, None) for title, meaning in rows])
     return Section(title="Definitions", parts=(made,))
 
 

@@ -23,7 +23,7 @@ from tests.bench.reports.made import checks_with, findings_of
 
 NASTY = "</script><b onload=x>\x00&'\"\N{GREEK SMALL LETTER ALPHA}\u2028 \ud800 " + "very " * 20
 NAMES = (
-    "waterfall", "forest", "time_to_first_token_by_load", "inter_token_latency_by_load",
+    "waterfall", "time_to_first_token_by_load", "inter_token_latency_by_load",
     "output_throughput_by_load", "decode_speed_by_load", "time_to_first_token_distribution",
     "api_end_to_end_distribution",
 )  # fmt: skip
@@ -145,23 +145,6 @@ def test_what_a_line_shows_are_the_findings_own_figures() -> None:
         assert (row["low"], row["high"]) == (figures.quantiles[0.25].value, figures.quantiles[0.75].value)
 
 
-def test_the_forest_shows_each_comparison_above_the_instruments_band() -> None:
-    run = a_run(pairs=60, ratio=0.7)
-    found = findings_of(run)
-
-    rows = [row for row in rows_of(run, found, "forest") if row.get("band_low") is not None]
-
-    for row, metric in zip(rows[:: len(rows) // len(run.header.metrics)], run.header.metrics, strict=True):
-        mine, copy = (found.cells[0].comparison(arm, metric) for arm in ("fastlane", "baseline-again"))
-        assert mine is not None
-        assert mine.typical is not None
-        assert copy is not None
-        assert copy.typical is not None
-        shown = [row[name] / 100 + 1 for name in ("value", "low", "high", "band_low", "band_high")]
-        assert shown == pytest.approx(
-            [mine.typical.value, mine.typical.low, mine.typical.high, copy.typical.low, copy.typical.high]
-        )
-
 
 def test_no_figure_of_a_refused_cell_is_drawn_and_lines_break_there() -> None:
     run = sweep()
@@ -238,7 +221,7 @@ def test_what_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch
     run = a_run(pairs=10)
     monkeypatch.setitem(sys.modules, "altair", None)
     with pytest.raises(MissingExtraError, match=r"fastlane-llm\[charts\]"):
-        views(run, findings_of(run), "forest")
+        views(run, findings_of(run), "waterfall")
 
 
 def test_a_run_of_one_arm_has_no_comparisons_to_draw() -> None:

@@ -185,8 +185,9 @@ def test_a_mark_says_what_it_is(opens: Opens) -> None:
     page = opens(ab)
     tip = page.locator("#vg-tooltip-element")
 
-    page.locator("[data-chart=forest] svg").first.locator(".mark-symbol path").last.hover()
-    expect(tip).to_contain_text("everything, chat, 4 users: faster by 20 % [17, 23]")
+    page.locator("[data-chart=waterfall] svg").first.locator(".mark-rect path").last.hover()
+    expect(tip).to_contain_text("generation")
+    expect(tip).to_contain_text("mean of 80 requests")
     page.mouse.move(2, 2)
     expect(tip).to_be_hidden()
 
@@ -221,5 +222,5 @@ def test_what_is_printed_is_light_and_has_no_controls(opens: Opens) -> None:
     page.emulate_media(media="print")
 
     expect(page.locator("#theme")).to_be_hidden()
-    expect(page.locator("[data-chart=forest] svg").first).to_be_visible()
+    expect(page.locator("[data-chart=waterfall] svg").first).to_be_visible()
     assert ground(page) == "rgb(255, 255, 255)"

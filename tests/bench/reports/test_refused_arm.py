@@ -48,7 +48,7 @@ def test_figures_of_a_bad_arm_are_in_no_chart() -> None:
     run, findings, checked = made(a_bad_run())
     material = Material(recorded=run, findings=findings, checked=checked)
 
-    for name in ("forest", "time_to_first_token_distribution", "waterfall"):
+    for name in ("time_to_first_token_distribution", "waterfall"):
         data = json.dumps([view.spec for view in draw(name, material)])
         assert '"good' in data, name
         assert '"bad' not in data, name

@@ -68,7 +68,9 @@ def phase_of(span: Span) -> str | None:
 
 def call_of(span: Span, below: Sequence[Span], *, issued_ns: int) -> TraceCall:
     """The call whose span is `span`, with all spans below it."""
-    found = [_phase(each, name) for each in below if (name := phase_of(each)) is not None]
+    found = [
+        CallPhase(name, each.start_ns, each.end_ns, each) for each in below if (name := phase_of(each)) is not None
+    ]
     attempts = _attempts(below)
     answering = answering_of(attempts)
     known = _known_s(span, issued_ns)
@@ -123,10 +125,6 @@ def attempt_note(attempt: TraceAttempt) -> str:
     return ", ".join(word for word in words if word)
 
 
-def _phase(span: Span, name: str) -> CallPhase:
-    return CallPhase(name=name, start_ns=span.start_ns, end_ns=span.end_ns, span=span)
-
-
 def _attempts(below: Sequence[Span]) -> tuple[TraceAttempt, ...]:
     spans = {span.key: span for span in below}
     owned: dict[tuple[str, str], list[CallPhase]] = {span.key: [] for span in below if is_attempt(span)}
@@ -139,7 +137,7 @@ def _attempts(below: Sequence[Span]) -> tuple[TraceAttempt, ...]:
                 break
             above = spans.get((above.trace_id, above.parent_id or ""))
         if above is not None and above.key in owned:
-            owned[above.key].append(_phase(span, name))
+            owned[above.key].append(CallPhase(name, span.start_ns, span.end_ns, span))
     made = []
     for key, phases in owned.items():
         span = spans[key]
@@ -200,7 +198,7 @@ def _placed(
         # Attempts that have spans show themselves what went before the last.
         if length and not (name == "retries" and answering is not None):
             start = places.get(name, at)
-            yield CallPhase(name=name, start_ns=start, end_ns=start + length)
+            yield CallPhase(name, start, start + length)
             at = at if name in places else start + length
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..errors import ConfigurationError
 from ._model import PHASES, TraceArm, TraceEntry
@@ -16,8 +16,7 @@ BASELINES: Final = ("baseline", "control", "stock", "off", "before")
 """Names of the arm that the others are compared with, where the caller names none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExperimentUnit:
+class ExperimentUnit(NamedTuple):
     """One unit of an experiment: the same request or user action in each arm."""
 
     unit: str
@@ -108,7 +107,7 @@ def _comparison(
         for turn in range(max(map(len, by_arm.values()))):
             together = {arm: indexes[turn] for arm, indexes in by_arm.items() if turn < len(indexes)}
             if baseline in together and len(together) > 1:
-                groups.append(ExperimentUnit(unit=unit, members=together))
+                groups.append(ExperimentUnit(unit, together))
             else:
                 alone += len(together)
     groups.sort(key=lambda group: min(entries[at].start_ns for at in group.members.values()))

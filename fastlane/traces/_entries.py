@@ -130,7 +130,7 @@ def _experiment(head: Span, calls: Sequence[TraceCall]) -> TraceArm | None:
     for span in (head, *(call.span for call in calls)):
         name, arm = span.text("fastlane.experiment.name"), span.text("fastlane.experiment.arm")
         if name and arm:
-            return TraceArm(experiment=name, arm=arm, unit=span.text("fastlane.experiment.unit_id_hash"))
+            return TraceArm(name, arm, span.text("fastlane.experiment.unit_id_hash"))
     return None
 
 
@@ -170,7 +170,7 @@ def _pause_before(span: Span, call: TraceCall, depth: int) -> Iterator[Waterfall
         if attempt.span is span and number:
             ended_ns = max(each.span.end_ns for each in call.attempts[:number])
             if span.start_ns - ended_ns >= _LEAST_PAUSE_NS:
-                yield WaterfallBar(depth=depth, label="pause", phase="pause", start_ns=ended_ns, end_ns=span.start_ns)
+                yield WaterfallBar(depth, "pause", "pause", ended_ns, span.start_ns)
 
 
 def _phase_rows(call: TraceCall, span: Span, depth: int) -> Iterator[WaterfallBar]:
@@ -179,9 +179,7 @@ def _phase_rows(call: TraceCall, span: Span, depth: int) -> Iterator[WaterfallBa
     for phase in call.phases:
         owner = call.span if answering is None or phase.name in ("prepare", "validate") else answering.span
         if phase.span is None and owner.key == span.key:
-            yield WaterfallBar(
-                depth=depth, label=phase.name, phase=phase.name, start_ns=phase.start_ns, end_ns=phase.end_ns
-            )
+            yield WaterfallBar(depth, phase.name, phase.name, phase.start_ns, phase.end_ns)
 
 
 def _row(span: Span, depth: int, around: TraceCall | None, call: TraceCall | None) -> WaterfallBar:
@@ -199,14 +197,4 @@ def _row(span: Span, depth: int, around: TraceCall | None, call: TraceCall | Non
         )
     elif phase is None:
         phase = "action" if is_action(span) else "call" if is_call(span) else "span"
-    return WaterfallBar(
-        depth=depth,
-        label=span.name,
-        phase=phase,
-        start_ns=span.start_ns,
-        end_ns=span.end_ns,
-        span=span,
-        error=span.error,
-        first_token_ns=first_ns,
-        note=note,
-    )
+    return WaterfallBar(depth, span.name, phase, span.start_ns, span.end_ns, span, span.error, first_ns, note)

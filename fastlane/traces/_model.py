@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 PHASES: Final = (
     "prepare", "retries", "queue", "dns", "connect", "tls", "send", "server", "unsplit", "decode", "validate", "other",
@@ -24,8 +24,7 @@ PHASES: Final = (
 Kind = Literal["action", "call", "other"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpanLink:
+class SpanLink(NamedTuple):
     """Another span that a span names."""
 
     trace_id: str
@@ -33,8 +32,7 @@ class SpanLink:
     attributes: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpanEvent:
+class SpanEvent(NamedTuple):
     """An event within a span."""
 
     name: str
@@ -105,8 +103,7 @@ class Span:
         return value if isinstance(value, bool) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallPhase:
+class CallPhase(NamedTuple):
     """A stretch of a call's time."""
 
     name: str
@@ -171,8 +168,7 @@ class TraceCall:
     """Seconds for each of PHASES that took any: the call's whole time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaterfallBar:
+class WaterfallBar(NamedTuple):
     """One bar of a waterfall."""
 
     depth: int
@@ -189,8 +185,7 @@ class WaterfallBar:
     """How it differs from its neighbours, in a few words: "retry", "hedge, lost", "new connection"."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceArm:
+class TraceArm(NamedTuple):
     """The arm of an experiment that an entry belongs to."""
 
     experiment: str

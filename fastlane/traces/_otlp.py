@@ -134,15 +134,11 @@ def _span(resource: Any, scope: Any, plain: Mapping[str, Any]) -> Span:
         end_ns=max(start, _nanoseconds(plain, "endTimeUnixNano")),
         attributes=_table(plain.get("attributes")),
         events=tuple(
-            SpanEvent(
-                name=_clean(each.get("name", "")),
-                time_ns=_nanoseconds(each, "timeUnixNano"),
-                attributes=_table(each.get("attributes")),
-            )
+            SpanEvent(_clean(each.get("name", "")), _nanoseconds(each, "timeUnixNano"), _table(each.get("attributes")))
             for each in plain.get("events") or ()
         ),
         links=tuple(
-            SpanLink(trace_id=trace, span_id=span, attributes=_table(each.get("attributes")))
+            SpanLink(trace, span, _table(each.get("attributes")))
             for trace, span, each in links
             if trace is not None and span is not None
         ),

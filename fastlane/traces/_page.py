@@ -31,10 +31,7 @@ def page(file: SpanFile, entries: Sequence[TraceEntry], comparisons: Sequence[Ex
         "version": __version__,
         "phases": PHASES,
         "entries": [overview(entry) for entry in entries],
-        "comparisons": [
-            {**asdict(each), "groups": [[group.unit, dict(group.members)] for group in each.groups]}
-            for each in comparisons
-        ],
+        "comparisons": [asdict(each) for each in comparisons],
     }
     # A line for each entry, so that the script need not read those which nobody opens.
     lines = "\n".join(_json(_details(entry)) for entry in entries)
@@ -88,11 +85,10 @@ def _misses(missed: Sequence[TraceCall]) -> str | None:
 
 def _details(entry: TraceEntry) -> dict[str, Any]:
     """Return what the page shows of an entry that is opened."""
-    arm = entry.experiment
     return {
         "trace": entry.trace_id,
         "within": list(entry.within),
-        "experiment": None if arm is None else [arm.experiment, arm.arm, arm.unit],
+        "experiment": entry.experiment,
         "calls": [_call(call, entry) for call in entry.calls],
         "rows": [_row(row, entry) for row in entry.rows],
     }

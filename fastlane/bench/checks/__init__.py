@@ -5,7 +5,6 @@ from __future__ import annotations
 from ..findings import Findings
 from ..recorded import RecordedRun
 from . import _arms, _client, _requests  # noqa: F401 - each adds its checks
-from ._arms import CONNECTIONS as CONNECTIONS
 from ._check import (
     CHECKS as CHECKS,
     CellView,

@@ -9,7 +9,6 @@ from fastlane.errors import ConfigurationError
 from ..checks import Checked
 from ..findings import Findings
 from ..recorded import RecordedRun
-from ._compare import UNPAIRED as UNPAIRED, compare as compare
 from ._figures import csv_rows as csv_rows, document as document, plain as plain, write_csv as write_csv
 from ._live import LiveProgress as LiveProgress
 from ._markdown import markdown as markdown, print_terminal as print_terminal

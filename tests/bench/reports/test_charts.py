@@ -145,7 +145,6 @@ def test_what_a_line_shows_are_the_findings_own_figures() -> None:
         assert (row["low"], row["high"]) == (figures.quantiles[0.25].value, figures.quantiles[0.75].value)
 
 
-
 def test_no_figure_of_a_refused_cell_is_drawn_and_lines_break_there() -> None:
     run = sweep()
     found, checked = findings_of(run), checks_with("Chatbot, 2 users")

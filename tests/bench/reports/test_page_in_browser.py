@@ -185,7 +185,8 @@ def test_a_mark_says_what_it_is(opens: Opens) -> None:
     page = opens(ab)
     tip = page.locator("#vg-tooltip-element")
 
-    page.locator("[data-chart=waterfall] svg").first.locator(".mark-rect path").last.hover()
+    bar = page.locator("[data-chart=waterfall] svg").first.locator(".mark-rect path").last
+    bar.hover(position={"x": 8, "y": 4})
     expect(tip).to_contain_text("generation")
     expect(tip).to_contain_text("mean of 80 requests")
     page.mouse.move(2, 2)

@@ -402,8 +402,8 @@ def _verdict(
 def _exponential(logs: Interval | None) -> Interval | None:
     if logs is None:
         return None
-    value, low, high = (None if each is None else math.exp(each) for each in (logs.value, logs.low, logs.high))
-    return Interval(value=value or 0.0, low=low, high=high)
+    low, high = (None if bound is None else math.exp(bound) for bound in (logs.low, logs.high))
+    return Interval(value=math.exp(logs.value), low=low, high=high)
 
 
 class Design(NamedTuple):

@@ -1,4 +1,4 @@
-"""Reports of a run, made from its raw records: what is said as data, and the forms in which it is shown."""
+"""Reports of a run, made from its raw records: what they say as data, and the forms in which they are shown."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,14 +9,14 @@ from fastlane.errors import ConfigurationError
 from ..checks import Checked
 from ..findings import Findings
 from ..recorded import RecordedRun
-from ._figures import csv_rows as csv_rows, document as document, plain as plain, write_csv as write_csv
+from ._figures import csv_rows as csv_rows, document as document, write_csv as write_csv
 from ._live import LiveProgress as LiveProgress
 from ._markdown import markdown as markdown, print_terminal as print_terminal
-from ._material import Material as Material
+from ._material import Material
 from ._page import page as page
 from ._rules import (
     Rule as Rule,
-    RuleResult as RuleResult,
+    RuleResult,
     fails as fails,
     judge as judge,
     junit as junit,
@@ -25,15 +25,7 @@ from ._rules import (
 )
 from ._screen import screen as screen
 from ._sections import ab_report, sweep_report
-from ._tables import (
-    Entry as Entry,
-    Kind as Kind,
-    Line as Line,
-    RunReport as RunReport,
-    Section as Section,
-    Table as Table,
-    Tone as Tone,
-)
+from ._tables import Entry as Entry, Line as Line, RunReport as RunReport, Section as Section, Table as Table
 
 _REPORTS: Final = {"ab": ab_report, "sweep": sweep_report}
 KINDS: Final[tuple[str, ...]] = tuple(_REPORTS)
@@ -42,7 +34,7 @@ KINDS: Final[tuple[str, ...]] = tuple(_REPORTS)
 def report(
     kind: str, recorded: RecordedRun, findings: Findings, checked: Checked, *, rules: Sequence[RuleResult] = ()
 ) -> RunReport:
-    """Return one kind of report of a run, "ab" or "sweep"; with what became of `rules`, where there are some.
+    """Return one kind of report of a run, "ab" or "sweep", with the results of `rules`.
 
     Raises ConfigurationError for an unknown kind.
     """

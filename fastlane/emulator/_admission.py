@@ -23,8 +23,6 @@ _MINUTE_NS = 60 * _SECOND_NS
 # A wait is rounded up to a nanosecond, and what has come back by then is a sum of floats.
 _CLOSE = 1e-6
 _UNITS = {"requests": "requests per min (RPM)", "tokens": "tokens per min (TPM)"}
-# A client may come with any number of keys and models.
-_MOST_ACCOUNTS = 65_536
 
 
 class Bucket:
@@ -112,8 +110,6 @@ class Limiter:
     def _of(self, key: str, model: str, now: int) -> dict[str, Meter]:
         account = (hash(key), model)  # the key cannot be had back from a hash
         if account not in self._meters:
-            if len(self._meters) >= _MOST_ACCOUNTS:
-                del self._meters[next(iter(self._meters))]
             limits = {"requests": self.limits.requests_per_minute, "tokens": self.limits.tokens_per_minute}
             self._meters[account] = {
                 unit: Meter(limit, now, self.limits.window, self.limits.burst)

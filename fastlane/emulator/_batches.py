@@ -480,11 +480,9 @@ def _read(batch: StoredBatch, number: int, text: bytes, before: Mapping[str, Lin
         batch.fail("invalid_json_line", "This line is not parseable as valid JSON.", number)
         return None
     for name, kind in (("custom_id", str), ("method", str), ("url", str), ("body", dict)):
-        if name not in request:
-            batch.fail("missing_required_parameter", f"Missing required parameter: '{name}'.", number, name)
-            return None
-        if not isinstance(request[name], kind) or not request[name]:
-            batch.fail("invalid_type", f"Invalid type for '{name}'.", number, name)
+        if not isinstance(request.get(name), kind) or not request[name]:
+            code = "invalid_type" if name in request else "missing_required_parameter"
+            batch.fail(code, f"Missing or invalid parameter: '{name}'.", number, name)
             return None
     custom_id, body = request["custom_id"], request["body"]
     model = body.get("model")

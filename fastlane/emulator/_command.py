@@ -8,7 +8,6 @@ import shlex
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -57,12 +56,8 @@ def emulator(
         faults = [Fault.parse(text) for text in fault or ()]
     wire = Wire(round_trip_time_s=rtt_ms / 1_000) if rtt_ms else None
     stop = threading.Event()
-
-    def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
     # Before the process starts, so that no signal can come between and leave it or its files behind.
-    before = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         started = Emulator(
             model=model, seed=seed, wire=wire, host=host, port=port, tls=not no_tls, http2=not http1, faults=faults
@@ -73,17 +68,16 @@ def emulator(
         typer.echo(f"fastlane emulator: {error}", err=True)
         raise typer.Exit(1) from None
     with started as running:
-        told = {
+        settings = {**model.to_json(), "http2": not (http1 or no_tls), "faults": [str(each) for each in faults]}
+        shown = {
             "preset": preset_name,
             "base_url": running.base_url,
             "direct_base_url": running.direct_base_url,
             "certificate_authority": running.environment.get("SSL_CERT_FILE"),
             "environment": dict(running.environment),
-            "settings": {
-                **model.to_json(), "http2": not (http1 or no_tls), "faults": [str(each) for each in faults],
-            },
-        }  # fmt: skip
-        typer.echo(json.dumps(told) if as_json else "\n".join(_instructions(told)))
+            "settings": settings,
+        }
+        typer.echo(json.dumps(shown) if as_json else "\n".join(_instructions(shown)))
         # In steps: on Windows an unlimited wait would not let the signal through.
         while not stop.wait(0.5):
             pass
@@ -116,13 +110,13 @@ def _settings(texts: Iterable[str]) -> dict[str, Any]:
     return settings
 
 
-def _instructions(told: Mapping[str, Any]) -> Iterator[str]:
-    authority, url = told["certificate_authority"], told["base_url"]
-    yield f"Emulating {told['preset']!r}; Ctrl-C stops.\n"
+def _instructions(shown: Mapping[str, Any]) -> Iterator[str]:
+    authority, url = shown["certificate_authority"], shown["base_url"]
+    yield f"Emulating {shown['preset']!r}; Ctrl-C stops.\n"
     yield f"base URL               {url}"
-    yield from (f"fault                  {fault}" for fault in told["settings"]["faults"])
-    if url != told["direct_base_url"]:
-        yield f"direct port            {told['direct_base_url']}"
+    yield from (f"fault                  {fault}" for fault in shown["settings"]["faults"])
+    if url != shown["direct_base_url"]:
+        yield f"direct port            {shown['direct_base_url']}"
     trust = ""
     if authority:
         trust = f" --cacert {shlex.quote(authority)}"

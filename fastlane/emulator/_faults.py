@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from random import Random
@@ -89,7 +90,7 @@ class FaultRules:
     def __init__(self, rules: Iterable[Fault]) -> None:
         self.rules = tuple(rules)
         self._seen = [0] * len(self.rules)
-        self._strikes: dict[tuple[str, Fault], int] = {}
+        self._strikes: Counter[tuple[str, Fault]] = Counter()
 
     def striking(
         self, asked: tuple[Fault, ...], *, tag: str | None, random: Random, encoded: bool, target: str
@@ -115,9 +116,5 @@ class FaultRules:
             yield rule
 
     def _strike(self, tag: str, fault: Fault) -> int:
-        # A client may send any number of tags: forget the oldest counts rather than grow without bound.
-        if len(self._strikes) > 100_000:
-            del self._strikes[next(iter(self._strikes))]
-        count = self._strikes.get((tag, fault), 0) + 1
-        self._strikes[(tag, fault)] = count
-        return count
+        self._strikes[tag, fault] += 1
+        return self._strikes[tag, fault]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Hashable
 from hashlib import blake2b
@@ -11,7 +12,6 @@ from fastlane.emulator import _tokens
 
 _MINUTE_NS = 60_000_000_000
 _MOST_BLOCKS = 200_000
-_MOST_ROUTES = 20_000
 
 ROUTED_CHARACTERS = 256 * _tokens.CHARACTERS_PER_TOKEN
 """By so much of a prompt's beginning, and by its key, OpenAI chooses the machine ("the first 256 tokens typically"):
@@ -38,7 +38,7 @@ class PrefixCache:
         self._machines = machines
         self._per_minute = per_minute
         self._expires: dict[tuple[int, Hashable, bytes], int] = {}
-        self._routes: dict[bytes, list[deque[int]]] = {}
+        self._routes: dict[int, list[deque[int]]] = {}
 
     def machine(self, cache_key: str | None, random: Random, *, prefix: str = "", now: int = 0) -> int:
         """Return the machine that takes a request; in a fleet, count it."""
@@ -47,38 +47,26 @@ class PrefixCache:
             return self._routed(f"{len(prefix)}:{prefix}{cache_key or ''}", now)
         if cache_key is None:
             return drawn
-        return _number(_hashed(cache_key)) % self._machines
+        return _hashed(cache_key) % self._machines
 
     def _routed(self, route: str, now: int) -> int:
         hashed = _hashed(route)
         since = now - _MINUTE_NS
-        if len(self._routes) > _MOST_ROUTES:
-            self._routes = {
-                each: taken
-                for each, taken in self._routes.items()
-                if any(times and times[-1] > since for times in taken)
-            }
         machines = self._routes.setdefault(hashed, [])
-        for times in machines:
-            while times and times[0] <= since:
-                times.popleft()
-        additional = next((each for each, times in enumerate(machines) if len(times) < self._per_minute), len(machines))
+        taken = [sum(time > since for time in times) for times in machines]
+        additional = next((at for at, count in enumerate(taken) if count < self._per_minute), len(machines))
         if additional == len(machines):
-            machines.append(deque())
+            machines.append(deque(maxlen=math.ceil(self._per_minute)))
         machines[additional].append(now)
-        return (_number(hashed) + additional) % self._machines
+        return (hashed + additional) % self._machines
 
     def cached_tokens(self, machine: int, lane: Hashable, digests: tuple[bytes, ...], now: int) -> int:
         """Return how many tokens of the prompt the machine still holds: whole blocks, and 0 below the minimum.
 
         A lane is the model, and whatever else keeps prompts of one text apart.
         """
-        held = 0
-        for digest in digests:
-            if self._expires.get((machine, lane, digest), 0) <= now:
-                break
-            held += 1
-        tokens = held * self._block_tokens
+        expired = (at for at, digest in enumerate(digests) if self._expires.get((machine, lane, digest), 0) <= now)
+        tokens = next(expired, len(digests)) * self._block_tokens
         return tokens if tokens >= self._minimum_tokens else 0
 
     def remember(self, machine: int, lane: Hashable, digests: tuple[bytes, ...], now: int) -> None:
@@ -93,9 +81,5 @@ class PrefixCache:
         self._routes.clear()
 
 
-def _hashed(text: str) -> bytes:
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-
-
-def _number(hashed: bytes) -> int:
-    return int.from_bytes(hashed, "big")
+def _hashed(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")

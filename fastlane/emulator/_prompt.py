@@ -208,14 +208,10 @@ def _optional(body: Body, name: str, kind: type, default: Any) -> Any:
 def _limit(body: Body, *names: str) -> int | None:
     for name in names:
         value: int | None = _optional(body, name, int, None)
+        if value is not None and value < 1:
+            problem = f"integer below minimum value. Expected a value >= 1, but got {value} instead."
+            raise ApiError(400, f"Invalid '{name}': {problem}", param=name, code="integer_below_min_value")
         if value is not None:
-            if value < 1:
-                raise ApiError(
-                    400,
-                    f"Invalid '{name}': integer below minimum value. Expected a value >= 1, but got {value} instead.",
-                    param=name,
-                    code="integer_below_min_value",
-                )
             return value
     return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
@@ -23,8 +23,6 @@ _NS = 1_000_000_000
 # OpenAI documents prefixes from 1,024 tokens in steps of 128.
 _CACHE_MINIMUM_TOKENS = 1_024
 _CACHE_BLOCK_TOKENS = 128
-# A client may send any number of tags and draws.
-_MOST_ASKED = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +53,7 @@ class Provider:
         """What the next requests are answered, in this order; then answers are generated again."""
         self.admission = Admission(model, seed=seed)
         self.cache = self._new_cache()
-        self._asked: dict[tuple[str | None, int], int] = {}
+        self._attempts: Counter[tuple[str | None, int]] = Counter()
 
     def _new_cache(self) -> PrefixCache:
         return PrefixCache(
@@ -80,6 +78,7 @@ class Provider:
         # Anew, so that nothing counts any more; requests that are inside keep the queue that they are in.
         self.admission = Admission(self.model, seed=self.seed)
         self.cache = self._new_cache()
+        self._attempts.clear()
         self.records.clear()
         self.answers.clear()
 
@@ -93,19 +92,16 @@ class Provider:
         prefill, pace = random.random(), random.random()
         # Drawn apart, so that all else is the same with and without late ones. A request for a time gets it.
         share = self.model.late_share if overrides.prefill_ms is None else 0.0
-        late = share > 0 and Random(f"{self.seed}:late:{self._asked_before(overrides)}:{drawn_by}").random() < share
+        late = share > 0 and Random(f"{self.seed}:late:{self._attempts_before(overrides)}:{drawn_by}").random() < share
         return Luck(prefill=prefill, pace=pace, late=late, jitter=Random(random.random()), random=random)
 
-    def _asked_before(self, overrides: Overrides) -> int:
+    def _attempts_before(self, overrides: Overrides) -> int:
         """Return how many requests with this tag have drawn by this number: a second attempt has another chance."""
         if overrides.draw is None:
             return 0
         key = (overrides.tag, overrides.draw)
-        before = self._asked.pop(key, 0)
-        self._asked[key] = before + 1
-        if len(self._asked) > _MOST_ASKED:
-            del self._asked[next(iter(self._asked))]
-        return before
+        self._attempts[key] += 1
+        return self._attempts[key] - 1
 
     def check_model(self, name: str) -> None:
         if self.model.models and name not in self.model.models:

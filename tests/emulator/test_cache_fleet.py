@@ -79,15 +79,6 @@ def test_keys_have_their_own_limits() -> None:
     assert len({machine for number in range(3) for machine in routed(cache, 15, key=str(number))}) == 3
 
 
-def test_routes_of_long_ago_are_forgotten() -> None:
-    cache = fleet()
-    for number in range(20_001):
-        routed(cache, 1, key=str(number))
-    routed(cache, 1, now=120 * SECOND)
-
-    assert len(cache._routes) == 1
-
-
 @pytest.mark.asyncio
 async def test_a_busy_prompt_is_read_again_where_it_is_spread_over_keys() -> None:
     settings = {"cache_machines": 64, "cache_requests_per_key_per_minute": 15}

@@ -186,14 +186,6 @@ def test_equal_draws_are_late_alike_and_a_second_attempt_has_another_chance() ->
     assert 10 < sum(again) < 40
 
 
-def test_what_was_drawn_by_whom_is_forgotten_in_the_end() -> None:
-    provider = Provider(ProviderModel(late_share=0.5))
-    for number in range(66_000):
-        provider._asked_before(Overrides(draw=number))
-
-    assert len(provider._asked) == 65_536
-
-
 def test_jitter_keeps_the_mean_and_its_bounds() -> None:
     provider = Provider(ProviderModel(inter_token_s=0.01, inter_token_jitter=0.5))
     gaps = provider.gaps_ns(

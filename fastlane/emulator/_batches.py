@@ -481,8 +481,10 @@ def _read(batch: StoredBatch, number: int, text: bytes, before: Mapping[str, Lin
         return None
     for name, kind in (("custom_id", str), ("method", str), ("url", str), ("body", dict)):
         if not isinstance(request.get(name), kind) or not request[name]:
-            code = "invalid_type" if name in request else "missing_required_parameter"
-            batch.fail(code, f"Missing or invalid parameter: '{name}'.", number, name)
+            if name in request:
+                batch.fail("invalid_type", f"Invalid type for '{name}'.", number, name)
+            else:
+                batch.fail("missing_required_parameter", f"Missing required parameter: '{name}'.", number, name)
             return None
     custom_id, body = request["custom_id"], request["body"]
     model = body.get("model")

@@ -106,7 +106,7 @@ def drawn(count: int, seed: int) -> list[Break]:
 
 def pytest(folder: Path, *arguments: str) -> int:
     """Run tests, and return pytest's exit code; 1 where they hang."""
-    command = (sys.executable, "-m", "pytest", "-q", "--brief", "-p", "no:cacheprovider", *arguments)
+    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments)
     try:
         return subprocess.run(
             command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=LIMIT_S, check=False
@@ -120,7 +120,7 @@ def executed(data_file: Path) -> CoverageData:
     print("running the tests of the core once", file=sys.stderr, flush=True)
     files = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests").glob("test_*.py"))]
     os.environ["COVERAGE_FILE"] = str(data_file)
-    code = pytest(ROOT, "--cov=fastlane", "--cov-context=test", "--cov-report=", *TESTS, *files)
+    code = pytest(ROOT, "--brief", "--cov=fastlane", "--cov-context=test", "--cov-report=", *TESTS, *files)
     if code:
         print(f"the tests fail without a break (pytest exits with {code}): mend them first", file=sys.stderr)
         sys.exit(2)
@@ -142,13 +142,16 @@ def tests_of(data: CoverageData, one: Break, lines: Counter[str]) -> list[str]:
 
 
 def is_found(folder: Path, one: Break, tests: Sequence[str]) -> bool:
-    """Break a copy of the repository, run the tests, and mend it again."""
+    """Break a copy of the repository, run one case of each test and then all cases, and mend it again."""
     path = folder / one.path
     whole = path.read_text(encoding="utf-8")
     broken = mutate_code(whole, get_operator(one.operator)(), one.occurrence)
     path.write_text(broken, encoding="utf-8")
     try:
-        return any(pytest(folder, "-x", *tests[at : at + 100]) for at in range(0, len(tests), 100))
+        every = list(dict.fromkeys(test.partition("[")[0] for test in tests))
+        runs = [tests[at : at + 100] for at in range(0, len(tests), 100)]
+        runs += [every[at : at + 100] for at in range(0, len(every), 100)]
+        return any(pytest(folder, "-x", *run) for run in runs)
     finally:
         path.write_text(whole, encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""The commands `fastlane bench run`, `report` and `self-test`."""
+"""The commands `fastlane bench run`, `report`, `compare` and `self-test`."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from .recorded import FAILED_ALIKE, RecordedRun, Sample, read_run, see_writable
 from .reports import (
     KINDS,
     LiveProgress,
+    compare as compared,
     document,
     fails,
     judge,
@@ -36,6 +37,7 @@ from .reports import (
     markdown,
     page,
     parse_fail_if,
+    plain,
     print_terminal,
     report,
     screen,
@@ -240,6 +242,24 @@ def report_command(**given: Any) -> None:
         code = publish(read_run(options.folder), options, options.folder, complain)
     if code:
         raise typer.Exit(code)
+
+
+@bench.command()
+def compare(
+    folder: Annotated[Path, typer.Argument(help="The folder of one run.", show_default=False)],
+    other: Annotated[Path, typer.Argument(help="The folder of another.", show_default=False)],
+    as_json: _AsJson = False,
+) -> None:
+    """Set two runs beside each other, unpaired."""
+    with _reported():
+        runs = read_run(folder), read_run(other)
+        findings = find(runs[0]), find(runs[1])
+        checked = check(runs[0], findings[0]), check(runs[1], findings[1])
+        shown = compared(*runs, findings=findings, checked=checked, names=(folder.name, other.name))
+        if as_json:
+            typer.echo(as_json_text(plain(shown)))
+        else:
+            print_terminal(shown, Console())
 
 
 @bench.command(name="self-test")

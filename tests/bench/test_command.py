@@ -163,6 +163,9 @@ def test_every_report_is_made_again_from_what_was_kept(talks: Path, tmp_path: Pa
     again = json.loads(bench("report", folder, "--json").stdout)
     assert again["arms"] == document["arms"]
     assert again["comparisons"] == document["comparisons"]
+    beside = bench("compare", folder, folder)
+    assert beside.exit_code == 0
+    assert "Unpaired: drift between the runs is not controlled" in beside.stdout
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from fastlane.errors import ConfigurationError
 from ..checks import Checked
 from ..findings import Findings
 from ..recorded import RecordedRun
+from ._compare import compare as compare
 from ._figures import csv_rows as csv_rows, document as document, write_csv as write_csv
 from ._live import LiveProgress as LiveProgress
 from ._markdown import markdown as markdown, print_terminal as print_terminal

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 from .._formatting import change_with_interval, counted, figure, interval, listed, percent, percentile_name
 from ..checks import CheckResult
 from ..findings import Interval, Quantile
-from ..recorded import ArmInfo, Cell, RequestMetric
+from ..recorded import ArmInfo, Cell, Header, RequestMetric
 from ._material import Material
 
 Kind = Literal["ab", "sweep"]
@@ -59,9 +59,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """One report of one run."""
+    """One report of one run, or of two."""
 
-    kind: Kind
+    kind: Kind | Literal["compare"]
     title: str
     question: str
     """What the report answers, in one sentence."""
@@ -226,20 +226,18 @@ def compose(
         question=question,
         verdicts=(*_refusals(material), *verdicts, *_flags(material)),
         facts=tuple(_facts(material)),
-        sections=(*sections, _checks(material), _definitions(metrics)),
+        sections=(*sections, checks_section(material), definitions(metrics)),
     )
 
 
-def _checks(material: Material) -> Section:
+def checks_section(material: Material, title: str = "Checks") -> Section:
     """Return the section of the checks."""
     results = material.checked.results
     levels = [f"{count} {level}" for level, count in Counter(each.level for each in results).items()]
-    return Section(
-        title="Checks", parts=(Line(f"{listed(levels) or 'No check was made of this run'}."),), checks=results
-    )
+    return Section(title=title, parts=(Line(f"{listed(levels) or 'No check was made of this run'}."),), checks=results)
 
 
-def _definitions(metrics: Sequence[RequestMetric]) -> Section:
+def definitions(metrics: Sequence[RequestMetric]) -> Section:
     """Return what the metrics of a report mean, and its brackets."""
     rows = [(metric.title, metric.meaning) for metric in metrics]
     rows.append(("Brackets", "95 % confidence intervals. Failed requests count as slower than all others."))
@@ -291,8 +289,13 @@ def _facts(material: Material) -> Iterator[tuple[str, str]]:
     seed = header.settings.get("seed")
     ended = f"{figure(recorded.duration_s)} s, ended: {recorded.ended}"
     yield "Run", ended if seed is None else f"{ended}; seed {seed}"
-    yield "Machine", ", ".join(f"{key} {value}" for key, value in header.machine.items() if key != "packages")
+    yield "Machine", machine_words(header)
     yield "Started", header.started_at or "not known"
+
+
+def machine_words(header: Header) -> str:
+    """Return what a run ran on: "python 3.11.7, cores 2"."""
+    return ", ".join(f"{key} {value}" for key, value in header.machine.items() if key != "packages")
 
 
 def _load(material: Material) -> str:

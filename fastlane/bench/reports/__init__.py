@@ -10,7 +10,7 @@ from ..checks import Checked
 from ..findings import Findings
 from ..recorded import RecordedRun
 from ._compare import compare as compare
-from ._figures import csv_rows as csv_rows, document as document, write_csv as write_csv
+from ._figures import csv_rows as csv_rows, document as document, plain as plain, write_csv as write_csv
 from ._live import LiveProgress as LiveProgress
 from ._markdown import markdown as markdown, print_terminal as print_terminal
 from ._material import Material

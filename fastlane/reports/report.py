@@ -12,11 +12,12 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigurationError
-from ..records.ledger import Entry, Figure, Ledger, Total, counts_of
+from ..records.ledger import Entry, Ledger, Total, counts_of
 from ..records.savings import figures
 from ..records.section import section_of
-from .groups import Group, Played, answered, by_model, by_user_action, group_of, grouped
+from .groups import Group, answered, group_of, grouped, groups_by
 from .phases import opening_of
+from .tables import text_of
 
 if TYPE_CHECKING:
     from ..records.record import CallRecord, Outcome
@@ -34,6 +35,23 @@ class EndedCalls:
     calls: int
     total_s: float
     """Seconds that they took."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """What one play did."""
+
+    play: str
+    """The name of its class."""
+    on: int
+    """Calls of clients that have it."""
+    acted: int | None
+    """Of these, the calls on which it did something; None if unknown."""
+    effect: str | None
+    """Its effect on these calls, by their records; None if there is none."""
+    group: Group
+    """The calls on which it did something. They differ from others in more than the play: what it is worth is for an
+    A/B comparison to say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +94,7 @@ class Report:
         return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False, allow_nan=False)
 
     def __str__(self) -> str:
-        from .tables import tables_of, text_of
-
-        return text_of(tables_of(self))
+        return text_of(self)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
@@ -114,13 +130,16 @@ def report_of(
     asked = {"model": model, "user_action": user_action, "since_s": since_s}
     return Report(
         everything=group_of(kept),
-        models=by_model(kept),
-        user_actions=by_user_action(kept),
+        models=groups_by(kept, lambda record: (("model", record.model), ("origin", record.origin))),
+        user_actions=groups_by(
+            [record for record in kept if record.user_actions],
+            lambda record: (("user_action", " > ".join(record.user_actions)),),
+        ),
         plays=_plays(kept, opening_s),
-        outcomes=dict(Counter(record.outcome for record in kept).most_common()),
+        outcomes=_most_frequent(record.outcome for record in kept),
         unanswered=_unanswered(kept),
-        attempts=dict(Counter(attempt.kind for record in kept for attempt in record.attempts).most_common()),
-        warnings=dict(Counter(filter(None, (one.warning for record in kept for one in record.sections))).most_common()),
+        attempts=_most_frequent(attempt.kind for record in kept for attempt in record.attempts),
+        warnings=_most_frequent(one.warning for record in kept for one in record.sections if one.warning),
         ledger=ledger_of(kept, opening_s),
         filters={name: value for name, value in asked.items() if value is not None},
     )
@@ -130,51 +149,44 @@ def _names_of(record: CallRecord) -> tuple[str | None, ...]:
     return (record.model, record.response_model, *[name for one in record.sections for name in one.model_names])
 
 
+def _most_frequent(values: Iterable[Any]) -> dict[Any, int]:
+    return dict(Counter(values).most_common())
+
+
 def _unanswered(records: Sequence[CallRecord]) -> tuple[EndedCalls, ...]:
     found = grouped(
         [record for record in records if not answered(record)],
         lambda record: (record.outcome, record.error, record.status_code),
     )
-    ended = [
-        EndedCalls(
-            outcome=outcome,
-            error=error,
-            status_code=status,
-            calls=len(own),
-            total_s=sum(record.duration_s for record in own),
-        )
-        for (outcome, error, status), own in found.items()
-    ]
+    ended = []
+    for (outcome, error, status), own in found.items():
+        took_s = sum(record.duration_s for record in own)
+        ended.append(EndedCalls(outcome=outcome, error=error, status_code=status, calls=len(own), total_s=took_s))
     return tuple(sorted(ended, key=lambda one: (-one.calls, one.outcome, one.error or "")))
 
 
 def _plays(records: Sequence[CallRecord], opening_s: Mapping[str, float]) -> tuple[Played, ...]:
-    """Return what each play did that is on in any of these calls, in the order in which clients have them."""
+    """Return what each play did, in the order in which clients have them."""
     on: dict[str, list[CallRecord]] = {}
     for record in records:
         for name in dict.fromkeys([fingerprint.partition("(")[0] for fingerprint in record.plays]):
             on.setdefault(name, []).append(record)
-    return tuple(_played(name, on[name], opening_s) for name in on)
-
-
-def _played(name: str, on: Sequence[CallRecord], opening_s: Mapping[str, float]) -> Played:
-    section = section_of(name)
-    says = [None if section is None else section.acted(record) for record in on]
-    acted = [record for record, did in zip(on, says, strict=True) if did]
-    return Played(
-        play=name,
-        on=len(on),
-        acted=len(acted) if any(did is not None for did in says) else None,
-        effect=section.effect(acted, ledger_of(acted, opening_s)) if section is not None and acted else None,
-        group=group_of(acted),
-    )
+    played = []
+    for name, calls in on.items():
+        section = section_of(name)
+        known = [(record, None if section is None else section.acted(record)) for record in calls]
+        acted = [record for record, did in known if did]
+        count = len(acted) if any(did is not None for _, did in known) else None
+        effect = section.effect(acted, ledger_of(acted, opening_s)) if section is not None and acted else None
+        played.append(Played(play=name, on=len(calls), acted=count, effect=effect, group=group_of(acted)))
+    return tuple(played)
 
 
 # Savings
 
 
 def openings(records: Iterable[CallRecord]) -> dict[str, float]:
-    """Return the median of the seconds for which calls waited for a connection to be opened, for each origin."""
+    """Return the median seconds that opening a connection took at each origin."""
     found: dict[str, list[float]] = {}
     for record in records:
         for origin, took_s in opening_of(record):
@@ -184,36 +196,30 @@ def openings(records: Iterable[CallRecord]) -> dict[str, float]:
 
 def ledger_of(records: Sequence[CallRecord], opening_s: Mapping[str, float]) -> Ledger:
     """Add up the savings of some calls; `opening_s` is what opening a connection takes at each origin."""
-    entries = [record.savings.values() for record in records]
+    savings = [record.savings for record in records]
     origins = [record.attempts[-1].origin or record.origin for record in records if record.connection_reused]
     priced = [opening_s[origin] for origin in origins if origin in opening_s]
-    said = [record for record in records if not record.usage.estimated and record.usage.cached_tokens is not None]
+    reported = [record for record in records if not record.usage.estimated and record.usage.cached_tokens is not None]
     return Ledger(
         calls=len(records),
-        totals=_totals(entries),
-        counts=counts_of([entry for own in entries for entry in own]),
+        totals=_totals(savings),
+        counts=counts_of([entry for own in savings for entry in own.values()]),
         connections_saved_s=math.fsum(priced) if priced else None,
         connections_unpriced=len(origins) - len(priced),
-        prompt_tokens_said=sum(record.usage.input_tokens or 0 for record in said),
+        prompt_tokens_said=sum(record.usage.input_tokens or 0 for record in reported),
     )
 
 
-def _totals(entries: Iterable[Iterable[Entry]]) -> tuple[Total, ...]:
+def _totals(savings: Sequence[Mapping[str, Entry]]) -> tuple[Total, ...]:
     """Add up the figures that are numbers, in the order of `figures()`."""
-    found: dict[str, list[Entry]] = {}
-    table = figures()
-    for own in entries:
-        known = {entry.name for entry in own}
-        for entry in own:
-            figure = table[entry.name]
-            if figure.unit and (figure.only_with is None or figure.only_with in known):
-                found.setdefault(entry.name, []).append(entry)
-    return tuple([_total(name, table[name], found[name]) for name in table if name in found])
-
-
-def _total(name: str, figure: Figure, entries: Sequence[Entry]) -> Total:
-    values: list[float] = [entry.value for entry in entries]  # type: ignore[misc] # what has a unit is a number
-    basis = "estimated" if any(entry.basis == "estimated" for entry in entries) else figure.basis
-    # Exact, in whatever order the calls come.
-    value = math.fsum(values) if any(isinstance(one, float) for one in values) else sum(values)
-    return Total(name=name, value=value, unit=figure.unit, basis=basis, calls=len(values))
+    totals = []
+    for name, figure in figures().items():
+        found = [own[name] for own in savings if name in own and (figure.only_with is None or figure.only_with in own)]
+        if not figure.unit or not found:
+            continue
+        values: list[Any] = [entry.value for entry in found]
+        # fsum is exact, in whatever order the calls come.
+        value = math.fsum(values) if any(isinstance(one, float) for one in values) else sum(values)
+        basis = "estimated" if any(entry.basis == "estimated" for entry in found) else figure.basis
+        totals.append(Total(name=name, value=value, unit=figure.unit, basis=basis, calls=len(found)))
+    return tuple(totals)

@@ -1,10 +1,9 @@
-"""The tables of a report, as plain text."""
+"""The text of a report: titles, notes, and tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..records.formatting import counted, duration, figure, percent
 from ..records.savings import figures
@@ -21,217 +20,149 @@ _WIDTH = 26
 _EFFECT_WIDTH = 52
 _BAR = 24
 _LEAST_SHARE = 0.0005
-"""Of the time: phases that took less in all are put together."""
+"""Of the time: phases that took less are only named."""
 _MOST_NAMED = 3
 _AVOIDABLE: tuple[Phase, ...] = ("wait_for_place", "earlier attempts", "queue", "dns", "connect", "tls", "hand over")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextTable:
-    """One table of a report; without rows, its notes alone."""
-
-    title: str
-    header: tuple[str, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
-    words: frozenset[int] = frozenset({0})
-    """Columns that hold words and are aligned to the left; numbers are aligned to the right."""
-    notes: tuple[str, ...] = ()
-
-
-def tables_of(report: Report) -> tuple[TextTable, ...]:
-    """The tables of a report, without those that would be empty."""
+def text_of(report: Report) -> str:
+    """Return the tables of a report, without those that would be empty."""
+    everything, ledger = report.everything, report.ledger
+    asked = {"model": "of {!r}", "user_action": "in {!r}", "since_s": "issued in the last {:g} s"}
+    filters = "".join(f" {asked[name].format(value)}" for name, value in report.filters.items())
     if not report.calls:
-        return (TextTable(title=f"No call is over{_asked(report)} yet."),)
-    found = [
-        _head(report),
-        _look_at(report),
-        _phases(report.everything),
-        _metrics(report.everything),
+        return f"No call is over{filters} yet."
+    title = f"{counted(report.calls, 'call')}{filters}, {everything.answered:,} answered"
+    if everything.answered:
+        title += f", which took {duration(everything.total_s)} one after the other"
+    attempts = ", ".join(f"{count:,} {kind}" for kind, count in report.attempts.items())
+    look_at = list(_look_at(report))
+    sections = [
+        _noted(title, [" \N{MIDDLE DOT} ".join(_summary(report)), *([f"attempts: {attempts}"] if attempts else [])]),
+        _noted("Look at", look_at) if look_at else "",
+        _phases(everything),
+        _metrics(everything),
         _groups("By model", ("model", "origin"), report.models),
         _plays(report),
         _groups("By user action (their calls, not the time around these)", ("user_action",), report.user_actions),
         _unanswered(report),
-        _savings(report.ledger),
-        _spent(report.ledger),
-        _legend(report.everything),
+        _savings(ledger),
+        _ledger_table("Spent", _totals(ledger, are_spent=True)),
     ]
-    return tuple(section for section in found if section is not None)
+    if everything.answered:
+        few = f"p95 from {LEAST_FOR_P95}, p99 from {LEAST_FOR_P99}"
+        sections.append(f"Times without a name are p50. -: unknown, or of too few calls ({few}).")
+    return "\n\n".join(filter(None, sections))
 
 
-def _head(report: Report) -> TextTable:
-    everything = report.everything
-    attempts = ", ".join(f"{count:,} {kind}" for kind, count in report.attempts.items())
-    return TextTable(
-        title=f"{counted(report.calls, 'call')}{_asked(report)}, {everything.answered:,} answered"
-        + (f", which took {duration(everything.total_s)} one after the other" if everything.answered else ""),
-        notes=(" \N{MIDDLE DOT} ".join(_answer(report)), *((f"attempts: {attempts}",) if attempts else ())),
-    )
-
-
-def _answer(report: Report) -> Iterator[str]:
-    """Return the whole in one line: "56% wait, 36% decode", "p50 268 ms", "91% cached", "1 failed"."""
-    phases = sorted(report.everything.phases.items(), key=lambda phase: -(phase[1].share or 0.0))
-    longest = [f"{_share(found.share)} {phase}" for phase, found in phases[:_MOST_NAMED] if (found.share or 0) >= 0.01]
-    if longest:
-        yield ", ".join(longest)
-    whole = report.everything.metrics.get("duration_s")
-    if whole is not None:
+def _summary(report: Report) -> Iterator[str]:
+    """Return the whole in one line: "56 % wait, 36 % decode", "p50 268 ms", "91 % cached", "1 failed"."""
+    shares = {phase: found.share or 0.0 for phase, found in report.everything.phases.items()}
+    longest = sorted(shares, key=lambda phase: -shares[phase])[:_MOST_NAMED]
+    if named := [f"{percent(shares[phase])} {phase}" for phase in longest if shares[phase] >= 0.01]:
+        yield ", ".join(named)
+    if (whole := report.everything.metrics.get("duration_s")) is not None:
         yield f"p50 {duration(whole.p50)}"
     if report.ledger.hit_ratio is not None:
         yield f"{percent(report.ledger.hit_ratio)} of prompt tokens cached"
     yield from (f"{count:,} {outcome}" for outcome, count in report.outcomes.items() if outcome != "completed")
 
 
-def _look_at(report: Report) -> TextTable | None:
-    """Return what is worth a look: what failed, what plays warn of, and waits that need not be."""
-    found = [
-        f"{ended.error or ended.outcome}: {counted(ended.calls, 'call')}, {duration(ended.total_s)} in all"
-        for ended in report.unanswered[:_MOST_NAMED]
-        if ended.outcome == "failed"
-    ]
-    found += [
-        f"{warning}: {counted(count, 'call')}; the calls' records say where"
-        for warning, count in list(report.warnings.items())[:_MOST_NAMED]
-    ]
-    found += [
-        f"{phase.replace('_', ' ')}: {percent(share)} of the time"
-        for phase in _AVOIDABLE
-        if phase in report.everything.phases and (share := report.everything.phases[phase].share or 0.0) >= 0.05
-    ]
-    return TextTable(title="Look at", notes=tuple(found)) if found else None
+def _look_at(report: Report) -> Iterator[str]:
+    """Return failures, the warnings of plays, and avoidable waits."""
+    for ended in report.unanswered[:_MOST_NAMED]:
+        if ended.outcome == "failed":
+            yield f"{ended.error or ended.outcome}: {counted(ended.calls, 'call')}, {duration(ended.total_s)} in all"
+    for warning, count in list(report.warnings.items())[:_MOST_NAMED]:
+        yield f"{warning}: {counted(count, 'call')}; the calls' records say where"
+    for phase in _AVOIDABLE:
+        found = report.everything.phases.get(phase)
+        if found is not None and (found.share or 0.0) >= 0.05:
+            yield f"{phase.replace('_', ' ')}: {percent(found.share or 0.0)} of the time"
 
 
-def _asked(report: Report) -> str:
-    words = {"model": "of {!r}", "user_action": "in {!r}", "since_s": "issued in the last {:g} s"}
-    return "".join(f" {words[name].format(value)}" for name, value in report.filters.items())
-
-
-def _phases(group: Group) -> TextTable | None:
-    if not group.phases:
-        return None
-    longest = max(found.share or 0.0 for found in group.phases.values())
-    shown = {phase: found for phase, found in group.phases.items() if (found.share or 0.0) >= _LEAST_SHARE}
+def _phases(group: Group) -> str:
+    shares = {phase: found.share or 0.0 for phase, found in group.phases.items()}
     rows = [
         (
             phase.replace("_", " "),
-            f"{found.seconds.n:,}",
+            found.seconds.n,
             *_times(found.seconds),
-            duration(found.seconds.highest),
+            found.seconds.highest,
             _share(found.share),
-            "#" * round(_BAR * (found.share or 0.0) / longest),
+            "#" * round(_BAR * shares[phase] / max(shares.values())),
         )
-        for phase, found in shown.items()
+        for phase, found in group.phases.items()
+        if shares[phase] >= _LEAST_SHARE
     ]
-    header = ("phase", "calls", "p50", "p95", "p99", "highest", "of the time", "")
-    rest = [phase for phase in group.phases if phase not in shown]
-    return TextTable(
-        title="Where the time went",
-        header=header,
-        rows=tuple(rows),
-        words=frozenset({0, len(header) - 1}),
-        notes=(f"next to nothing: {', '.join(rest)}",) if rest else (),
-    )
+    rest = [phase for phase, share in shares.items() if share < _LEAST_SHARE]
+    header = ("<phase", "calls", "p50", "p95", "p99", "highest", "of the time", "<")
+    return _table("Where the time went", header, rows, [f"next to nothing: {', '.join(rest)}"] if rest else [])
 
 
-def _metrics(group: Group) -> TextTable | None:
-    if not group.metrics:
-        return None
+def _metrics(group: Group) -> str:
     rows = []
     for name, found in group.metrics.items():
-        shown = figure if name == "decode_rate" else duration
-        rows.append((METRICS[name], f"{found.n:,}", *_times(found, shown), shown(found.highest)))
-    return TextTable(title="Metrics", header=("metric", "calls", "p50", "p95", "p99", "highest"), rows=tuple(rows))
+        values: list[Any] = [*_times(found), found.highest]
+        if name == "decode_rate":
+            values = [None if value is None else figure(value) for value in values]
+        rows.append((METRICS[name], found.n, *values))
+    return _table("Metrics", ("<metric", "calls", "p50", "p95", "p99", "highest"), rows)
 
 
-def _groups(title: str, names: tuple[str, ...], groups: Sequence[Group]) -> TextTable | None:
-    if not groups:
-        return None
+def _groups(title: str, names: Sequence[str], groups: Sequence[Group]) -> str:
     rows = [
         (
             *(_clipped((getattr(group, name) or "-").removeprefix("https://").removesuffix(":443")) for name in names),
-            f"{group.calls:,}",
-            f"{group.answered:,}",
+            group.calls,
+            group.answered,
             *_times(group.metrics.get("time_to_first_token_s"))[:2],
             *_times(group.metrics.get("duration_s"))[:2],
-            _mostly(group),
+            group.longest_phase and f"{group.longest_phase} {_share(group.phases[group.longest_phase].share)}",
         )
         for group in groups[:_ROWS]
     ]
-    times = ("first token", "p95", "duration", "p95")
-    header = (*(name.replace("_", " ") for name in names), "calls", "answered", *times, "mostly")
-    words = frozenset({*range(len(names)), len(header) - 1})
+    titles = [f"<{name.replace('_', ' ')}" for name in names]
     more = len(groups) - _ROWS
-    return TextTable(
-        title=title,
-        header=header,
-        rows=tuple(rows),
-        words=words,
-        notes=(f"and {more:,} more",) if more > 0 else (),
-    )
+    header = (*titles, "calls", "answered", "first token", "p95", "duration", "p95", "<mostly")
+    return _table(title, header, rows, [f"and {more:,} more"] if more > 0 else [])
 
 
-def _plays(report: Report) -> TextTable | None:
-    if not report.plays:
-        return None
+def _plays(report: Report) -> str:
     rows = [
         (
             _clipped(played.play),
-            f"{played.on:,}",
-            "-" if played.acted is None else f"{played.acted:,}",
-            *_times(played.group.metrics.get("duration_s"))[:1],
+            played.on,
+            played.acted,
+            _times(played.group.metrics.get("duration_s"))[0],
             _clipped(played.effect or "-", _EFFECT_WIDTH),
         )
         for played in report.plays[:_ROWS]
     ]
-    header = ("play", "on", "acted", "duration p50", "by the records")
-    return TextTable(
-        title="By play (duration: of the calls on which it acted)",
-        header=header,
-        rows=tuple(rows),
-        words=frozenset({0, len(header) - 1}),
-        notes=("Calls on which a play acted differ from others in more than that: only `fastlane bench` compares.",),
-    )
+    header = ("<play", "on", "acted", "duration p50", "<by the records")
+    note = "Calls on which a play acted differ from others in more than that: only `fastlane bench` compares."
+    return _table("By play (duration: of the calls on which it acted)", header, rows, [note])
 
 
-def _unanswered(report: Report) -> TextTable | None:
-    if not report.unanswered:
-        return None
+def _unanswered(report: Report) -> str:
     rows = [
-        (
-            ended.outcome,
-            _clipped(ended.error or "-"),
-            "-" if ended.status_code is None else str(ended.status_code),
-            f"{ended.calls:,}",
-            duration(ended.total_s),
-        )
+        (ended.outcome, _clipped(ended.error or "-"), ended.status_code, ended.calls, ended.total_s)
         for ended in report.unanswered[:_ROWS]
     ]
-    return TextTable(
-        title="Not answered (in no percentile)",
-        header=("outcome", "error", "status", "calls", "took in all"),
-        rows=tuple(rows),
-        words=frozenset({0, 1}),
-    )
+    header = ("<outcome", "<error", "status", "calls", "took in all")
+    return _table("Not answered (in no percentile)", header, rows)
 
 
-def _savings(ledger: Ledger) -> TextTable | None:
-    rows: list[tuple[str, str, str, str]] = []
+def _savings(ledger: Ledger) -> str:
+    rows: list[Sequence[Any]] = []
     if ledger.connections_known:
-        known = f"{ledger.connections_known:,}"
-        rows.append(("connections found open", f"{ledger.connections_reused:,}", known, "measured"))
+        rows.append(("connections found open", ledger.connections_reused, ledger.connections_known, "measured"))
     if ledger.connections_saved_s is not None:
         priced = ledger.connections_reused - ledger.connections_unpriced
-        rows.append(
-            (
-                "time that opening these would have taken",
-                duration(ledger.connections_saved_s),
-                f"{priced:,}",
-                "estimated",
-            )
-        )
-    rows += _rows(ledger, are_spent=False)
+        rows.append(("time that opening these would have taken", ledger.connections_saved_s, priced, "estimated"))
+    rows += _totals(ledger, are_spent=False)
     tiers = ledger.counts.get("tier", {})
-    rows += [(f"tier: {_clipped(tier)}", "", f"{calls:,}", "reported") for tier, calls in tiers.items()]
+    rows += [(f"tier: {_clipped(tier)}", "", calls, "reported") for tier, calls in tiers.items()]
     rows += [row for section in section_classes() for row in section.rows(ledger)]
     notes = []
     if ledger.connections_unpriced:
@@ -241,88 +172,63 @@ def _savings(ledger: Ledger) -> TextTable | None:
         )
     if ledger.hit_ratio is not None:
         notes.append(f"Read from caches: {percent(ledger.hit_ratio)} of {ledger.prompt_tokens_said:,} prompt tokens.")
-    return _table("Savings", rows, notes)
+    return _ledger_table("Savings", rows, notes)
 
 
-def _spent(ledger: Ledger) -> TextTable | None:
-    return _table("Spent", _rows(ledger, are_spent=True), [])
-
-
-def _rows(ledger: Ledger, *, are_spent: bool) -> list[tuple[str, str, str, str]]:
+def _totals(ledger: Ledger, *, are_spent: bool) -> list[Sequence[Any]]:
     return [
-        _row(figure.label, total)
+        (figure.label, _value(total), total.calls, total.basis)
         for name, figure in figures().items()
         if figure.label is not None and figure.is_spent == are_spent and (total := ledger.total(name)) is not None
     ]
 
 
-def _table(title: str, rows: Sequence[tuple[str, str, str, str]], notes: Sequence[str]) -> TextTable | None:
-    if not rows:
-        return None
-    header = ("what", "in all", "calls", "how it is known")
-    return TextTable(title=title, header=header, rows=tuple(rows), words=frozenset({0, 3}), notes=tuple(notes))
-
-
-def _row(what: str, total: Total) -> tuple[str, str, str, str]:
+def _value(total: Total) -> str:
     if total.unit == "s":
-        value = duration(total.value)
-    else:
-        value = f"{total.value:,.6g}" if isinstance(total.value, float) else f"{total.value:,}"
-    return (what, value, f"{total.calls:,}", total.basis)
+        return duration(total.value)
+    return f"{total.value:,.6g}" if isinstance(total.value, float) else f"{total.value:,}"
 
 
-def _legend(group: Group) -> TextTable | None:
-    if not group.answered:
-        return None
-    few = f"p95 from {LEAST_FOR_P95}, p99 from {LEAST_FOR_P99}"
-    return TextTable(title=f"Times without a name are p50. -: unknown, or of too few calls ({few}).")
+def _ledger_table(title: str, rows: Sequence[Sequence[Any]], notes: Iterable[str] = ()) -> str:
+    return _table(title, ("<what", "in all", "calls", "<how it is known"), rows, notes)
 
 
 # Cells
 
 
-def _times(found: Percentiles | None, shown: Callable[[float], str] = duration) -> tuple[str, str, str]:
-    """The three percentiles."""
-    if found is None:
-        return ("-", "-", "-")
-    p50, p95, p99 = ("-" if value is None else shown(value) for value in (found.p50, found.p95, found.p99))
-    return p50, p95, p99
+def _times(found: Percentiles | None) -> tuple[float | None, float | None, float | None]:
+    return (None, None, None) if found is None else (found.p50, found.p95, found.p99)
 
 
 def _share(share: float | None) -> str:
     return "-" if share is None else percent(share)
 
 
-def _mostly(group: Group) -> str:
-    longest = group.longest_phase
-    return "-" if longest is None else f"{longest} {_share(group.phases[longest].share)}"
-
-
 def _clipped(text: str, width: int = _WIDTH) -> str:
-    """A name on one line, whoever made it up."""
+    """Return a name on one line."""
     text = " ".join(text.split())
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-# Text
+def _cell(value: str | float | None) -> str:
+    """Return the text of a cell; a float is a duration in seconds."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return duration(value)
+    return f"{value:,}" if isinstance(value, int) else value
 
 
-def text_of(tables: Iterable[TextTable]) -> str:
-    """Return tables as aligned text."""
-    return "\n\n".join("\n".join(_lines(table)) for table in tables)
+def _noted(title: str, notes: Iterable[str]) -> str:
+    return "\n".join([title, *(f"  {note}" for note in notes)])
 
 
-def _lines(table: TextTable) -> list[str]:
-    lines = [table.title]
-    if table.rows:
-        rows = (table.header, *table.rows)
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines += ["  " + "  ".join(_cells(row, widths, table.words)).rstrip() for row in rows]
-    return [*lines, *(f"  {note}" for note in table.notes)]
-
-
-def _cells(row: Sequence[str], widths: Sequence[int], words: frozenset[int]) -> list[str]:
-    return [
-        cell.ljust(width) if index in words else cell.rjust(width)
-        for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ]
+def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]], notes: Iterable[str] = ()) -> str:
+    """Return an aligned table; "" without rows. "<" before a column's title aligns it to the left."""
+    if not rows:
+        return ""
+    cells = [[name.removeprefix("<") for name in header], *([_cell(value) for value in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    specs = [("<" if name.startswith("<") else ">") + str(width) for name, width in zip(header, widths, strict=True)]
+    lines = ["  ".join(map(format, row, specs)).rstrip() for row in cells]
+    return _noted(title, [*lines, *notes])

@@ -11,6 +11,7 @@ from _thread import start_new_thread
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -141,7 +142,7 @@ def results(
     with _reported_errors(), Queue(where, schema=schema) as queue:
         storage, written = queue.storage, 0
         # A file is its owner's alone: answers are in it.
-        with open(out, "wb", opener=_open_private) if out else nullcontext(sys.stdout.buffer) as file:
+        with open(out, "wb", opener=partial(os.open, mode=0o600)) if out else nullcontext(sys.stdout.buffer) as file:
             while page := storage.answers_after(after, _AT_ONCE):
                 file.writelines(map(line_of, page))
                 after, written = page[-1].sequence, written + len(page)
@@ -255,10 +256,6 @@ def _reported_errors() -> Iterator[None]:
         raise typer.Exit(1 if isinstance(error, (StorageError, WorkerDeniedError)) else 2) from None
     except KeyboardInterrupt:
         raise typer.Exit(_INTERRUPTED) from None
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _note(text: str) -> None:

@@ -14,10 +14,12 @@ import re
 import sqlite3
 import threading
 import weakref
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
+from itertools import accumulate
 from pathlib import Path
 from random import uniform
 from secrets import token_hex
@@ -220,11 +222,10 @@ class Storage:
                 with self._engine.connect().execution_options(writes=writes) as connection, connection.begin():
                     return work(connection)
             except DBAPIError as error:
-                failed = self._explained(error, " ".join(str(error.orig).split()))
-                until_ns = until_ns if self._may_pass(error) else 0
+                failed, is_transient = self._explained(error, " ".join(str(error.orig).split()))
             finally:
                 self._lock.release()
-            if now_ns() >= until_ns:
+            if not is_transient or now_ns() >= until_ns:
                 # Outside of the handler: the database's error has the parameters, and so prompts.
                 raise failed
             threading.Event().wait(pause_s * uniform(0.5, 1.0))
@@ -402,15 +403,11 @@ class Storage:
         now = now_of(t)
         in_group = jobs.c.endpoint == group.endpoint, jobs.c.model == group.model
         waiting = sa.select(jobs.c.number, jobs.c.size).where(*_due(t), *in_group)
-        numbers: list[int] = []
-        size = 0
-        for number, bytes_ in t.execute(waiting.order_by(jobs.c.number).limit(most_requests)).all():
-            if numbers and size + bytes_ + LINE_BYTES > most_bytes:
-                break
-            numbers.append(number)
-            size += bytes_ + LINE_BYTES
-        if not numbers:
+        rows = t.execute(waiting.order_by(jobs.c.number).limit(most_requests)).all()
+        if not rows:
             return None
+        sizes = list(accumulate(row.size + LINE_BYTES for row in rows))
+        numbers = [row.number for row in rows[: max(1, bisect_right(sizes, most_bytes))]]
         name = f"fastlane-{self.queue_id}-{token_hex(8)}"
         packed = {"state": "packed", "batch": name, "attempts": jobs.c.attempts + 1}
         t.execute(sa.update(jobs).where(among(t, jobs.c.number, numbers)).values(packed))
@@ -421,7 +418,7 @@ class Storage:
             endpoint=group.endpoint,
             model=group.model,
             requests=len(numbers),
-            bytes=size,
+            bytes=sizes[len(numbers) - 1],
             owner=owner,
             turn=1,
             lease_until=now + lease_s,
@@ -467,26 +464,20 @@ class Storage:
     def record(self, t: sa.Connection, batch: BatchRow, outcomes: Sequence[JobOutcome]) -> int:
         """Record the outcomes of those jobs that are still in a batch. Return how many. Raises LeaseLostError."""
         _change(t, batch, turn=batch.turn)
-        by_number = {outcome.number: outcome for outcome in outcomes}
-        found = sa.select(jobs.c.number, jobs.c.cancel_asked).where(*_in_batch(batch.name))
-        rows = t.execute(found.where(among(t, jobs.c.number, list(by_number))).order_by(jobs.c.number)).all()
-        now = now_of(t)
-        updates: list[dict[str, Any]] = []
-        over: list[dict[str, Any]] = []
-        cancelled: list[int] = []
-        for number, cancel_asked in rows:
-            one = by_number[number]
-            if one.state == "waiting" and cancel_asked:
-                cancelled.append(number)
-                continue
+        inside, by_number = _in_batch(batch.name), {one.number: one for one in outcomes}
+        again = [one.number for one in outcomes if one.state == "waiting"]
+        cancelled = _cancel(t, *inside, jobs.c.cancel_asked, among(t, jobs.c.number, again))
+        found = sa.select(jobs.c.number).where(*inside, among(t, jobs.c.number, list(by_number)))
+        left = [by_number[number] for number in t.execute(found.order_by(jobs.c.number)).scalars()]
+        now, updates = now_of(t), []
+        for one in left:
             times = {"not_before": now + one.not_before_s, "finished_at": None if one.state == "waiting" else now}
-            updates.append({"its_number": number, **times, **{name: getattr(one, name) for name in _OUTCOME}})
-            if one.state != "waiting":
-                over.append({"number": number, "body": one.body, "request_id": one.request_id})
+            updates.append({"its_number": one.number, **times, **{name: getattr(one, name) for name in _OUTCOME}})
         _each(t, sa.update(jobs).where(jobs.c.number == sa.bindparam("its_number")), updates)
-        _each(t, sa.insert(answers), over)
-        _cancel(t, among(t, jobs.c.number, cancelled))
-        return len(rows)
+        over = [one for one in left if one.state != "waiting"]
+        stored = ("number", "body", "request_id")
+        _each(t, sa.insert(answers), [{name: getattr(one, name) for name in stored} for one in over])
+        return cancelled + len(left)
 
     @_writes
     def settle(
@@ -555,11 +546,11 @@ class Storage:
         """Begin a transaction: only one writes at a time, and what it has read still holds when it writes."""
         raise NotImplementedError
 
-    def _may_pass(self, error: DBAPIError) -> bool:
-        raise NotImplementedError
+    def _explained(self, error: DBAPIError, message: str) -> tuple[Exception, bool]:
+        """Return the error to raise, without values and passwords, and whether another try may succeed.
 
-    def _explained(self, error: DBAPIError, message: str) -> Exception:
-        """Return the error to raise, without values and passwords. `message`: that of the database's library."""
+        `message`: that of the database's library.
+        """
         raise NotImplementedError
 
 
@@ -695,16 +686,13 @@ class SqliteStorage(Storage):
             )
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
-    def _may_pass(self, error: DBAPIError) -> bool:
-        return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-    def _explained(self, error: DBAPIError, message: str) -> Exception:
-        code = getattr(error.orig, "sqlite_errorname", "")
-        if code == "SQLITE_NOTADB":
-            return ConfigurationError(f"a queue is a SQLite file, got {self.name!r}, something else: give another path")
-        return StorageError(
-            f"the queue {self.name} failed: {message} ({code}). What was not written has to be repeated"
-        )
+    def _explained(self, error: DBAPIError, message: str) -> tuple[Exception, bool]:
+        name, code = getattr(error.orig, "sqlite_errorname", ""), getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+        if name == "SQLITE_NOTADB":
+            words = f"a queue is a SQLite file, got {self.name!r}, something else: give another path"
+            return ConfigurationError(words), False
+        words = f"the queue {self.name} failed: {message} ({name}). What was not written has to be repeated"
+        return StorageError(words), code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 class PostgresStorage(Storage):
@@ -758,16 +746,14 @@ class PostgresStorage(Storage):
             lock = sa.func.pg_advisory_xact_lock(sa.func.hashtext(f"fastlane.batch {self._schema}"))
             connection.execute(sa.select(lock))
 
-    def _may_pass(self, error: DBAPIError) -> bool:
-        return error.connection_invalidated or isinstance(error.orig, self._psycopg.OperationalError)
-
-    def _explained(self, error: DBAPIError, message: str) -> Exception:
+    def _explained(self, error: DBAPIError, message: str) -> tuple[Exception, bool]:
         # A server's message about a statement may quote values; one about a connection does not.
         sqlstate = getattr(error.orig, "sqlstate", None)
         message = f"SQLSTATE {sqlstate}" if sqlstate else message
         if self._given.get("password"):
             message = message.replace(str(self._given["password"]), "***")
-        return StorageError(f"the queue {self.name} failed: {type(error.orig).__name__}: {message}")
+        is_transient = error.connection_invalidated or isinstance(error.orig, self._psycopg.OperationalError)
+        return StorageError(f"the queue {self.name} failed: {type(error.orig).__name__}: {message}"), is_transient
 
 
 # A child must not carry an open file of SQLite's (https://sqlite.org/howtocorrupt.html, 2.6): before a fork, files are

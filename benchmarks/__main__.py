@@ -19,6 +19,7 @@ from typing import Any
 from benchmarks._report import Report, as_json, print_reach, print_report
 
 _FAMILIES = {
+    "cold_start": ("cold_start", "import_cost"),
     "transport": (
         "idle_reuse", "connection", "stale", "threads", "multiplexing", "early_close",
     ),

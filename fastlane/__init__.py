@@ -6,6 +6,9 @@ from importlib import import_module
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from .compat import openai_types as _openai_types  # noqa: F401 - before anything imports openai
+
+# isort: split
 import openai
 
 from . import telemetry as telemetry

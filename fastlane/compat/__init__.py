@@ -8,6 +8,7 @@ A fast path is taken if none of the methods that it bypasses is overridden or pa
 for each call), and if its assumptions hold (`decode.probes.holds`, checked once). Otherwise openai's own code runs,
 with the same results. A failed probe logs one warning. The fast paths and their assumptions:
 
+openai_types   packages of `openai.types`  they only say which module holds which name
 resources      transforming a body       openai's `create()` and `parse()` are plain functions that send the same
                                          with a copied `maybe_transform`, and no argument type renames a field
 requests       FinalRequestOptions       `construct()` gives the same fields for options with and without arguments

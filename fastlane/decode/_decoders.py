@@ -7,6 +7,7 @@ time for a streamed chunk.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, get_args
@@ -54,24 +55,28 @@ def _decoder(cast_to: Any, make: Callable[[Any], Decoder | None]) -> Decoder | N
 
 
 def _event_decoder(cast_to: Any) -> Decoder | None:
-    from openai.types.chat import ChatCompletionChunk
-    from openai.types.responses import ResponseStreamEvent
-
-    if cast_to is ChatCompletionChunk and _holds(cast_to, "events"):
+    if cast_to is _type("chat.chat_completion_chunk", "ChatCompletionChunk") and _holds(cast_to, "events"):
         return decoder_of_model(cast_to, is_event=True)
-    if cast_to == ResponseStreamEvent and _holds(cast_to, "union"):
+    union = _type("responses.response_stream_event", "ResponseStreamEvent")
+    if union is not None and cast_to == union and _holds(cast_to, "union"):
         return decoder_of_union(cast_to)
     return None
 
 
 def _answer_decoder(cast_to: Any) -> Decoder | None:
-    from openai.types import CreateEmbeddingResponse
-    from openai.types.chat import ChatCompletion
-    from openai.types.responses import Response
-
-    if cast_to in (ChatCompletion, Response, CreateEmbeddingResponse) and _holds(cast_to, "answers"):
+    known = (
+        _type("chat.chat_completion", "ChatCompletion"),
+        _type("responses.response", "Response"),
+        _type("create_embedding_response", "CreateEmbeddingResponse"),
+    )
+    if cast_to is not None and cast_to in known and _holds(cast_to, "answers"):
         return decoder_of_model(cast_to, is_event=False)
     return None
+
+
+def _type(module: str, name: str) -> Any:
+    """Return one of openai's types if its module is imported: otherwise no call can name it, and None will do."""
+    return getattr(sys.modules.get(f"openai.types.{module}"), name, None)
 
 
 def _holds(cast_to: Any, what: str) -> bool:

@@ -21,8 +21,6 @@ import orjson
 from fastlane.protocol.prompt_marks import LEADING_ROLES
 from fastlane.records.plays import Drift, DriftKind
 
-from .volatile import kind_of_change, kind_of_number
-
 if TYPE_CHECKING:
     from .history import CacheRules, PromptHistory, PromptLine, SentPrompt
 
@@ -383,6 +381,8 @@ def _edit(old: Any, new: Any, path: str) -> Difference | None:
         if old == new:
             return None
         at = common_length(old, new)
+        from .volatile import kind_of_change  # here: its patterns take 60 ms to compile
+
         kind = kind_of_change(old, new, at) or "changed"
         if kind != "whitespace" and old[:1] in ("{", "[") and _is_same_json(old, new):
             kind = "reordered_keys"
@@ -408,6 +408,8 @@ def _edit(old: Any, new: Any, path: str) -> Difference | None:
         return None if len(old) == len(new) else Difference("changed", f"{path}[{min(len(old), len(new))}]")
     if json_of(old) == json_of(new):
         return None
+    from .volatile import kind_of_number
+
     return Difference(kind_of_number(str(old), str(new)) or "changed", path, old, new)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import os
 import socket
 import ssl
@@ -16,7 +17,7 @@ from weakref import WeakSet
 
 import httpx2
 
-from ..pool.settings import Http2, PoolSettings, certificates_now, core_of, library_of
+from ..pool.settings import Http2, PoolSettings, certificates_now, core_name, library_of
 from ..protocols.exchange import FALLBACK_TRACE
 from .connect import ssl_context
 from .engines import ENGINES, AsyncEngine, Engine, SyncEngine
@@ -92,9 +93,11 @@ class _Method:
 
 
 @cache
-def _methods(library: ModuleType, core: ModuleType, *, asynchronous: bool) -> tuple[_Method, ...]:
+def _methods(library: ModuleType, core: ModuleType | None, *, asynchronous: bool) -> tuple[_Method, ...]:
     prefix = "Async" if asynchronous else ""
-    owners = [(library, "HTTPTransport"), (core, "ConnectionPool"), (core, "HTTPConnection")]
+    owners = [(library, "HTTPTransport")]
+    if core is not None:
+        owners += [(core, "ConnectionPool"), (core, "HTTPConnection")]
     return tuple(_Method(getattr(module, prefix + name), _METHODS[asynchronous]) for module, name in owners)
 
 
@@ -102,8 +105,7 @@ class LibraryTransports:
     """The library's own connections, for one client, made when they are first needed."""
 
     def __init__(self, library: ModuleType, settings: PoolSettings, *, asynchronous: bool) -> None:
-        self._core = core_of(settings)
-        self._methods = _methods(library, self._core, asynchronous=asynchronous)
+        self._library, self._core_name = library, core_name(settings)
         self._settings = settings
         self._asynchronous = asynchronous
         self._pools: dict[Any, Any] = {}
@@ -113,7 +115,9 @@ class LibraryTransports:
         """Whether the library's own transport has to carry a request, or the next one."""
         # A test's mock, or an instrumentation, sees every request of the stock client, and has to see ours too; unless
         # that instrumentation is to keep silent about it.
-        for method in self._methods:
+        # Where nobody has imported the library's core, nobody has replaced a method of it.
+        core = sys.modules.get(self._core_name)
+        for method in _methods(self._library, core, asynchronous=self._asynchronous):
             if method.owner.__dict__[method.name] is method.original or not method.is_replaced:
                 continue
             if not (request is not None and request.extensions.get(TRACED) and method.is_traced):
@@ -150,7 +154,8 @@ class LibraryTransports:
 
     def _make(self) -> Any:
         settings = self._settings
-        pool = self._core.AsyncConnectionPool if self._asynchronous else self._core.ConnectionPool
+        core = importlib.import_module(self._core_name)
+        pool = core.AsyncConnectionPool if self._asynchronous else core.ConnectionPool
         # Its HTTP/2 lets one call wait for another, and never tells a server to stop.
         http2 = settings.http2 == "require"
         protocols: Http2 = "require" if http2 else "never"

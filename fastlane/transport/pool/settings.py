@@ -70,6 +70,6 @@ def library_of(settings: PoolSettings) -> ModuleType:
     return importlib.import_module(settings.library)  # imported by openai already
 
 
-def core_of(settings: PoolSettings) -> ModuleType:
-    """Return the library underneath it, such as httpcore2."""
-    return importlib.import_module(settings.library.replace("httpx", "httpcore"))
+def core_name(settings: PoolSettings) -> str:
+    """Return the name of the library underneath it, such as httpcore2."""
+    return settings.library.replace("httpx", "httpcore")

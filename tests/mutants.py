@@ -45,6 +45,8 @@ TESTS = (
     "tests/contract",
     "tests/protocol",
     "tests/races",
+    "tests/reports",
+    "tests/telemetry",
     "tests/transport",
     "tests/plays",
 )

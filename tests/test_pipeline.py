@@ -109,6 +109,16 @@ def test_a_call_is_shaped_only_where_a_play_opens_sessions(plays: tuple[Play, ..
     assert pipeline(*plays).shapes_calls is shapes
 
 
+@pytest.mark.parametrize(("plays", "shapes"), [((), False), ((Closes(),), True)])
+def test_without_its_last_listener_a_call_is_shaped_for_plays_alone(plays: tuple[Play, ...], shapes: bool) -> None:
+    told, listener = pipeline(*plays), SimpleNamespace(began=None, ended=None)
+    told.add_listener(listener)
+    assert told.shapes_calls
+    told.remove_listener(listener)
+
+    assert told.shapes_calls is shapes
+
+
 def test_only_hooks_that_sessions_define_are_called() -> None:
     told = pipeline(Connection(), Closes(), Stops())
     sessions = told.open_upstream(call(), NO_SESSIONS)

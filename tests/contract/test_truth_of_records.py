@@ -122,6 +122,14 @@ def test_the_bytes_of_a_whole_answer_are_counted(provider: Emulator, arguments: 
     assert attempt.response_body_bytes == provider.log()[0].bytes_out
 
 
+def test_the_bytes_of_an_upload_are_counted(provider: Emulator, arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments) as client:
+        client.files.create(file=b"{}", purpose="batch")
+
+        (attempt,) = client.calls[0].attempts
+    assert attempt.request_body_bytes == provider.log()[0].bytes_in
+
+
 def test_a_file_has_no_finish_reason(arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments) as client:
         client.files.create(file=b"{}", purpose="batch")

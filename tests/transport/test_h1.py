@@ -98,6 +98,14 @@ def broken(connection: Http1Connection, data: bytes) -> TransportError:
     return caught.value
 
 
+def test_no_request_follows_bytes_that_nobody_has_asked_for() -> None:
+    connection = opened()
+    with pytest.raises(TransportError, match="no request has asked for"):
+        connection.receive(EMPTY, 0)
+
+    assert connection.capacity == 0
+
+
 def test_head_and_body_leave_as_one_piece() -> None:
     connection, exchange = opened(), asked((b"content-LENGTH", b"5"), (b"X-Mixed", b"As Is"))
 

@@ -171,6 +171,29 @@ def test_a_hundred_idle_connections_are_kept_and_the_oldest_are_closed() -> None
     assert desk.surplus == [call.member for call in calls[:20]]
 
 
+# Calls that leave
+
+
+def test_a_call_that_leaves_without_having_begun_gives_its_place_to_one_that_waits() -> None:
+    desk = Desk(http2=False, max_connections=1)
+    first, second = desk.ask(), desk.ask()
+    member = desk.opens_http1()
+    assert second.waits
+    desk.leaves(first)
+
+    assert second.member is member
+
+
+def test_a_connection_that_nobody_waits_for_any_more_is_closed_before_it_is_open() -> None:
+    desk = Desk()
+    call = desk.ask()
+    desk.pool.withdraw(HERE, call)
+    (unwanted,) = desk.pool.take_unwanted(HERE)
+
+    assert unwanted.is_closed
+    assert desk.members == []
+
+
 # What a pool does not know
 
 

@@ -18,7 +18,7 @@ class ContextTrimmingSection(ContextTrimmingRecord):
     __slots__ = ()
 
     figures = {  # noqa: RUF012 - never changed
-        "trimmed_tokens": Figure("{token}", "estimated", "prompt tokens cut by curation"),
+        "trimmed_tokens": Figure("{token}", "estimated", "prompt tokens cut by trimming"),
     }
 
     def attributes(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What a fresh process pays before its first answer: importing the client, making one, and the first streamed token.
 
-Outside: the compilation of modules, which a first, unmeasured run of each side has done.
+Outside of all figures: the compilation of modules, which a first, unmeasured run of each side has done.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ def _loaded_by_import() -> list[str]:
 
 
 def import_cost(quick: bool) -> Report:
-    """What `import fastlane` adds to the CPU time of `import openai`, in a fresh interpreter from start to exit."""
+    """What `import fastlane` adds to the CPU time of `import openai`, in a fresh interpreter.
+
+    Inside: everything that the interpreter does from start to exit. Outside: compiling modules.
+    """
     rounds = 12 if quick else 40
     code = {"stock": "import openai; openai.OpenAI", "fastlane": "import fastlane; fastlane.OpenAI"}
     for one in code.values():
@@ -93,7 +96,8 @@ def _to_first_token(package: str, provider: Emulator) -> tuple[float, float]:
 def cold_start(quick: bool) -> Report:
     """What a fresh process takes to its first streamed token from the emulator without delays, fastlane / openai.
 
-    Wall: from the start of the interpreter to the token. CPU: from its start to its end.
+    Inside: wall time from the start of the interpreter to the token, and CPU time from its start to its end. Outside:
+    compiling modules, and trio, which openai's HTTP library imports where it is installed.
     """
     with Emulator(model=preset("instant"), seed=0) as provider:
         for package in ("openai", "fastlane"):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 from ._version import __version__
-from .errors import MissingExtraError
+from .errors import FastlaneError, MissingExtraError
 
 try:
     import typer
+    from typer.core import TyperGroup
 except ModuleNotFoundError as error:
     raise MissingExtraError("cli", error.name or "typer") from error
 
@@ -26,6 +30,32 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
 }
 
 
+_INTERRUPTED = 130
+
+
+class _Commands(TyperGroup):
+    """Reports errors in one line, and ends with their exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command. Exit codes: 2 for input that cannot work, 1 for all else that fails, 130 after Ctrl-C."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # The reader has closed the pipe. Nothing more is written, also not at the end of the process.
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code, words = 1, ""
+        except OSError as error:
+            code, words = 1, f"{error.filename or 'the output'}: {error.strerror or error}"
+        except FastlaneError as error:
+            code, words = 2 if isinstance(error, (ValueError, LookupError)) else 1, str(error)
+        except KeyboardInterrupt:
+            code, words = _INTERRUPTED, ""
+        if words:
+            typer.echo(f"fastlane {ctx.invoked_subcommand}: {words}", err=True)
+        raise typer.Exit(code)
+
+
 def command_line(asked: str | None = None) -> typer.Typer:
     """Make the command line.
 
@@ -35,6 +65,7 @@ def command_line(asked: str | None = None) -> typer.Typer:
     """
     app = typer.Typer(
         name="fastlane",
+        cls=_Commands,
         help="A drop-in OpenAI client that makes calls faster from the client's side, and measures it.",
         no_args_is_help=True,
         add_completion=True,

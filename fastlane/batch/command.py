@@ -9,7 +9,7 @@ import signal
 import sys
 from _thread import start_new_thread
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -19,11 +19,10 @@ from typing import Annotated
 import typer
 
 from ..client.clients import OpenAI
-from ..errors import ConfigurationError, FastlaneError
+from ..errors import ConfigurationError
 from ..providers.keys import key_variable
 from ..providers.origins import origin_of
 from .answers import line_of
-from .errors import StorageError, WorkerDeniedError
 from .jobs import Status
 from .queue import Queue, open_storage
 from .requests import jobs_in
@@ -76,16 +75,15 @@ def run(
     way; batches go on at the provider, and the next worker collects them. A worker that is killed loses nothing.
     """
     ended_by: list[int] = []
-    with _reported_errors():
-        worker_settings = _settings_of(lane, settings or [])
-        client = _client_of(base_url, api_key_env)
-        with Queue(where, client, schema=schema) as queue:
-            worker = QueueWorker(queue.storage, client, worker_settings)
-            with _stopped_by_signals(worker, ended_by):
-                worker.work(until_empty=until_empty)
-            now = queue.status()
-            rest = "" if now.over == now.total else ". Run the command again to go on"
-            _note(", ".join(_counts(now)) + rest)
+    worker_settings = _settings_of(lane, settings or [])
+    client = _client_of(base_url, api_key_env)
+    with Queue(where, client, schema=schema) as queue:
+        worker = QueueWorker(queue.storage, client, worker_settings)
+        with _stopped_by_signals(worker, ended_by):
+            worker.work(until_empty=until_empty)
+        now = queue.status()
+        rest = "" if now.over == now.total else ". Run the command again to go on"
+        _note(", ".join(_counts(now)) + rest)
     if signal.SIGINT in ended_by:
         raise typer.Exit(_INTERRUPTED)
 
@@ -97,7 +95,7 @@ def status(
     schema: _Schema = _SCHEMA,
 ) -> None:
     """Show the progress of a queue, why jobs have failed, and whether a worker runs."""
-    with _reported_errors(), Queue(where, schema=schema) as queue:
+    with Queue(where, schema=schema) as queue:
         now = queue.status()
         if as_json:
             typer.echo(json.dumps({"total": now.total, "over": now.over, **asdict(now)}))
@@ -115,17 +113,16 @@ def submit(
     schema: _Schema = _SCHEMA,
 ) -> None:
     """Put a file's calls into a queue, under their custom_id. Repeated, it adds nothing."""
-    with _reported_errors():
-        open_storage(where, schema=schema).close()
-        with Queue(where, schema=schema) as queue:
-            before, count = queue.status().total, 0
-            jobs = jobs_in(file)
-            while several := list(itertools.islice(jobs, _AT_ONCE)):
-                count += len(queue.storage.add(several))
-            now = queue.status()
-            typer.echo(f"{count:,} jobs, {now.total - before:,} of them new")
-            if warning := _without_worker(now):
-                _note(warning)
+    open_storage(where, schema=schema).close()
+    with Queue(where, schema=schema) as queue:
+        before, count = queue.status().total, 0
+        jobs = jobs_in(file)
+        while several := list(itertools.islice(jobs, _AT_ONCE)):
+            count += len(queue.storage.add(several))
+        now = queue.status()
+        typer.echo(f"{count:,} jobs, {now.total - before:,} of them new")
+        if warning := _without_worker(now):
+            _note(warning)
 
 
 @batch.command()
@@ -139,7 +136,7 @@ def results(
 
     Prints on stderr how many are not over, and the place for --after.
     """
-    with _reported_errors(), Queue(where, schema=schema) as queue:
+    with Queue(where, schema=schema) as queue:
         storage, written = queue.storage, 0
         # A file is its owner's alone: answers are in it.
         with open(out, "wb", opener=partial(os.open, mode=0o600)) if out else nullcontext(sys.stdout.buffer) as file:
@@ -160,7 +157,7 @@ def cancel(
     """Cancel jobs: what was not sent never is; what was is not sent again, and its answer is kept if it comes."""
     if bool(keys) == everything:
         raise typer.BadParameter("name the jobs by their keys, or all that are not over by --all")
-    with _reported_errors(), Queue(where, schema=schema) as queue:
+    with Queue(where, schema=schema) as queue:
         found = queue.cancel(None if everything else keys)
         over = sum(job.state == "cancelled" for job in found)
         under_way = sum(job.cancel_asked and not job.over for job in found)
@@ -185,7 +182,7 @@ def retry(
     """Let failed jobs, or those of batches that are given up, wait again."""
     if bool(keys) + everything + bool(abandon) != 1:
         raise typer.BadParameter("name the jobs by their keys, all failed ones by --all, or an address by --abandon")
-    with _reported_errors(), Queue(where, schema=schema) as queue:
+    with Queue(where, schema=schema) as queue:
         again = queue.abandon(abandon) if abandon else queue.retry_failed(None if everything else keys)
         typer.echo(f"{again:,} jobs wait again")
 
@@ -236,26 +233,6 @@ def _stopped_by_signals(worker: QueueWorker, ended_by: list[int]) -> Iterator[No
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def _reported_errors() -> Iterator[None]:
-    """Report an error in one line, and end with its exit code."""
-    try:
-        yield
-    except BrokenPipeError:
-        # The reader has closed the pipe. Nothing more is written, also not at the end of the process.
-        with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(1) from None
-    except OSError as error:
-        _note(f"{error.filename or 'the output'}: {error.strerror or error}")
-        raise typer.Exit(1) from None
-    except FastlaneError as error:
-        _note(str(error))
-        raise typer.Exit(1 if isinstance(error, (StorageError, WorkerDeniedError)) else 2) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(_INTERRUPTED) from None
 
 
 def _note(text: str) -> None:

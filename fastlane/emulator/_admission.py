@@ -1,20 +1,13 @@
-"""What a request passes before the model works on it: its tier, its rate limits and the queue."""
+"""What a request passes before the model works on it: rate limits and the queue."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import heapq
 import math
-from collections.abc import AsyncIterator, Mapping
-from random import Random
-from typing import NamedTuple
 
-from fastlane._clock import now_ns
-from fastlane.emulator._log import RequestLog
-from fastlane.emulator._prompt import GenerationRequest
-from fastlane.emulator._request import ApiError, retry_after
-from fastlane.emulator.settings import KeyRateLimits, ProviderModel, ServiceTier
+from fastlane.emulator._request import ApiError
+from fastlane.emulator.settings import KeyRateLimits
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -61,11 +54,11 @@ class Meter:
 
     def __init__(self, limit: float, now: int, window: str = "bucket", burst: float = 1.0) -> None:
         self.limit = limit
-        if window == "fixed":
-            self._main = Bucket(limit, limit, now, _MINUTE_NS)
-        else:
-            self._main = Bucket(limit, max(1.0, limit * burst), now)
-        self._second = Bucket(limit, limit / 60, now, _SECOND_NS) if window == "quantized" else None
+        is_fixed = window == "fixed"
+        self._main = Bucket(limit, limit if is_fixed else max(1.0, limit * burst), now, _MINUTE_NS if is_fixed else 1)
+        self._buckets = [self._main]
+        if window == "quantized":
+            self._buckets.append(Bucket(limit, limit / 60, now, _SECOND_NS))
 
     def room(self, now: int) -> float:
         return self._main.room(now)
@@ -74,23 +67,20 @@ class Meter:
         """Return how long until `amount` may be taken: 0 for now, None for never, because it is too much at once."""
         if amount > self._main.capacity + _CLOSE:
             return None
-        wait = self._main.wait_ns(now, amount)
-        if self._second is not None:
-            wait = max(wait, self._second.wait_ns(now, min(amount, self._second.capacity)))
-        return wait
+        return max(bucket.wait_ns(now, min(amount, bucket.capacity)) for bucket in self._buckets)
 
-    def take(self, now: int, amount: float) -> None:
-        for bucket in filter(None, (self._main, self._second)):
-            bucket.take(now, amount)
+    def take(self, now: int, amount: float, *, refused: bool = False) -> None:
+        """Count something; what was `refused` takes no more than there is."""
+        for bucket in self._buckets:
+            bucket.take(now, min(amount, max(0.0, bucket.room(now))) if refused else amount)
 
-    def refuse(self, now: int, amount: float) -> None:
-        """Count something that was refused: it takes no more than there is."""
-        for bucket in filter(None, (self._main, self._second)):
-            bucket.take(now, min(amount, max(0.0, bucket.room(now))))
-
-    def reset_ns(self, now: int) -> int:
-        """Return how long until all of the limit is there again, if nothing more is taken."""
-        return self._main.wait_ns(now, self._main.capacity)
+    def headers(self, now: int, unit: str) -> Headers:
+        """Return OpenAI's headers: https://developers.openai.com/api/docs/guides/rate-limits."""
+        return (
+            (f"x-ratelimit-limit-{unit}", str(int(self.limit + _CLOSE))),
+            (f"x-ratelimit-remaining-{unit}", str(int(max(0.0, self.room(now)) + _CLOSE))),
+            (f"x-ratelimit-reset-{unit}", duration(self._main.wait_ns(now, self._main.capacity))),
+        )
 
 
 def duration(nanoseconds: int) -> str:
@@ -126,49 +116,32 @@ class Limiter:
         meters = self._of(key, model, now)
         costs = {"requests": 1, "tokens": tokens}
         waits = {unit: meter.wait_ns(now, costs[unit]) for unit, meter in meters.items()}
-        if any(wait != 0 for wait in waits.values()):
-            # The limit that takes longest is named; its wait is as it is once this request has counted too.
-            unit = max(waits, key=lambda each: math.inf if waits[each] is None else float(waits[each] or 0))
-            if "requests" in meters:
-                meters["requests"].refuse(now, 1)
-            raise self._refusal(now, model, meters, unit, costs[unit])
+        # The limit that takes longest is named.
+        over = max((unit for unit in waits if waits[unit] != 0), key=lambda unit: waits[unit] or math.inf, default=None)
         for unit, meter in meters.items():
-            meter.take(now, costs[unit])
-        return _headers(now, meters)
-
-    @staticmethod
-    def _refusal(now: int, model: str, meters: Mapping[str, Meter], unit: str, cost: int) -> ApiError:
-        meter = meters[unit]
-        wait = meter.wait_ns(now, cost)
-        headers = _headers(now, meters)
-        why = f"{unit}/minute"
-        about = f"{model} in organization org-emulator on {_UNITS[unit]}: Limit {meter.limit:g}"
+            if over is None or unit == "requests":
+                meter.take(now, costs[unit], refused=over is not None)
+        headers = tuple(header for unit, meter in meters.items() for header in meter.headers(now, unit))
+        if over is None:
+            return headers
+        limit, used = meters[over].limit, math.ceil(max(0.0, meters[over].limit - meters[over].room(now)))
+        about = f"{model} in organization org-emulator on {_UNITS[over]}: Limit {limit:g}"
+        # As it is once this request has counted too.
+        wait = meters[over].wait_ns(now, costs[over])
         if wait is None:
             why = "too_large"
             message = (
-                f"Request too large for {about}, Requested {cost:g}. The input or output tokens must be reduced in "
-                "order to run successfully."
+                f"Request too large for {about}, Requested {costs[over]:g}. The input or output tokens must be reduced "
+                "in order to run successfully."
             )
         else:
-            used = math.ceil(max(0.0, meter.limit - meter.room(now)))
+            why = f"{over}/minute"
             message = (
-                f"Rate limit reached for {about}, Used {used}, Requested {cost:g}. Please try again in "
+                f"Rate limit reached for {about}, Used {used}, Requested {costs[over]:g}. Please try again in "
                 f"{duration(wait)}."
             )
             headers += (("retry-after", str(-(-wait // _SECOND_NS))), ("retry-after-ms", str(-(-wait // 1_000_000))))
-        return ApiError(429, message, type=unit, code="rate_limit_exceeded", headers=headers, refused=why)
-
-
-def _headers(now: int, meters: Mapping[str, Meter]) -> Headers:
-    """Return OpenAI's headers: https://developers.openai.com/api/docs/guides/rate-limits."""
-    headers: list[tuple[str, str]] = []
-    for unit, meter in meters.items():
-        headers += [
-            (f"x-ratelimit-limit-{unit}", str(int(meter.limit + _CLOSE))),
-            (f"x-ratelimit-remaining-{unit}", str(int(max(0.0, meter.room(now)) + _CLOSE))),
-            (f"x-ratelimit-reset-{unit}", duration(meter.reset_ns(now))),
-        ]
-    return tuple(headers)
+        raise ApiError(429, message, type=over, code="rate_limit_exceeded", headers=headers, refused=why)
 
 
 class SlotQueue:
@@ -219,76 +192,3 @@ class SlotQueue:
             if not turn.done():
                 self._running += 1
                 turn.set_result(None)
-
-
-class Admitted(NamedTuple):
-    tier_name: str
-    tier: ServiceTier
-    headers: Headers
-
-
-class Admission:
-    """All requests of one provider come in here. All of its state changes happen on one event loop."""
-
-    def __init__(self, model: ProviderModel, *, seed: int) -> None:
-        self.queue = SlotQueue(model.concurrency)
-        self._seed = seed
-        self._limiters: dict[str | None, Limiter] = {}
-        self.change(model)
-
-    def change(self, model: ProviderModel) -> None:
-        """Apply these settings from now on. Limits that differ begin anew; running requests stay."""
-        self._model = model
-        self.queue.set_slots(model.concurrency)
-        limits: dict[str | None, KeyRateLimits | None] = {None: model.rate_limits}
-        limits.update(model.model_rate_limits)
-        before = {(name, limiter.limits): limiter for name, limiter in self._limiters.items()}
-        self._limiters = {
-            name: before.get((name, each)) or Limiter(each) for name, each in limits.items() if each is not None
-        }
-
-    def admit(self, prompt: GenerationRequest, record: RequestLog, *, key: str) -> Admitted:
-        """Take a request in, or refuse it. Raises ApiError."""
-        try:
-            name = self._tier(prompt.service_tier, record.sequence_number)
-            most = self._model.queue_places
-            if most is not None and self.queue.full and self.queue.waiting >= most:
-                message = "The server is overloaded with other requests. Try again later."
-                raise ApiError(503, message, type="server_error", code="server_is_overloaded", refused="overload")
-            limiter = self._limiters.get(prompt.model) or self._limiters.get(None)
-            headers: Headers = ()
-            if limiter is not None:
-                tokens = record.prompt_tokens + (prompt.output_limit or 0) * prompt.choices
-                headers = limiter.spend(now_ns(), key, prompt.model, tokens)
-        except ApiError as error:
-            record.refused = error.refused
-            raise
-        record.service_tier = name
-        return Admitted(name, self._model.service_tiers[name], headers)
-
-    def _tier(self, asked: str | None, number: int) -> str:
-        """Return the name of the tier that serves a request. Raises ApiError where it has no capacity."""
-        name = "priority" if asked == "fast" else asked or "default"  # OpenAI's `fast` is its `priority`
-        name = name if name in self._model.service_tiers else "default"
-        tier = self._model.service_tiers[name]
-        if Random(f"{self._seed}:tier:{name}:{number}").random() < tier.exhausted:
-            raise ApiError(
-                429,
-                f"Resource unavailable: the service tier '{name}' has no capacity for this request now. Try again "
-                "later, or use another service tier.",
-                type="invalid_request_error",
-                code="resource_unavailable",
-                headers=retry_after(tier.retry_after_s),
-                refused="tier",
-            )
-        return name
-
-    @contextlib.asynccontextmanager
-    async def slot(self, admitted: Admitted, record: RequestLog) -> AsyncIterator[bool]:
-        """Wait for a slot, and hold it; yields whether it had to wait."""
-        waited = await self.queue.enter(admitted.tier.rank)
-        record.admitted_ns = now_ns()
-        try:
-            yield waited
-        finally:
-            self.queue.leave()

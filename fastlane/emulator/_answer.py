@@ -9,7 +9,6 @@ from typing import Literal, cast
 
 from fastlane._clock import now_ns
 from fastlane.emulator import _tokens
-from fastlane.emulator._admission import Admitted
 from fastlane.emulator._faults import Fault
 from fastlane.emulator._generation import GeneratedChoice, generate
 from fastlane.emulator._http import Headers, ServedExchange
@@ -17,6 +16,7 @@ from fastlane.emulator._prompt import GenerationRequest
 from fastlane.emulator._provider import Luck, Provider
 from fastlane.emulator._reply import KEEP_ALIVE, MALFORMED, Reply, TokenUsage
 from fastlane.emulator._request import ApiError, Overrides, retry_after
+from fastlane.emulator.settings import ServiceTier
 
 # A model without delays would otherwise keep the event loop to itself for a whole answer.
 _TICKS_PER_TURN = 32
@@ -59,12 +59,11 @@ class AnswerStream:
         exchange: ServedExchange,
         provider: Provider,
         prompt: GenerationRequest,
-        overrides: Overrides,
         faults: Sequence[Fault],
         make_reply: Callable[..., Reply],
     ) -> None:
         self._exchange, self._record = exchange, exchange.record
-        self._provider, self._prompt, self._overrides = provider, prompt, overrides
+        self._provider, self._prompt = provider, prompt
         self._faults: Mapping[str, Fault] = {fault.kind: fault for fault in reversed(faults)}
         self._make_reply = make_reply
         self._limit_headers: Headers = ()
@@ -72,15 +71,15 @@ class AnswerStream:
         self._struck: set[str] = set()
         self._comments: asyncio.Task[None] | None = None
 
-    async def run(self, key: str) -> None:
+    async def run(self, key: str, overrides: Overrides) -> None:
         """Send the whole answer, or as much of it as the faults let through; `key` is whose rate limits apply."""
-        record, provider, prompt, overrides = self._record, self._provider, self._prompt, self._overrides
+        record, provider, prompt = self._record, self._provider, self._prompt
         record.model, record.stream = prompt.model, prompt.stream
         record.prompt_tokens = _tokens.count(prompt.text)
         provider.check(prompt, record.prompt_tokens)
         record.asked_tier = prompt.service_tier
-        admitted = provider.admission.admit(prompt, record, key=key)
-        self._limit_headers = admitted.headers
+        self._limit_headers = provider.admit(prompt, record, key=key)
+        tier = provider.model.service_tiers[record.service_tier or "default"]
         try:
             luck = provider.luck(record.sequence_number, prompt, overrides)
             record.late = luck.late
@@ -95,10 +94,10 @@ class AnswerStream:
             if keep_alive and prompt.stream:
                 self._send_headers()
                 self._comments = asyncio.get_running_loop().create_task(self._comment(keep_alive.seconds))
-            async with provider.admission.slot(admitted, record) as waited:
-                await self._generate(luck, choices, admitted, waited=waited)
+            async with provider.slot(tier, record) as waited:
+                await self._generate(luck, choices, tier, overrides, waited=waited)
         except ApiError as error:
-            error.headers = (*error.headers, *admitted.headers)
+            error.headers = (*error.headers, *self._limit_headers)
             raise
         finally:
             self._end_comments()
@@ -113,9 +112,15 @@ class AnswerStream:
             self._exchange.send(KEEP_ALIVE)
 
     async def _generate(
-        self, luck: Luck, choices: Sequence[GeneratedChoice], admitted: Admitted, *, waited: bool
+        self,
+        luck: Luck,
+        choices: Sequence[GeneratedChoice],
+        tier: ServiceTier,
+        overrides: Overrides,
+        *,
+        waited: bool,
     ) -> None:
-        record, provider, overrides, tier = self._record, self._provider, self._overrides, admitted.tier
+        record, provider = self._record, self._provider
         written = provider.recall(self._prompt, luck, record)
         # Reading the body is work of the emulator, not of the provider it emulates: it counts as part of prefill.
         started_ns = (record.admitted_ns if waited else record.body_complete_ns) or now_ns()
@@ -127,7 +132,7 @@ class AnswerStream:
             cached_path=provider.model.dialect.cached_tokens_path,
         )  # fmt: skip
         number = record.sequence_number
-        reply = self._make_reply(self._prompt, choices, usage, number=number, tier=admitted.tier_name)
+        reply = self._make_reply(self._prompt, choices, usage, number=number, tier=record.service_tier)
         next_gap = provider.gaps_ns(luck=luck, tier=tier, overrides=overrides).__next__
         if self._prompt.stream:
             await self._stream(reply, first_token_at, next_gap)

@@ -6,24 +6,23 @@ import asyncio
 import json
 import sys
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from email.parser import BytesHeaderParser
 from email.policy import HTTP
 from hashlib import blake2b
-from itertools import count
+from itertools import accumulate, count
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 from fastlane._clock import now_ns, wall_ns
 from fastlane.emulator._endpoints import answer_whole, prompt_tokens
-from fastlane.emulator._log import BatchLog, FileLog, LineLog, Offline, prompt_digest
+from fastlane.emulator._log import prompt_digest
 from fastlane.emulator._prompt import invalid_value, missing, required_text
 from fastlane.emulator._provider import Provider
 from fastlane.emulator._reply import compact
 from fastlane.emulator._request import ApiError
-from fastlane.emulator.settings import BatchSettings
 
 Item = TypeVar("Item")
 
@@ -44,6 +43,10 @@ _LISTED_BATCHES = (20, 100)
 _MOST_ERRORS = 100
 # Keeps the ids of answers in batches apart from those of live calls.
 _FIRST_NUMBER = 500_000_000_000
+_FAILURES: Mapping[str, tuple[int, str, str, str]] = {
+    "500": (500, "The server had an error while processing your request.", "server_error", "server_error"),
+    "429": (429, "Rate limit reached for requests.", "requests", "rate_limit_exceeded"),
+}
 _UNANSWERED: Mapping[str, str] = {
     "batch_expired": "This request could not be executed before the completion window expired.",
     "batch_cancelled": "The batch was cancelled before this request was executed.",
@@ -60,10 +63,6 @@ class StoredFile:
     content: bytes = field(repr=False)
     created_ns: int
     deleted_ns: int | None = None
-
-    def log(self) -> FileLog:
-        shown = {name: self.record[name] for name in ("id", "filename", "purpose", "bytes")}
-        return FileLog(**shown, created_ns=self.created_ns, deleted_ns=self.deleted_ns)
 
 
 def _digest(text: str, size: int) -> str:
@@ -140,16 +139,6 @@ class StoredBatch:
             compact(head)[:-1].encode() + b',"response":' + response + b"}\n"
         )
 
-    def log(self) -> BatchLog:
-        shown = {name: self.record[name] for name in ("id", "input_file_id", "endpoint", "status")}
-        return BatchLog(
-            **shown,
-            **self.record["request_counts"],
-            metadata=self.record["metadata"] or {},
-            created_ns=self.created_ns,
-            ended_ns=self.ended_ns,
-        )
-
 
 class Batches:
     """All files and batches of a provider, in memory. Every change happens on one event loop."""
@@ -158,13 +147,10 @@ class Batches:
         self._provider = provider
         self._files: dict[str, StoredFile] = {}
         self._batches: dict[str, StoredBatch] = {}
-        self._lines: list[LineLog] = []
+        self.lines: list[dict[str, Any]] = []
+        """What was carried out, as `LineLog` has it."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._next = count(1).__next__
-
-    @property
-    def _settings(self) -> BatchSettings:
-        return self._provider.model.batches
 
     def upload(self, body: bytes, content_type: str | None) -> Mapping[str, Any]:
         """Take an upload. Raises ApiError (400)."""
@@ -208,42 +194,31 @@ class Batches:
         return {"id": file_id, "object": "file", "deleted": True}
 
     def list_files(self, query: str) -> dict[str, Any]:
-        """Return a page of the list of files, the latest first unless `order` is `asc`. Raises ApiError (400, 404)."""
-        asked = dict(parse_qsl(query))
-        files = [
-            file
-            for file in self._files.values()
-            if file.deleted_ns is None and asked.get("purpose") in (None, file.record["purpose"])
-        ]
-        if asked.get("order") != "asc":
-            files.reverse()
-        return self._page(files, asked, self.file, _LISTED_FILES)
+        """Return a page of the list of files, the latest first unless `order` is `asc`. Raises ApiError (400)."""
+        return self._page([file for file in self._files.values() if file.deleted_ns is None], query, _LISTED_FILES)
 
     def list_batches(self, query: str) -> dict[str, Any]:
-        """Return a page of the list of batches, the latest first. Raises ApiError (400, 404)."""
-        return self._page(reversed(self._batches.values()), dict(parse_qsl(query)), self.batch, _LISTED_BATCHES)
+        """Return a page of the list of batches, the latest first. Raises ApiError (400)."""
+        return self._page(self._batches.values(), query, _LISTED_BATCHES)
 
-    def _page(
-        self,
-        items: Iterable[StoredFile | StoredBatch],
-        asked: Mapping[str, str],
-        find: Callable[[str], object],
-        limits: tuple[int, int],
-    ) -> dict[str, Any]:
-        """Return the page that `after` and `limit` ask for."""
+    def _page(self, items: Iterable[StoredFile | StoredBatch], query: str, limits: tuple[int, int]) -> dict[str, Any]:
+        asked = dict(parse_qsl(query))
         usual, most = limits
-        try:
-            limit = int(asked.get("limit", usual))
-        except ValueError:
-            limit = 0
+        text = asked.get("limit", str(usual))
+        limit = int(text) if text.isdecimal() else 0
         if not 1 <= limit <= most:
-            message = f"Invalid 'limit': expected an integer from 1 to {most}, got '{asked['limit'][:64]}'."
+            message = f"Invalid 'limit': expected an integer from 1 to {most}, got '{text[:64]}'."
             raise ApiError(400, message, param="limit", code="invalid_value")
-        shown_before = now_ns() - round(self._settings.listing_delay_s * _NS)
-        records = [item.record for item in items if item.created_ns <= shown_before]
+        shown_before = now_ns() - round(self._provider.model.batches.listing_delay_s * _NS)
+        records = [
+            item.record
+            for item in items
+            if item.created_ns <= shown_before and asked.get("purpose") in (None, item.record.get("purpose"))
+        ]
+        if asked.get("order") != "asc":
+            records.reverse()
         if "after" in asked:
-            find(asked["after"])
-            # One that is not listed is of another purpose: then nothing comes after it.
+            # After an item that is not in the list comes nothing.
             first = next((at for at, record in enumerate(records, 1) if record["id"] == asked["after"]), len(records))
             records = records[first:]
         shown = records[:limit]
@@ -265,14 +240,15 @@ class Batches:
         if window != "24h":
             raise invalid_value("completion_window", window, ("24h",))
         file = self._file(file_id)
-        if file is None and not self._settings.missing_file_fails_late:
+        settings = self._provider.model.batches
+        if file is None and not settings.missing_file_fails_late:
             message = f"Invalid 'input_file_id': no such File object: {file_id[:128]}"
             raise ApiError(400, message, param="input_file_id", code="invalid_file")
         if file is not None and file.record["purpose"] != "batch":
             message = "Invalid file purpose: the input file of a batch must have the purpose 'batch'."
             raise ApiError(400, message, param="input_file_id", code="invalid_file_purpose")
         batch_id = f"batch_{_digest(f'{self._provider.seed}:batch:{self._next()}', 16)}"
-        lifetime_ns = round(self._settings.expires_after_s * _NS)
+        lifetime_ns = round(settings.expires_after_s * _NS)
         record = {
             "id": batch_id,
             "object": "batch",
@@ -314,22 +290,22 @@ class Batches:
             raise ApiError(404, f"No batch found with id '{batch_id[:128]}'.", code="not_found")
         return batch
 
-    def log(self) -> Offline:
-        """Return what was done."""
-        return Offline(
-            files=tuple(file.log() for file in self._files.values()),
-            batches=tuple(batch.log() for batch in self._batches.values()),
-            lines=tuple(self._lines),
-        )
-
-    def clear_lines(self) -> None:
-        """Forget which lines were done, and nothing else."""
-        self._lines.clear()
+    def log(self) -> dict[str, Any]:
+        """Return what was done, for `Offline.from_json`."""
+        files = [
+            {**file.record, "created_ns": file.created_ns, "deleted_ns": file.deleted_ns}
+            for file in self._files.values()
+        ]
+        batches = [
+            {**each.record, **each.record["request_counts"], "created_ns": each.created_ns, "ended_ns": each.ended_ns}
+            for each in self._batches.values()
+        ]
+        return {"files": files, "batches": batches, "lines": self.lines}
 
     def clear(self) -> None:
         """Stop and forget everything."""
         self.close()
-        for kept in (self._files, self._batches, self._lines):
+        for kept in (self._files, self._batches, self.lines):
             kept.clear()
 
     def close(self) -> None:
@@ -363,7 +339,7 @@ class Batches:
             batch.fail("invalid_file", "The input file does not exist.", param="input_file_id")
             return []
         lines: dict[str, Line] = {}
-        most_tokens = self._settings.enqueued_tokens
+        most_tokens = self._provider.model.batches.enqueued_tokens
         async for number, text in _in_slices(enumerate(file.content.split(b"\n"), 1)):
             # A last line that is empty is the end of the one before; in between it is no request.
             line = _read(batch, number, text, lines) if text.strip() else None
@@ -394,26 +370,25 @@ class Batches:
         done, begun = 0, now_ns()
         async for line in _in_slices(lines):
             # Read each time, because settings can change while a batch is processed.
-            while batch.running and (now_ns() - begun) * len(lines) < (done + 1) * self._settings.duration_s * _NS:  # noqa: ASYNC110
+            duration_ns = self._provider.model.batches.duration_s * _NS
+            while batch.running and (now_ns() - begun) * len(lines) < (done + 1) * duration_ns:
                 await asyncio.sleep(_POLL_S)
+                duration_ns = self._provider.model.batches.duration_s * _NS
             if not batch.running:
                 break
-            self._lines.append(self._answer(batch, line))
+            self._answer(batch, line)
             done += 1
         return done
 
-    def _answer(self, batch: StoredBatch, line: Line) -> LineLog:
+    def _answer(self, batch: StoredBatch, line: Line) -> None:
         number, outcome, status = self._next(), self._outcome(batch, line), 0
         if outcome == "request_timeout":
             batch.write(line, number, error=outcome)
         else:
             try:
-                if outcome == "500":
-                    message = "The server had an error while processing your request."
-                    raise ApiError(500, message, type="server_error", code="server_error")
-                if outcome == "429":
-                    message = "Rate limit reached for requests."
-                    raise ApiError(429, message, type="requests", code="rate_limit_exceeded")
+                if outcome in _FAILURES:
+                    status, message, kind, code = _FAILURES[outcome]
+                    raise ApiError(status, message, type=kind, code=code)
                 answer = answer_whole(batch.resource, line.body, self._provider, number=_FIRST_NUMBER + number)
                 status = 200
             except ApiError as error:
@@ -422,28 +397,18 @@ class Batches:
                 head = f'{{"status_code":{status},"request_id":"{number:016x}","body":'
                 batch.write(line, number, response=head.encode() + answer + b"}")
         batch.record["request_counts"]["completed" if status == 200 else "failed"] += 1
-        return LineLog(
-            batch_id=batch.record["id"],
-            custom_id=line.custom_id,
-            prompt=prompt_digest(line.body),
-            status=status,
-            written=outcome != "missing",
-        )
+        done = {"batch_id": batch.record["id"], "custom_id": line.custom_id, "prompt": prompt_digest(line.body)}
+        self.lines.append({**done, "status": status, "written": outcome != "missing"})
 
     def _outcome(self, batch: StoredBatch, line: Line) -> str:
         """Draw what goes wrong with a line; nothing for an empty text."""
-        settings = self._settings
+        settings = self._provider.model.batches
+        names = ("500", "429", "request_timeout", "missing")
+        shares = (
+            settings.server_error_share, settings.rate_limited_share, settings.timeout_share, settings.missing_share,
+        )  # fmt: skip
         chance = Random(f"{self._provider.seed}:line:{batch.record['id']}:{line.custom_id}").random()
-        for outcome, share in (
-            ("500", settings.server_error_share),
-            ("429", settings.rate_limited_share),
-            ("request_timeout", settings.timeout_share),
-            ("missing", settings.missing_share),
-        ):
-            if chance < share:
-                return outcome
-            chance -= share
-        return ""
+        return next((name for name, until in zip(names, accumulate(shares), strict=True) if chance < until), "")
 
     def _finish(self, batch: StoredBatch, left: list[Line]) -> None:
         """Write the files, and end."""

@@ -109,7 +109,7 @@ class BatchLog:
 
     id: str
     input_file_id: str
-    metadata: Mapping[str, str]
+    metadata: Mapping[str, str] | None
     endpoint: str
     status: str
     total: int
@@ -140,9 +140,6 @@ class Offline:
     files: tuple[FileLog, ...]
     batches: tuple[BatchLog, ...]
     lines: tuple[LineLog, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Offline:

@@ -1,9 +1,10 @@
-"""The emulated provider's state: its model, its prompt cache, its queue and its luck."""
+"""The emulated provider's state: its model, its limits, its queue, its prompt cache and its luck."""
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from random import Random
@@ -11,13 +12,13 @@ from typing import Any
 
 from fastlane._clock import now_ns
 from fastlane.emulator import _tokens
-from fastlane.emulator._admission import Admission
+from fastlane.emulator._admission import Headers, Limiter, SlotQueue
 from fastlane.emulator._faults import Fault, FaultRules
 from fastlane.emulator._log import RequestLog
 from fastlane.emulator._prefix_cache import ROUTED_CHARACTERS, PrefixCache
 from fastlane.emulator._prompt import GenerationRequest
-from fastlane.emulator._request import ApiError, Overrides
-from fastlane.emulator.settings import ProviderModel, ServiceTier
+from fastlane.emulator._request import ApiError, Overrides, retry_after
+from fastlane.emulator.settings import KeyRateLimits, ProviderModel, ServiceTier
 
 _NS = 1_000_000_000
 # OpenAI documents prefixes from 1,024 tokens in steps of 128.
@@ -51,9 +52,23 @@ class Provider:
         self.fault_random = Random(f"{seed}:faults")
         self.answers: deque[str] = deque()
         """What the next requests are answered, in this order; then answers are generated again."""
-        self.admission = Admission(model, seed=seed)
-        self.cache = self._new_cache()
         self._attempts: Counter[tuple[str | None, int]] = Counter()
+        self._begin()
+
+    def _begin(self) -> None:
+        self.queue = SlotQueue(self.model.concurrency)
+        self._limiters: dict[str | None, Limiter] = {}
+        self._set_limits()
+        self.cache = self._new_cache()
+
+    def _set_limits(self) -> None:
+        """Limits that differ begin anew."""
+        before = {(name, limiter.limits): limiter for name, limiter in self._limiters.items()}
+        limits: dict[str | None, KeyRateLimits | None] = {None: self.model.rate_limits}
+        limits.update(self.model.model_rate_limits)
+        self._limiters = {
+            name: before.get((name, each)) or Limiter(each) for name, each in limits.items() if each is not None
+        }
 
     def _new_cache(self) -> PrefixCache:
         return PrefixCache(
@@ -67,7 +82,8 @@ class Provider:
     def change(self, settings: Mapping[str, Any]) -> None:
         """Serve with other settings from now on; other settings of the cache empty it. Raises ConfigurationError."""
         self.model = self.model.changed(settings)
-        self.admission.change(self.model)
+        self.queue.set_slots(self.model.concurrency)
+        self._set_limits()
         if any(name.startswith("cache_") for name in settings):
             self.cache = self._new_cache()
 
@@ -75,9 +91,8 @@ class Provider:
         """Return to the settings and faults of the start, and forget records, prompts and scripted answers."""
         self.model = self._first_model
         self.faults = FaultRules(self._first_faults)
-        # Anew, so that nothing counts any more; requests that are inside keep the queue that they are in.
-        self.admission = Admission(self.model, seed=self.seed)
-        self.cache = self._new_cache()
+        # Requests that are inside keep the queue that they are in.
+        self._begin()
         self._attempts.clear()
         self.records.clear()
         self.answers.clear()
@@ -102,6 +117,52 @@ class Provider:
         key = (overrides.tag, overrides.draw)
         self._attempts[key] += 1
         return self._attempts[key] - 1
+
+    def admit(self, prompt: GenerationRequest, record: RequestLog, *, key: str) -> Headers:
+        """Take a request in: set its service tier, and return the headers of its response. Raises ApiError."""
+        try:
+            name = self._tier_name(prompt.service_tier, record.sequence_number)
+            most = self.model.queue_places
+            if most is not None and self.queue.full and self.queue.waiting >= most:
+                message = "The server is overloaded with other requests. Try again later."
+                raise ApiError(503, message, type="server_error", code="server_is_overloaded", refused="overload")
+            limiter = self._limiters.get(prompt.model) or self._limiters.get(None)
+            headers: Headers = ()
+            if limiter is not None:
+                tokens = record.prompt_tokens + (prompt.output_limit or 0) * prompt.choices
+                headers = limiter.spend(now_ns(), key, prompt.model, tokens)
+        except ApiError as error:
+            record.refused = error.refused
+            raise
+        record.service_tier = name
+        return headers
+
+    def _tier_name(self, asked: str | None, number: int) -> str:
+        """Return the name of the tier that serves a request. Raises ApiError where it has no capacity."""
+        name = "priority" if asked == "fast" else asked or "default"  # OpenAI's `fast` is its `priority`
+        name = name if name in self.model.service_tiers else "default"
+        tier = self.model.service_tiers[name]
+        if Random(f"{self.seed}:tier:{name}:{number}").random() < tier.exhausted:
+            raise ApiError(
+                429,
+                f"Resource unavailable: the service tier '{name}' has no capacity for this request now. Try again "
+                "later, or use another service tier.",
+                code="resource_unavailable",
+                headers=retry_after(tier.retry_after_s),
+                refused="tier",
+            )
+        return name
+
+    @contextlib.asynccontextmanager
+    async def slot(self, tier: ServiceTier, record: RequestLog) -> AsyncIterator[bool]:
+        """Wait for a slot, and hold it; yields whether it had to wait."""
+        queue = self.queue
+        waited = await queue.enter(tier.rank)
+        record.admitted_ns = now_ns()
+        try:
+            yield waited
+        finally:
+            queue.leave()
 
     def check_model(self, name: str) -> None:
         if self.model.models and name not in self.model.models:

@@ -102,7 +102,7 @@ class Server:
     @property
     def offline(self) -> Offline:
         """What was done with files and batches so far."""
-        return self._batches.log()
+        return Offline.from_json(self._batches.log())
 
     def client_context(self) -> ssl.SSLContext:
         """Return a TLS context that trusts the server."""
@@ -177,7 +177,8 @@ class Server:
             # What fails at the sight of an encoded body does so too where the body is no valid request.
             await strike_before_answer(exchange, [fault for fault in faults if fault.strikes_unread])
             prompt = self._prompt(exchange, faults, resource, matched["deployment"])
-            await AnswerStream(exchange, self.provider, prompt, overrides, faults, GENERATING[resource][1]).run(key)
+            answer_stream = AnswerStream(exchange, self.provider, prompt, faults, GENERATING[resource][1])
+            await answer_stream.run(key, overrides)
             return
         await strike_before_answer(exchange, faults)
         struck = {fault.kind: fault for fault in reversed(faults)}
@@ -248,10 +249,10 @@ class Server:
                 case "GET", "log":
                     return [record.to_json() for record in provider.records]
                 case "GET", "offline":
-                    return batches.log().to_json()
+                    return batches.log()
                 case "POST", "clear":
                     provider.records.clear()
-                    batches.clear_lines()
+                    batches.lines.clear()
                 case "POST", "forget":
                     provider.cache.clear()
                 case "POST", "reset":

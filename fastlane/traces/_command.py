@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import sys
 import tempfile
@@ -191,11 +192,10 @@ def _line(entry: TraceEntry) -> str:
 def _compared(comparison: ExperimentComparison) -> Iterator[str]:
     name, baseline = _printable(comparison.experiment), _printable(comparison.baseline)
     for arm in comparison.arms[1:]:
-        if arm.median_ratio is not None:
-            yield (
-                f"{name}: {_printable(arm.arm)} took {percent(arm.median_ratio)} of {baseline}'s time in the median of "
-                f"{counted(arm.pairs, 'pair')}; {arm.faster} got faster, {arm.slower} got slower"
-            )
+        yield (
+            f"{name}: {_printable(arm.arm)} took {percent(arm.median_ratio)} of {baseline}'s time in the median of "
+            f"{counted(arm.pairs, 'pair')}; {arm.faster} got faster, {arm.slower} got slower"
+        )
 
 
 def _chosen(file: Path | None, *, last: bool) -> Path:
@@ -227,23 +227,18 @@ def _read(path: Path) -> tuple[SpanFile, tuple[TraceEntry, ...]]:
 
 def _write(text: str, source: Path, out: Path | None, *, is_own: bool) -> Path:
     """Write the page and return its path: a temporary one where `is_own`, for a folder of traces holds no pages."""
-    beside = source.with_name(source.name.removesuffix(".jsonl").removesuffix(".json") + ".html")
-    path = out or (None if is_own else beside)
-    if path is not None:
-        try:
-            # The page is as secret as the file that it is made of.
-            path.touch(mode=stat.S_IMODE(source.stat().st_mode))
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            if out is not None:
-                raise ConfigurationError(f"cannot write {out}: {error.strerror or error}") from error
-        else:
-            return path
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", prefix=f"{beside.stem}-", suffix=".html", delete=False
-    ) as file:
-        file.write(text)
-    return Path(file.name)
+    path = out or source.with_suffix(".html")
+    try:
+        if out is None and (is_own or not os.access(source.parent, os.W_OK)):
+            descriptor, name = tempfile.mkstemp(prefix=f"{source.stem}-", suffix=".html")
+            os.close(descriptor)
+            path = Path(name)
+        # The page is as secret as the file that it is made of.
+        path.touch(mode=stat.S_IMODE(source.stat().st_mode))
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {path}: {error.strerror or error}") from error
+    return path
 
 
 def _show(address: str, open_it: bool | None) -> None:

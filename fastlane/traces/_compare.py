@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from math import comb
 from statistics import median
 from typing import Final, NamedTuple
@@ -14,6 +15,7 @@ from ._model import PHASES, TraceArm, TraceEntry
 
 BASELINES: Final = ("baseline", "control", "stock", "off", "before")
 """Names of the arm that the others are compared with, where the caller names none."""
+_ALPHA: Final = 0.05
 
 
 class ExperimentUnit(NamedTuple):
@@ -26,7 +28,7 @@ class ExperimentUnit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmFigures:
-    """What one arm took, over the units that the baseline has too. Seconds."""
+    """What one arm took, over the units that the baseline has too. Seconds and their medians."""
 
     arm: str
     pairs: int
@@ -36,21 +38,20 @@ class ArmFigures:
     unsplit: int
     """Entries whose time until the first token is known only as a whole."""
     time_to_first_token_s: float | None
-    """The median, over those that have one."""
     faster: int
     """Pairs in which it took less time than the baseline."""
     slower: int
     shown: bool
-    """Whether the counts differ by more than chance: by the sign test, at 5 % over all arms together."""
-    median_ratio: float | None
-    """The median over all pairs of the arm's time by the baseline's: below 1 is faster; None for the baseline."""
-    total_ratio: float | None
+    """Whether `faster` and `slower` differ by more than chance: a sign test at 5 % over all arms together."""
+    median_ratio: float
+    """The median over all pairs of the arm's time by the baseline's: below 1 is faster."""
+    total_ratio: float
     """All its time by all of the baseline's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentComparison:
-    """One experiment."""
+    """One experiment. `failed`, `alone` (in one arm) and `unnamed` (without a unit) count entries that are left out."""
 
     experiment: str
     baseline: str
@@ -59,11 +60,8 @@ class ExperimentComparison:
     groups: tuple[ExperimentUnit, ...]
     """Units that the baseline and another arm have, in order of time."""
     failed: int
-    """Entries that are left out because they failed."""
     alone: int
-    """Entries that are left out because the baseline, or every other arm, lacks the unit."""
     unnamed: int
-    """Entries that are left out because they name no unit."""
 
 
 def compare(entries: Sequence[TraceEntry], *, baseline: str | None = None) -> tuple[ExperimentComparison, ...]:
@@ -86,11 +84,12 @@ def compare(entries: Sequence[TraceEntry], *, baseline: str | None = None) -> tu
     )
 
 
-def _baseline(arms: set[str], asked: str | None) -> str:
-    if asked is not None and asked in arms:
-        return asked
-    named = next((arm for known in BASELINES for arm in sorted(arms) if arm.lower() == known), None)
-    return named or min(arms, key=lambda arm: (not arm.startswith("baseline-"), arm))
+def _baseline(arms: set[str], named: str | None) -> str:
+    def rank(arm: str) -> tuple[bool, int, bool, str]:
+        known = BASELINES.index(arm.lower()) if arm.lower() in BASELINES else len(BASELINES)
+        return arm != named, known, not arm.startswith("baseline-"), arm
+
+    return min(arms, key=rank)
 
 
 def _comparison(
@@ -104,25 +103,23 @@ def _comparison(
     alone = 0
     for unit, by_arm in units.items():
         # A unit may be a user with many requests: the first of each arm are compared, then the second, and so on.
-        for turn in range(max(map(len, by_arm.values()))):
-            together = {arm: indexes[turn] for arm, indexes in by_arm.items() if turn < len(indexes)}
+        for turn in zip_longest(*by_arm.values()):
+            together = {arm: at for arm, at in zip(by_arm, turn, strict=True) if at is not None}
             if baseline in together and len(together) > 1:
                 groups.append(ExperimentUnit(unit, together))
             else:
                 alone += len(together)
     groups.sort(key=lambda group: min(entries[at].start_ns for at in group.members.values()))
     others = sorted({arm for group in groups for arm in group.members} - {baseline})
-    pairs = {
-        arm: [
-            (entries[group.members[arm]], entries[group.members[baseline]]) for group in groups if arm in group.members
-        ]
-        for arm in (baseline, *others)
-    }
-    alpha = 0.05 / max(1, len(others))
+    arms = []
+    for arm in (baseline, *others) if groups else ():
+        both = [group.members for group in groups if arm in group.members]
+        pairs = [(entries[own[arm]], entries[own[baseline]]) for own in both]
+        arms.append(_figures(arm, pairs, _ALPHA / len(others)))
     return ExperimentComparison(
         experiment=name,
         baseline=baseline,
-        arms=tuple(_figures(arm, own, alpha, is_other=arm != baseline) for arm, own in pairs.items() if own),
+        arms=tuple(arms),
         groups=tuple(groups),
         failed=sum(mark.unit is not None and entries[at].error is not None for at, mark in members),
         alone=alone,
@@ -130,12 +127,14 @@ def _comparison(
     )
 
 
-def _figures(arm: str, pairs: Sequence[tuple[TraceEntry, TraceEntry]], alpha: float, *, is_other: bool) -> ArmFigures:
+def _figures(arm: str, pairs: Sequence[tuple[TraceEntry, TraceEntry]], alpha: float) -> ArmFigures:
     own = [entry for entry, _ in pairs]
     firsts = [first for entry in own if (first := entry.time_to_first_token_s) is not None]
     times = [(entry.duration_s, other.duration_s) for entry, other in pairs]
-    ratios = [ours / theirs for ours, theirs in times if theirs > 0]
+    ratios = [ours / theirs for ours, theirs in times if theirs > 0] or [1.0]
     faster, slower = sum(ours < theirs for ours, theirs in times), sum(ours > theirs for ours, theirs in times)
+    count = faster + slower
+    chance = 2 * sum(comb(count, below) for below in range(min(faster, slower) + 1)) / 2**count
     return ArmFigures(
         arm=arm,
         pairs=len(pairs),
@@ -149,15 +148,7 @@ def _figures(arm: str, pairs: Sequence[tuple[TraceEntry, TraceEntry]], alpha: fl
         time_to_first_token_s=median(firsts) if firsts else None,
         faster=faster,
         slower=slower,
-        shown=_sign_test(faster, slower) <= alpha,
-        median_ratio=median(ratios) if is_other and ratios else None,
-        total_ratio=sum(ours for ours, _ in times) / sum(theirs for _, theirs in times)
-        if is_other and ratios
-        else None,
+        shown=chance <= alpha,
+        median_ratio=median(ratios),
+        total_ratio=sum(ours for ours, _ in times) / (sum(theirs for _, theirs in times) or 1.0),
     )
-
-
-def _sign_test(faster: int, slower: int) -> float:
-    """Return the two-sided p value of so many signs one way and so many the other."""
-    count = faster + slower
-    return min(1.0, float(2 * sum(comb(count, below) for below in range(min(faster, slower) + 1)) / (1 << count)))

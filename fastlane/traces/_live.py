@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median
 from threading import Lock
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from .._clock import now_ns, wall_ns
 from ..pages import html_page
@@ -79,17 +79,6 @@ class Saved:
     """What these would have spent on one: the median of those that were opened, for each."""
 
 
-class _RunningCall(NamedTuple):
-    """A running call as its process has written it."""
-
-    start_ns: int
-    model: str
-    stream: bool
-    attempts: int
-    first_token_s: float | None
-    chunks: int
-
-
 @dataclass(slots=True)
 class Follower:
     """Reads what applications add to the trace files of a directory. Threads may share it."""
@@ -105,13 +94,13 @@ class Follower:
     """Calls that have had their row: a long user action comes again with each of its calls."""
     _times: dict[str, deque[float]] = field(default_factory=dict)
     _openings: deque[float] = field(default_factory=lambda: deque(maxlen=_LATEST))
-    _running: dict[float, tuple[int, _RunningCall]] = field(default_factory=dict)
-    """By the start of a call: when it was last seen to run, and what was written of it."""
+    _running: dict[float, tuple[int, dict[str, Any]]] = field(default_factory=dict)
+    """By the start of a call: when it was last seen to run, and what its process has written of it."""
     _lock: Lock = field(default_factory=Lock)
 
     def skip(self) -> None:
         """Leave out what was written before now."""
-        for path in self._paths():
+        for path in self.directory.glob("*.jsonl"):
             with suppress(OSError):
                 self._files[path] = (path.stat().st_size, b"")
 
@@ -119,7 +108,7 @@ class Follower:
         """Read what was added since, and return the calls that are new."""
         with self._lock:
             changed = dict[str, None]()
-            for span in (span for path in self._paths() for span in self._added(path)):
+            for span in (span for path in sorted(self.directory.glob("*.jsonl")) for span in self._added(path)):
                 self._spans.setdefault(span.trace_id, {})[span.key] = span
                 self._spans.move_to_end(span.trace_id)
                 changed[span.trace_id] = None
@@ -135,8 +124,7 @@ class Follower:
                 with suppress(OSError, ValueError, TypeError, KeyError):
                     written = json.loads(path.read_bytes())
                     if wall_ns() - written["at_ns"] < _STALE_NS:
-                        calls = [_RunningCall(**call) for call in written["calls"]]
-                        self._running |= {call.start_ns / 1e6: (now_ns(), call) for call in calls}
+                        self._running |= {call["start_ns"] / 1e6: (now_ns(), call) for call in written["calls"]}
             ended = {row.at_ms for row in self.rows.values()}
             self._running = {
                 at_ms: (seen_ns, call)
@@ -145,27 +133,23 @@ class Follower:
             }
             return [self._running_row(at_ms, call) for at_ms, (_, call) in sorted(self._running.items())]
 
-    def _running_row(self, at_ms: float, call: _RunningCall) -> LiveCall:
-        model, first_s = call.model or "(no model)", call.first_token_s
-        elapsed_s = max(0.0, wall_ns() - call.start_ns) / 1e9
-        how_far = f"{call.chunks:,} chunks" if call.chunks else "no token yet" if call.attempts else "not sent yet"
+    def _running_row(self, at_ms: float, call: dict[str, Any]) -> LiveCall:
+        model, first_s, attempts, chunks = (call[name] for name in ("model", "first_token_s", "attempts", "chunks"))
+        elapsed_s = max(0.0, wall_ns() / 1e9 - at_ms / 1e3)
         return LiveCall(
             at_ms=at_ms,
-            model=model,
+            model=model or "(no model)",
             duration_s=elapsed_s,
             time_to_first_token_s=first_s,
-            attempts=call.attempts,
-            is_slow=_is_slow(self._before(model, call.stream), elapsed_s if first_s is None else first_s),
+            attempts=attempts,
+            is_slow=_is_slow(self._before(model, call["stream"]), elapsed_s if first_s is None else first_s),
             is_running=True,
-            reasons=(how_far,),
+            reasons=(f"{chunks:,} chunks" if chunks else "no token yet" if attempts else "not sent yet",),
         )
 
     def _before(self, model: str, is_stream: bool) -> deque[float]:
         """Return the times of a model's latest calls. Those of streams and of whole answers are not comparable."""
         return self._times.setdefault(f"{model} {is_stream}", deque(maxlen=_LATEST))
-
-    def _paths(self) -> list[Path]:
-        return sorted(self.directory.glob("*.jsonl"))
 
     def _added(self, path: Path) -> tuple[Span, ...]:
         read, rest = self._files.get(path, (0, b""))
@@ -202,7 +186,16 @@ class Follower:
         is_slow = _is_slow(before, measured_s)
         if call.error is None:
             before.append(measured_s)
-        self._count(call, is_slow=is_slow)
+        saved = self.saved
+        saved.calls += 1
+        saved.failed += call.error is not None
+        saved.slow += is_slow
+        saved.cached_tokens += call.cached_tokens or 0
+        saved.input_tokens += call.input_tokens or 0
+        saved.reused += bool(call.connection_reused)
+        if not call.connection_reused and (opening_s := _opening_s(call)):
+            self._openings.append(opening_s)
+        saved.opening_s = saved.reused * (median(self._openings) if self._openings else 0.0)
         return LiveCall(
             at_ms=call.issued_ns / 1e6,
             model=model,
@@ -218,18 +211,6 @@ class Follower:
             is_slow=is_slow,
             reasons=tuple(reasons(call, measured_s if is_slow else None)),
         )
-
-    def _count(self, call: TraceCall, *, is_slow: bool) -> None:
-        saved = self.saved
-        saved.calls += 1
-        saved.failed += call.error is not None
-        saved.slow += is_slow
-        saved.cached_tokens += call.cached_tokens or 0
-        saved.input_tokens += call.input_tokens or 0
-        saved.reused += bool(call.connection_reused)
-        if not call.connection_reused and (opening_s := _opening_s(call)):
-            self._openings.append(opening_s)
-        saved.opening_s = saved.reused * (median(self._openings) if self._openings else 0.0)
 
 
 def _forget(kept: OrderedDict[str, Any], most: int) -> None:

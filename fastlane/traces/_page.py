@@ -20,6 +20,18 @@ _LONGEST_TEXT: Final = 20_000
 _MOST_SEGMENTS: Final = 60
 _DRAWN: Final = frozenset({*PHASES, "wait", "first_token"} - {"other"})
 """The phases that have a colour in the list."""
+_OF_CALLS: Final = (
+    "model", "response_model", "provider", "error", "input_tokens", "cached_tokens", "output_tokens",
+    "reasoning_tokens", "tokens_per_second", "route_reason", "connection_reused", "attempt_count",
+)  # fmt: skip
+_OF_SPANS: Final = {
+    "server": "server.address",
+    "ttft_kind": "fastlane.first_token.kind",
+    "expected": "fastlane.cache.expected_read_tokens",
+    "asked": "fastlane.route.requested_model",
+    "end": "fastlane.stream.end",
+    "encoding": "fastlane.http.request.encoding",
+}
 
 
 def page(file: SpanFile, entries: Sequence[TraceEntry], comparisons: Sequence[ExperimentComparison] = ()) -> str:
@@ -95,30 +107,13 @@ def _details(entry: TraceEntry) -> dict[str, Any]:
 
 
 def _call(call: TraceCall, entry: TraceEntry) -> dict[str, Any]:
-    span = call.span
+    span, first_s = call.span, call.time_to_first_token_s
     shown: dict[str, Any] = {
-        "model": call.model,
-        "response_model": call.response_model,
-        "provider": call.provider,
-        "server": span.text("server.address"),
-        "error": call.error,
+        **{name: getattr(call, name) for name in _OF_CALLS},
+        **{name: span.attributes.get(attribute) for name, attribute in _OF_SPANS.items()},
         "at": _ms(span.start_ns - entry.start_ns),
         "ms": _ms(span.end_ns - span.start_ns),
-        "ttft": None if call.time_to_first_token_s is None else call.time_to_first_token_s * 1e3,
-        "ttft_kind": span.text("fastlane.first_token.kind"),
-        "input": call.input_tokens,
-        "cached": call.cached_tokens,
-        "expected": span.count("fastlane.cache.expected_read_tokens"),
-        "output": call.output_tokens,
-        "reasoning": call.reasoning_tokens,
-        "rate": call.tokens_per_second,
-        "route": call.route_reason,
-        "asked": span.text("fastlane.route.requested_model"),
-        "reused": call.connection_reused,
-        "attempts": call.attempt_count,
-        "end": span.text("fastlane.stream.end"),
-        "encoding": span.text("fastlane.http.request.encoding"),
-        "optimizations": span.attributes.get("fastlane.optimizations"),
+        "ttft": None if first_s is None else first_s * 1e3,
     }
     return {name: _plain(value) for name, value in shown.items() if value is not None}
 

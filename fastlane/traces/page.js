@@ -312,21 +312,21 @@
     add(entry.k === "action" ? "Application end-to-end" : "Duration", ms(entry.d), told.calls.length > 1 ? some(told.calls.length, "call") : "");
     if (only) {
       add("Time to first token", only.ttft === undefined ? undefined : ms(only.ttft), only.ttft_kind);
-      add("Decode rate", only.rate === undefined ? undefined : `${shown.figure(only.rate)} tokens/s`);
+      add("Decode rate", only.tokens_per_second === undefined ? undefined : `${shown.figure(only.tokens_per_second)} tokens/s`);
     }
-    const input = sum("input");
-    const cached = sum("cached");
+    const input = sum("input_tokens");
+    const cached = sum("cached_tokens");
     const expected = sum("expected");
     add("Input tokens", input === undefined ? undefined : count(input));
     add("Read from cache", cached === undefined ? undefined : count(cached), [input ? percent(cached / input) : "", expected === undefined ? "" : `expected ${count(expected)}`].filter(Boolean).join(", "));
-    const output = sum("output");
-    const reasoning = sum("reasoning");
+    const output = sum("output_tokens");
+    const reasoning = sum("reasoning_tokens");
     add("Output tokens", output === undefined ? undefined : count(output), reasoning ? `${count(reasoning)} reasoning` : "");
     if (only) {
       add("Model", only.response_model || only.model, [only.response_model && only.model !== only.response_model ? `asked for ${only.model}` : "", only.provider].filter(Boolean).join(" · "));
-      add("Route", only.route, only.asked);
-      add("Connection", only.reused === undefined ? undefined : only.reused ? "reused" : "opened", [only.server, only.encoding].filter(Boolean).join(" · "));
-      add("Attempts", only.attempts === undefined ? undefined : count(only.attempts), only.end ? `ended: ${only.end}` : "");
+      add("Route", only.route_reason, only.asked);
+      add("Connection", only.connection_reused === undefined ? undefined : only.connection_reused ? "reused" : "opened", [only.server, only.encoding].filter(Boolean).join(" · "));
+      add("Attempts", only.attempt_count === undefined ? undefined : count(only.attempt_count), only.end ? `ended: ${only.end}` : "");
     }
     return h("dl", { class: "figures" }, out);
   }
@@ -351,8 +351,8 @@
       h("thead", null, h("tr", null, head.map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", null, told.calls.map((call) => h("tr", null,
         h("th", { scope: "row" }, call.response_model || call.model || "call", call.error ? h("span", { class: "bad" }, ` ✕ ${call.error}`) : null),
-        cell(ms(call.at)), cell(ms(call.ttft)), cell(ms(call.ms)), cell(count(call.input)), cell(count(call.cached)), cell(count(call.output)),
-        cell(call.rate === undefined ? "–" : shown.figure(call.rate)), cell(count(call.attempts)), cell(call.reused === undefined ? "–" : call.reused ? "reused" : "opened"))))));
+        cell(ms(call.at)), cell(ms(call.ttft)), cell(ms(call.ms)), cell(count(call.input_tokens)), cell(count(call.cached_tokens)), cell(count(call.output_tokens)),
+        cell(call.tokens_per_second === undefined ? "–" : shown.figure(call.tokens_per_second)), cell(count(call.attempt_count)), cell(call.connection_reused === undefined ? "–" : call.connection_reused ? "reused" : "opened"))))));
   }
 
   // A waterfall is a tree for the keyboard and for screen readers.

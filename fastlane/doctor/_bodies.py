@@ -47,13 +47,9 @@ def look(session: DoctorSession) -> Iterator[ProviderFinding]:
             facts.append(MeasuredFact(path=path, value=["json", *taken], note=note, is_whole=not unknown))
         if any(form.startswith("msgpack") for form in taken):
             facts.append(MeasuredFact(path=("media_types", "msgpack"), value=session.msgpack_type))
-        yield found(
-            endpoint,
-            "; ".join(f"{', '.join(forms)} {words}" for words, forms in together.items()),
-            bool(taken) and "can be encoded",
-            value={form: {"outcome": outcome, "reason": words} for form, (outcome, words) in outcomes.items()},
-            facts=facts,
-        )
+        words = "; ".join(f"{', '.join(forms)} {words}" for words, forms in together.items())
+        value = {form: {"outcome": outcome, "reason": reason} for form, (outcome, reason) in outcomes.items()}
+        yield found(endpoint, words, bool(taken) and "can be encoded", value=value, facts=facts)
 
 
 def _counted(

@@ -105,7 +105,6 @@ def _examine(settings: DoctorSettings, errors: Console, *, yes: bool) -> Examina
 
 
 def in_words(cost: Cost, model: str) -> str:
-    """What is about to be spent."""
     return (
         f"The rest asks {model} about {cost.calls} times, for about {cost.input_tokens:,} input tokens and at most "
         f"{cost.output_tokens:,} output tokens altogether."

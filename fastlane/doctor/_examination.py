@@ -29,14 +29,11 @@ Allow: TypeAlias = Callable[[Cost, str], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
-    """The result of all checks."""
-
     settings: DoctorSettings
     findings: tuple[ProviderFinding, ...]
     is_reached: bool
     """Whether the provider answered over HTTP."""
     model: str | None
-    """The model that was called, or would have been."""
     interrupted: bool = False
 
 

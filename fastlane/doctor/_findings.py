@@ -121,26 +121,21 @@ class ProviderFinding:
     looked_at: str
     seen: str
     problems: tuple[str, ...] = ()
-    """Names in `PROBLEMS`."""
     advice: str = ""
-    """What to do; empty where nothing is."""
     value: Any = None
     """The figures behind `seen`, as JSON values."""
     facts: tuple[MeasuredFact, ...] = ()
 
     @property
     def group(self) -> str:
-        """The group of the report that the row belongs to."""
         row = self.looked_at.partition(", ")[0]
         return next(group for group, rows in GROUPS.items() if self.looked_at in rows or row in rows)
 
     @property
     def state(self) -> State:
-        """The worst state of its problems."""
         return max((_ADVICE[problem][0] for problem in self.problems), key=_WORST.index, default="seen")
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
         return {"group": self.group, "state": self.state, **asdict(self)}
 
 

@@ -40,26 +40,24 @@ def look_first(session: DoctorSession) -> Iterator[ProviderFinding]:
     """Find the name and the smallest value of the output limit. Raises StatusError where no call is answered."""
     refused: list[tuple[str, int]] = []
     ignored: list[str] = []
-    status, answer = 0, None
+    answer = None
     for name, tokens in _LIMITS:
         if name in ignored:
             continue  # once was enough: answers without a limit cost
         session.limit_field, session.least_tokens = name, tokens
         reply = session.ask(session.body(PROMPT, tokens))
-        status = reply.status
-        if status in (400, 422):
+        if reply.status in (400, 422):
             refused.append((name, tokens))
-            continue
-        if status != 200:
-            raise StatusError(status)
-        output = at_path(reply.data, "usage.completion_tokens")
-        if not isinstance(output, int) or output <= tokens:
-            answer = reply
-            break
-        answer = answer or reply
-        ignored.append(name)
+        elif reply.status != 200:
+            raise StatusError(reply.status)
+        else:
+            answer = answer or reply
+            output = at_path(reply.data, "usage.completion_tokens")
+            if not isinstance(output, int) or output <= tokens:
+                break
+            ignored.append(name)
     if answer is None:
-        raise StatusError(status)
+        raise StatusError(reply.status)
     name, tokens = session.limit_field, session.least_tokens
     # One that was refused for fewer tokens than this may have been too small rather than unknown.
     unknown = tuple(each for each, least in refused if each != name and least >= tokens)
@@ -73,21 +71,11 @@ def look_first(session: DoctorSession) -> Iterator[ProviderFinding]:
     if unknown:
         words += f"; {' and '.join(unknown)} refused"
     takes = dict.fromkeys(unknown, False) | ({} if name in ignored else {name: True})
-    yield found(
-        "first call",
-        words,
-        bool(ignored) and "limit ignored",
-        value={
-            "ms": in_ms(answer.taken_ns),
-            "limit_field": name,
-            "least_tokens": tokens,
-            "refused_limits": list(unknown),
-            "ignored_limits": ignored,
-            "tier": tier,
-        },
-        facts=[MeasuredFact(path=("parameters", each), value=taken) for each, taken in takes.items()],
-        ignored=" and ".join(ignored),
-    )
+    value = {"ms": in_ms(answer.taken_ns), "limit_field": name, "least_tokens": tokens, "tier": tier}
+    value |= {"refused_limits": list(unknown), "ignored_limits": ignored}
+    facts = [MeasuredFact(path=("parameters", each), value=taken) for each, taken in takes.items()]
+    problem = bool(ignored) and "limit ignored"
+    yield found("first call", words, problem, value=value, facts=facts, ignored=" and ".join(ignored))
 
 
 # Streams
@@ -158,12 +146,10 @@ def stream(session: DoctorSession, prompt: str, tokens: int) -> StreamedAnswer:
 
 
 def look_stream(session: DoctorSession) -> Iterator[ProviderFinding]:
-    """Have the model count, and watch the answer come."""
     yield from judge_stream(stream(session, _COUNTING, STREAM_TOKENS))
 
 
 def judge_stream(streamed: StreamedAnswer) -> Iterator[ProviderFinding]:
-    """Judge when and how the events of a stream came, and what stands at its end."""
     if streamed.broken_off is not None:
         yield found("the stream", f"broken off ({streamed.broken_off})", "broken off")
     output = streamed.output
@@ -188,23 +174,19 @@ def judge_stream(streamed: StreamedAnswer) -> Iterator[ProviderFinding]:
 
 
 def _judge_chunks(output: Sequence[StreamEvent], tokens: Any) -> ProviderFinding:
-    moments = [event.at_ns for event in output]
+    moments, count = [event.at_ns for event in output], len(output)
     gaps = sorted(later - earlier for earlier, later in pairwise(moments))
-    reads = len(set(moments))
-    value: dict[str, Any] = {
-        "events": len(output),
-        "reads": reads,
-        "gap_p50_ms": in_ms(quantile(gaps, 0.5)) if gaps else None,
-        "gap_p90_ms": in_ms(quantile(gaps, 0.9)) if gaps else None,
-        "tokens_per_event": round(tokens / len(output), 3) if isinstance(tokens, int) and tokens else None,
-        "bytes_per_event": round(sum(event.size for event in output) / len(output), 1),
-    }
-    words = f"{len(output)} with output, {value['bytes_per_event']:.0f} bytes each"
-    if value["tokens_per_event"] is not None:
-        words += f", {value['tokens_per_event']:.1f} tokens each"
+    reads, size = len(set(moments)), sum(event.size for event in output) / count
+    value: dict[str, Any] = {"events": count, "reads": reads, "bytes_per_event": round(size, 1)}
+    words = f"{count} with output, {size:.0f} bytes each"
+    if isinstance(tokens, int) and tokens:
+        value["tokens_per_event"] = round(tokens / count, 3)
+        words += f", {tokens / count:.1f} tokens each"
     if gaps:
-        words += f"; gaps p50 {duration(value['gap_p50_ms'] / 1e3)}, p90 {duration(value['gap_p90_ms'] / 1e3)}"
-    bundled = len(output) >= _EVENTS_PER_BUNDLE * reads and moments[-1] - moments[0] > _NOTICED_NS
+        median_ns, late_ns = quantile(gaps, 0.5), quantile(gaps, 0.9)
+        value |= {"gap_p50_ms": in_ms(median_ns), "gap_p90_ms": in_ms(late_ns)}
+        words += f"; gaps p50 {duration(median_ns / 1e9)}, p90 {duration(late_ns / 1e9)}"
+    bundled = count >= _EVENTS_PER_BUNDLE * reads and moments[-1] - moments[0] > _NOTICED_NS
     return found("chunks", words, bundled and "bundles", value=value)
 
 
@@ -234,7 +216,6 @@ def cache_tokens(known: ProviderFacts | None) -> int:
 
 
 def look_cache(session: DoctorSession) -> Iterator[ProviderFinding]:
-    """Send the same long prompt twice."""
     tokens = cache_tokens(session.known)
     line = "{}. river stone lamp north seven paper cloud garden silver window train bread."
     count = int(tokens * _CHARACTERS_PER_TOKEN / len(line)) + 1
@@ -253,16 +234,14 @@ def _read_cache(session: DoctorSession, prompt: str) -> CacheReading:
 
 
 def judge_cache(first: CacheReading, second: CacheReading, pause_s: float) -> ProviderFinding:
-    """Judge what two equal requests say of a cache."""
     times = ""
     if first.first_ns is not None and second.first_ns is not None:
         times = f"; first token {duration(first.first_ns / 1e9)}, then {duration(second.first_ns / 1e9)}"
-    value = {
+    value: dict[str, Any] = {
         "input_tokens": second.input_tokens,
         "cached_tokens": [first.cached_tokens, second.cached_tokens],
-        "first_token_ms": [in_ms(first.first_ns), in_ms(second.first_ns)],
-        "pause_s": pause_s,
     }
+    value["first_token_ms"] = [in_ms(first.first_ns), in_ms(second.first_ns)]
     cached = second.cached_tokens
     problem, facts = "", []
     of = f" of {second.input_tokens:,}" if second.input_tokens is not None else ""
@@ -306,7 +285,6 @@ _FORMATS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
 
 
 def look_formats(session: DoctorSession) -> Iterator[ProviderFinding]:
-    """Ask for prose in JSON, and then in a schema's form."""
     kept: list[str] = []
     for name, prompt, schema in _FORMATS:
         answer = session.ask(session.body(prompt, FORMAT_TOKENS, response_format={"type": name, **schema}))
@@ -319,20 +297,18 @@ def judge_format(name: str, status: int, data: Mapping[str, Any], kept: Sequence
     """Judge whether an answer keeps to its format. `kept`: the formats that were kept before."""
     if status != 200:
         problem = "format refused" if status in (400, 404, 422) else "error"
-        return found(name, f"refused ({of_status(status)})", problem, value={"status": status})
+        return found(name, f"refused ({of_status(status)})", problem)
     finish, text = (at_path(data, f"choices.0.{path}") for path in ("finish_reason", "message.content"))
     answer = json_object(text if isinstance(text, str) else "")
-    value: dict[str, Any] = {"valid": bool(answer), "finish_reason": finish}
     if answer and (name == "json_object" or is_valid(_SCHEMA, answer)):
         words = "an object of the schema" if name == "json_schema" else "a JSON object"
         fact = MeasuredFact(path=("structured", "formats"), value=[*kept, name])
-        return found(name, f"{words}, although the prompt asked for prose", value=value, facts=[fact])
+        return found(name, f"{words}, although the prompt asked for prose", facts=[fact])
     if finish == "length":
-        words = f"not finished within {FORMAT_TOKENS} tokens"
-        return found(name, words, "cut off", value={**value, "valid": None})
+        return found(name, f"not finished within {FORMAT_TOKENS} tokens", "cut off")
     # Nothing of the answer is quoted.
     wrong = "JSON, but not of the schema" if answer else "no JSON object"
-    return found(name, f"taken, but the answer is {wrong}", "format ignored", value={**value, "valid": False})
+    return found(name, f"taken, but the answer is {wrong}", "format ignored")
 
 
 # What responses report
@@ -363,13 +339,10 @@ def count_paths(answer: Mapping[str, Any], endpoint: str, known: ProviderFacts |
     fact = known.usage.get(endpoint) if known is not None else None
     written: Mapping[Any, str] = (fact.value if fact is not None else None) or {}
     found: dict[str, str] = {kind: path for kind, path in written.items() if _is_count(at_path(answer, path))}
-    usage = answer.get("usage")
-    if isinstance(usage, Mapping):
-        for path, value in _leaves(usage, "usage"):
-            name = path.rpartition(".")[2]
-            for kind, pattern in _COUNTS.items():
-                if pattern.fullmatch(name) and _is_count(value) and path not in found.values():
-                    found.setdefault(kind, path)
+    for path in _counts(answer.get("usage"), "usage"):
+        for kind, pattern in _COUNTS.items():
+            if pattern.fullmatch(path.rpartition(".")[2]) and path not in found.values():
+                found.setdefault(kind, path)
     return found
 
 
@@ -386,16 +359,13 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _leaves(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    """Yield every value with its path. Lists are left out: they hold the answer itself."""
-    for name, each in value.items():
-        if not isinstance(name, str):
-            continue
-        here = f"{path}.{name}" if path else name
-        if isinstance(each, Mapping):
-            yield from _leaves(each, here)
-        elif not isinstance(each, list):
-            yield here, each
+def _counts(value: Any, path: str) -> Iterator[str]:
+    """Yield the path of every count. Lists are left out: they hold the answer itself."""
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _counts(each, f"{path}.{name}")
+    elif _is_count(value):
+        yield path
 
 
 def judge_answers(session: DoctorSession) -> Iterator[ProviderFinding]:

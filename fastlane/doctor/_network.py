@@ -33,7 +33,7 @@ _SHARES = (0.1, 0.25, 0.5, 1.0)
 
 def look(session: DoctorSession) -> Iterator[ProviderFinding]:
     """Resolve the host and open connections as clients do. A step that fails is the last one."""
-    target = session.target
+    target = session.settings.target
     try:
         started = now_ns()
         resolved = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
@@ -54,25 +54,16 @@ def look(session: DoctorSession) -> Iterator[ProviderFinding]:
     yield judge_tls(target, tls_ns, openings[-1].tls_version, _certificate_end(session))
     if (limits := opened[-1][2]) is not None:
         streams, windows = limits.most_streams, (limits.stream_window, limits.connection_window)
-        yield found(
-            "HTTP/2 limits",
-            f"{'no limit' if streams is None else f'{streams:,} requests'} at once, window {_bytes(windows[0])} per "
-            f"request, {_bytes(windows[1])} per connection",
-            min(windows) < _SMALL_WINDOW and "small window",
-            streams is not None and streams < _FEW_STREAMS and "few streams",
-            value=limits._asdict(),
-        )
+        words = f"{'no limit' if streams is None else f'{streams:,} requests'} at once, window "
+        words += f"{_bytes(windows[0])} per request, {_bytes(windows[1])} per connection"
+        small = min(windows) < _SMALL_WINDOW and "small window"
+        few = streams is not None and streams < _FEW_STREAMS and "few streams"
+        yield found("HTTP/2 limits", words, small, few, value=limits._asdict())
     yield judge_round_trip(min(tcp_ns), [each for _, each, _ in opened if each is not None])
     alpn = openings[-1].alpn
-    http2 = alpn == "h2"
-    fact = MeasuredFact(path=("http2",), value=http2, note=f"ALPN: {alpn or 'none'}")
-    yield found(
-        "HTTP version",
-        "HTTP/2" if http2 else "HTTP/1.1",
-        target.is_secure and not http2 and "no HTTP/2",
-        value={"alpn": alpn, "http2": http2},
-        facts=[fact] if target.is_secure else [],
-    )
+    fact = MeasuredFact(path=("http2",), value=alpn == "h2", note=f"ALPN: {alpn or 'none'}")
+    words, problem = ("HTTP/2", "") if alpn == "h2" else ("HTTP/1.1", target.is_secure and "no HTTP/2")
+    yield found("HTTP version", words, problem, facts=[fact] if target.is_secure else [])
     total = dns_ns + min(tcp_ns) + min(tls_ns, default=0)
     words = f"{duration(total / 1e9)} before the first byte of a request can leave"
     yield found("a new connection", words, "pays for connections", value={"ms": in_ms(total)})
@@ -99,7 +90,7 @@ def _opened(session: DoctorSession) -> tuple[Opening, int | None, PeerLimits | N
 
 def _certificate_end(session: DoctorSession) -> float | None:
     """Return when the server's certificate ends, in seconds since the epoch; None where that cannot be seen."""
-    target, timeout_s = session.target, session.settings.timeout_s
+    target, timeout_s = session.settings.target, session.settings.timeout_s
     if not target.is_secure:
         return None
     context = ssl.create_default_context()
@@ -121,7 +112,6 @@ def http_client(timeout_s: float, *, through_proxy: bool = False) -> httpx2.Clie
 
 
 def judge_dns(target: Target, addresses: Sequence[str], taken_ns: int) -> ProviderFinding:
-    """Judge the host's addresses, and what resolving them took."""
     if list(addresses) == [target.host]:
         return found("DNS", "not needed: the URL holds an address", value={"ms": None})
     slow = taken_ns > _SLOW_DNS_NS and not target.is_local
@@ -130,7 +120,6 @@ def judge_dns(target: Target, addresses: Sequence[str], taken_ns: int) -> Provid
 
 
 def judge_no_connection(target: Target, error: httpx2.HTTPError) -> ProviderFinding:
-    """Say why no connection could be opened."""
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
@@ -148,7 +137,6 @@ def judge_no_connection(target: Target, error: httpx2.HTTPError) -> ProviderFind
 
 
 def judge_tls(target: Target, taken_ns: Sequence[int], version: str | None, ends_s: float | None) -> ProviderFinding:
-    """Judge what encryption costs, which version it is, and when the certificate ends."""
     if not target.is_secure:
         return found("TLS", "none: the URL begins with http://", not target.is_local and "not encrypted")
     words = f"{version or 'unknown version'}, {_spread(taken_ns)}"
@@ -165,7 +153,6 @@ def judge_tls(target: Target, taken_ns: Sequence[int], version: str | None, ends
 
 
 def judge_round_trip(tcp_ns: int, http_ns: Sequence[int]) -> ProviderFinding:
-    """Judge how far away the provider is: the end of its TCP, and that of its HTTP."""
     words = f"{duration(tcp_ns / 1e9)} by TCP"
     if http_ns:
         words += f", {duration(median(http_ns) / 1e9)} to its HTTP"
@@ -211,7 +198,6 @@ def _after(session: DoctorSession, pause_s: float) -> str:
 
 
 def judge_idle(outcomes: dict[float, str]) -> ProviderFinding:
-    """Judge what became of connections, by their idle times in seconds."""
     times = {kind: [pause for pause, each in outcomes.items() if each == kind] for kind in ("kept", "closed", "dead")}
     lived = max(times["kept"], default=0.0)
     closed, dead = (min(times[kind], default=None) for kind in ("closed", "dead"))
@@ -228,7 +214,6 @@ def judge_idle(outcomes: dict[float, str]) -> ProviderFinding:
 
 
 def _spread(taken_ns: Sequence[int]) -> str:
-    """Return a few durations in words: the median and the range."""
     if len(taken_ns) < 2:
         return duration(taken_ns[0] / 1e9) if taken_ns else "not timed"
     middle, least, most = (duration(each / 1e9) for each in (median(taken_ns), min(taken_ns), max(taken_ns)))

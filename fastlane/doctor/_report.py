@@ -17,7 +17,6 @@ _LEGEND = "! costs something or needs a change   x could not be checked   - not 
 
 
 def print_report(examination: Examination, console: Console) -> None:
-    """Print the findings in groups."""
     with console.capture() as capture:
         console.print(Text(_heading(examination), style="bold"))
         for group in GROUPS:
@@ -34,7 +33,6 @@ def print_report(examination: Examination, console: Console) -> None:
 
 
 def document(examination: Examination, facts_toml: str | None) -> dict[str, Any]:
-    """Return the examination as plain JSON values."""
     target = examination.settings.target
     return {
         "url": target.base_url,

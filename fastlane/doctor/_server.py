@@ -22,7 +22,7 @@ def look(session: DoctorSession) -> Iterator[ProviderFinding]:
     try:
         session.list_models()
     except (httpx2.RemoteProtocolError, httpx2.ReadError) as error:
-        if session.target.is_secure:
+        if session.settings.target.is_secure:
             raise
         yield found("models", type(error).__name__, "wants https")  # TLS makes nothing of plain HTTP
         return
@@ -55,7 +55,6 @@ def _models_in(answer: httpx2.Response) -> list[dict[str, Any]] | None:
 
 
 def _judge_models(session: DoctorSession, status: int) -> ProviderFinding:
-    """Judge whether the provider lists its models, and whether the one to call is among them."""
     wanted, listed = session.settings.model, session.models
     words, problem = of_status(status), problem_of(status)
     if listed is not None:
@@ -70,15 +69,14 @@ def _judge_models(session: DoctorSession, status: int) -> ProviderFinding:
         words, problem = f"{status}: a redirect", "redirect"
     elif status == 200:
         words, problem = "200, but no list of models", "no list"
-    elif status == 400 and not session.target.is_secure:
+    elif status == 400 and not session.settings.target.is_secure:
         problem = "answered like https"  # so answer servers that get plain HTTP where they expect TLS
     value = {"status": status, "models": None if listed is None else len(listed)}
     return found("models", words, problem, value=value, key_source=session.settings.key_source)
 
 
 def _identify(session: DoctorSession, headers: Mapping[str, str], owner: Any) -> ProviderFinding:
-    """Find the facts on record for this address, or for what the server says it is."""
-    by_origin = facts_of(session.target.origin)
+    by_origin = facts_of(session.settings.target.origin)
     by_word = identified_facts(headers, owned_by=owner if isinstance(owner, str) else None)
     session.known = known = by_word if by_origin.slug == UNKNOWN and by_word is not None else by_origin
     words = f"{known.name or known.slug}, by {'what it says of itself' if known is by_word else 'its address'}"
@@ -88,9 +86,4 @@ def _identify(session: DoctorSession, headers: Mapping[str, str], owner: Any) ->
         words += f"; by what it says of itself {by_word.name or by_word.slug}"
     server = printable(headers.get("server", ""))
     words += f' (server: "{server}")' if server else ""
-    value = {
-        "server": server or None,
-        "by_origin": by_origin.slug,
-        "by_its_word": by_word.slug if by_word else None,
-    }
-    return found("what it is", words, value=value)
+    return found("what it is", words, value={"server": server, "by_its_word": by_word.slug if by_word else None})

@@ -38,7 +38,6 @@ class Target(Origin):
 
     @property
     def is_secure(self) -> bool:
-        """Whether the connection is to be encrypted."""
         return self.scheme == "https"
 
 
@@ -55,9 +54,8 @@ def target_of(url: str) -> Target:
     if parts.query or parts.fragment:
         raise ConfigurationError(f"{expected}, without what follows a '?' or '#': leave that out")
     path = parts.path.rstrip("/")
-    for endpoint in (CHAT, "/completions", "/responses", "/models"):
-        if path.endswith(endpoint):
-            raise ConfigurationError(f"{expected}, without {endpoint!r} at its end: leave that out")
+    if wrong := next((each for each in (CHAT, "/completions", "/responses", "/models") if path.endswith(each)), None):
+        raise ConfigurationError(f"{expected}, without {wrong!r} at its end: leave that out")
     base_url = parts._replace(netloc=parts.netloc.lower(), path=path).geturl()
     return Target(scheme=origin.scheme, host=origin.host, port=origin.port, base_url=base_url)
 
@@ -70,10 +68,8 @@ class DoctorSettings:
     model: str | None = None
     key: str | None = field(default=None, repr=False)
     key_source: str = "OPENAI_API_KEY"
-    """The environment variable that `key` is from."""
     quick: bool = False
     idle_s: float = 20.0
-    """The longest idle time of a connection to try; 0 for none."""
     timeout_s: float = 10.0
     """Longest wait for one response that needs no model."""
     answer_timeout_s: float = 60.0
@@ -89,17 +85,13 @@ class DoctorSettings:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of each request."""
         own = {"Accept": "application/json", "User-Agent": "fastlane doctor"}
         return own if self.key is None else {**own, "Authorization": f"Bearer {self.key}"}
 
 
+@dataclass
 class StatusError(Exception):
-    """The provider answered with a status that is not 200."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(f"status {status}")
-        self.status = status
+    status: int
 
 
 class Answer(NamedTuple):
@@ -120,11 +112,9 @@ class DoctorSession:
     is_reached: bool = False
     """The server has answered over HTTP, whatever the status."""
     known: ProviderFacts | None = None
-    """The facts on record of this provider."""
     models: tuple[str, ...] | None = None
     """The models that the provider lists; None where it does not."""
     model: str | None = None
-    """The model that calls name."""
     needs_key: bool = False
     """The provider answered 401 or 403 when its models were listed."""
     limit_field: str = "max_completion_tokens"
@@ -135,14 +125,8 @@ class DoctorSession:
     first_headers: Mapping[str, str] | None = None
     """The headers of the model's first answer; None until it has answered."""
 
-    @property
-    def target(self) -> Target:
-        """The URL that is examined."""
-        return self.settings.target
-
     def list_models(self, client: httpx2.Client | None = None, phases: Phases | None = None) -> httpx2.Response:
-        """Ask for what needs no model: the list of models. Raises httpx2.HTTPError."""
-        url, headers = f"{self.target.base_url}/models", self.settings.headers
+        url, headers = f"{self.settings.target.base_url}/models", self.settings.headers
         return (client or self.http).get(url, headers=headers, extensions={PHASES: phases} if phases else None)
 
     def body(self, prompt: str, tokens: int, **fields: Any) -> dict[str, Any]:
@@ -160,7 +144,7 @@ class DoctorSession:
         """Return a call of an endpoint whose body is written in a form."""
         from ..plays.request_encoding.bodies import Writing, in_form
 
-        url = f"{self.target.base_url}{endpoint}"
+        url = f"{self.settings.target.base_url}{endpoint}"
         timeout = httpx2.Timeout(self.settings.timeout_s, read=self.settings.answer_timeout_s).as_dict()
         request = httpx2.Request("POST", url, headers=self.settings.headers, extensions={"timeout": timeout})
         encoded: httpx2.Request = in_form(
@@ -169,7 +153,6 @@ class DoctorSession:
         return encoded
 
     def ask(self, body: Mapping[str, Any], endpoint: str = CHAT, form: Form = "json") -> Answer:
-        """Send a call and read the whole response. Raises httpx2.HTTPError."""
         request = self.request(body, endpoint, form)
         started = now_ns()
         response = self.http.send(request)
@@ -191,13 +174,11 @@ def printable(text: str, most: int = 60) -> str:
 
 
 def has_proxy(target: Target) -> bool:
-    """Return whether the system names a proxy for this URL."""
     is_named = not {target.scheme, "all"}.isdisjoint(urllib.request.getproxies())
     return is_named and not urllib.request.proxy_bypass(target.host)
 
 
 def of_status(status: int) -> str:
-    """Return a status in words, with its number."""
     meaning = "the server has a fault of its own" if status >= 500 else _MEANINGS.get(status)
     return f"{status}: {meaning or ('the request was refused' if status in (400, 422) else 'refused')}"
 

@@ -35,7 +35,6 @@ class Bucket:
         return self._level
 
     def wait_ns(self, now: int, amount: float) -> int:
-        """Return how long until so much is there."""
         missing = amount - self.room(now)
         if missing <= _CLOSE:
             return 0

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, cast
 
 from fastlane._clock import now_ns
 from fastlane.emulator import _tokens
 from fastlane.emulator._faults import Fault
-from fastlane.emulator._generation import GeneratedChoice, generate
+from fastlane.emulator._generation import generate
 from fastlane.emulator._http import Headers, ServedExchange
 from fastlane.emulator._prompt import GenerationRequest
-from fastlane.emulator._provider import Luck, Provider
+from fastlane.emulator._provider import Provider
 from fastlane.emulator._reply import KEEP_ALIVE, MALFORMED, Reply, TokenUsage
 from fastlane.emulator._request import ApiError, Overrides, retry_after
-from fastlane.emulator.settings import ServiceTier
 
 # A model without delays would otherwise keep the event loop to itself for a whole answer.
 _TICKS_PER_TURN = 32
@@ -90,55 +88,40 @@ class AnswerStream:
             await strike_before_answer(
                 self._exchange, [fault for fault in self._faults.values() if not fault.strikes_unread]
             )
-            keep_alive = self._faults.get("keepalive")
-            if keep_alive and prompt.stream:
+            if "keepalive" in self._faults and prompt.stream:
                 self._send_headers()
-                self._comments = asyncio.get_running_loop().create_task(self._comment(keep_alive.seconds))
+                self._comments = asyncio.get_running_loop().create_task(self._send_comments())
             async with provider.slot(tier, record) as waited:
-                await self._generate(luck, choices, tier, overrides, waited=waited)
+                written = provider.recall(prompt, luck, record)
+                # Reading the body is work of the emulator, not of the provider it emulates: a part of prefill.
+                started_ns = (record.admitted_ns if waited else record.body_complete_ns) or now_ns()
+                uncached = record.prompt_tokens - record.cached_tokens
+                first_token_at = started_ns + provider.prefill_ns(
+                    uncached_tokens=uncached, luck=luck, tier=tier, overrides=overrides
+                )
+                usage = TokenUsage.of(
+                    choices, prompt=record.prompt_tokens, cached=record.cached_tokens, cache_written=written,
+                    cached_path=provider.model.dialect.cached_tokens_path,
+                )  # fmt: skip
+                number = record.sequence_number
+                reply = self._make_reply(prompt, choices, usage, number=number, tier=record.service_tier)
+                next_gap = provider.gaps_ns(luck=luck, tier=tier, overrides=overrides).__next__
+                if prompt.stream:
+                    await self._stream(reply, first_token_at, next_gap)
+                else:
+                    tokens = max(choice.tokens for choice in choices)
+                    await self._whole(reply, usage, first_token_at + sum(next_gap() for _ in range(1, tokens)))
         except ApiError as error:
             error.headers = (*error.headers, *self._limit_headers)
             raise
         finally:
-            self._end_comments()
+            if self._comments:
+                self._comments.cancel()
 
-    def _end_comments(self) -> None:
-        if self._comments:
-            self._comments.cancel()
-
-    async def _comment(self, seconds: float) -> None:
+    async def _send_comments(self) -> None:
         while True:
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(self._faults["keepalive"].seconds)
             self._exchange.send(KEEP_ALIVE)
-
-    async def _generate(
-        self,
-        luck: Luck,
-        choices: Sequence[GeneratedChoice],
-        tier: ServiceTier,
-        overrides: Overrides,
-        *,
-        waited: bool,
-    ) -> None:
-        record, provider = self._record, self._provider
-        written = provider.recall(self._prompt, luck, record)
-        # Reading the body is work of the emulator, not of the provider it emulates: it counts as part of prefill.
-        started_ns = (record.admitted_ns if waited else record.body_complete_ns) or now_ns()
-        first_token_at = started_ns + provider.prefill_ns(
-            uncached_tokens=record.prompt_tokens - record.cached_tokens, luck=luck, tier=tier, overrides=overrides
-        )
-        usage = TokenUsage.of(
-            choices, prompt=record.prompt_tokens, cached=record.cached_tokens, cache_written=written,
-            cached_path=provider.model.dialect.cached_tokens_path,
-        )  # fmt: skip
-        number = record.sequence_number
-        reply = self._make_reply(self._prompt, choices, usage, number=number, tier=record.service_tier)
-        next_gap = provider.gaps_ns(luck=luck, tier=tier, overrides=overrides).__next__
-        if self._prompt.stream:
-            await self._stream(reply, first_token_at, next_gap)
-        else:
-            tokens = max(choice.tokens for choice in choices)
-            await self._whole(reply, usage, first_token_at + sum(next_gap() for _ in range(1, tokens)))
 
     async def _stream(self, reply: Reply, first_token_at: int, next_gap: Callable[[], int]) -> None:
         exchange, record = self._exchange, self._record
@@ -151,7 +134,8 @@ class AnswerStream:
         if slow:
             await asyncio.sleep(slow.seconds)
             first_token_at = now_ns()
-        self._end_comments()
+        if self._comments:
+            self._comments.cancel()
         self._send_headers()
         if not early or slow:
             exchange.send(reply.opening())
@@ -195,16 +179,14 @@ class AnswerStream:
         if self._headers_sent:
             return
         self._headers_sent = True
-        streamed = length is None
         headers = [
-            ("content-type", "text/event-stream; charset=utf-8" if streamed else "application/json"),
+            ("content-type", "text/event-stream; charset=utf-8" if length is None else "application/json"),
             ("x-request-id", self._record.request_id),
             ("openai-processing-ms", str((now_ns() - self._record.received_ns) // 1_000_000)),
             ("cache-control", "no-cache"),
+            *(() if length is None else (("content-length", str(length)),)),
+            *self._limit_headers,
         ]
-        if length is not None:
-            headers.append(("content-length", str(length)))
-        headers += self._limit_headers
         self._exchange.send_headers(200, self._provider.model.dialect.with_headers(headers))
 
     async def _strike(self, sent: int | None, *, only: tuple[str, ...] | None = None) -> int:
@@ -230,7 +212,7 @@ class AnswerStream:
                 await asyncio.sleep(fault.seconds)
                 return round(fault.seconds * 1e9)
             if kind == "goaway":
-                exchange.go_away(cast(Literal["graceful", "hard"], fault.value), fault.last)
+                exchange.go_away(fault.last, hard=fault.value == "hard")
                 if fault.value == "hard":
                     raise AnswerEnded
             if kind == "malformed" and self._prompt.stream:
@@ -239,17 +221,15 @@ class AnswerStream:
 
     def _end(self) -> None:
         for kind in ("idle_close", "idle_fin"):
-            idle = self._faults.get(kind)
-            if idle:
-                self._exchange.connection.close_when_idle(idle.seconds, silently=kind == "idle_fin")
+            if kind in self._faults:
+                self._exchange.connection.idle_close = (self._faults[kind].seconds, kind == "idle_fin")
         self._exchange.end()
 
 
 def _status_error(fault: Fault) -> ApiError:
-    status = int(float(fault.value or 500))
-    kind = {429: "rate_limit_exceeded", 401: "invalid_api_key"}.get(status, "emulated_fault")
-    error_type = "server_error" if status >= 500 else "invalid_request_error"
+    status = int(fault.seconds)
+    code = {429: "rate_limit_exceeded", 401: "invalid_api_key"}.get(status, "emulated_fault")
+    kind = "server_error" if status >= 500 else "invalid_request_error"
     # LiteLLM knows a 401 by OpenAI's words for it alone.
     what = "Incorrect API key provided, by order" if status == 401 else "Emulated fault"
-    message, headers = f"{what}: {fault}.", retry_after(fault.retry_after)
-    return ApiError(status, message, type=error_type, code=kind, headers=headers)
+    return ApiError(status, f"{what}: {fault}.", type=kind, code=code, headers=retry_after(fault.retry_after))

@@ -56,10 +56,7 @@ _UNANSWERED: Mapping[str, str] = {
 
 @dataclass(slots=True, kw_only=True)
 class StoredFile:
-    """One file; a deleted one stays in the log."""
-
     record: dict[str, Any]
-    """As OpenAI shows it."""
     content: bytes = field(repr=False)
     created_ns: int
     deleted_ns: int | None = None
@@ -98,17 +95,13 @@ class Line(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class StoredBatch:
-    """A batch and how far it is."""
-
     record: dict[str, Any]
-    """As OpenAI shows it."""
     created_ns: int
     expires_ns: int
     ended_ns: int | None = None
     tokens: int = 0
     """Prompt tokens of all its lines, where those are limited."""
     results: dict[str, list[bytes]] = field(default_factory=lambda: {"output": [], "error": []}, repr=False)
-    """The lines of its two files."""
 
     @property
     def resource(self) -> str:
@@ -153,7 +146,6 @@ class Batches:
         self._next = count(1).__next__
 
     def upload(self, body: bytes, content_type: str | None) -> Mapping[str, Any]:
-        """Take an upload. Raises ApiError (400)."""
         fields = read_multipart(body, content_type)
         for name in ("file", "purpose"):
             if name not in fields:
@@ -181,7 +173,6 @@ class Batches:
         return None if file is None or file.deleted_ns is not None else file
 
     def file(self, file_id: str) -> StoredFile:
-        """Return a file. Raises ApiError (404)."""
         file = self._file(file_id)
         if file is None:
             raise ApiError(404, f"No such File object: {file_id[:128]}", param="id", code="not_found")
@@ -194,11 +185,9 @@ class Batches:
         return {"id": file_id, "object": "file", "deleted": True}
 
     def list_files(self, query: str) -> dict[str, Any]:
-        """Return a page of the list of files, the latest first unless `order` is `asc`. Raises ApiError (400)."""
         return self._page([file for file in self._files.values() if file.deleted_ns is None], query, _LISTED_FILES)
 
     def list_batches(self, query: str) -> dict[str, Any]:
-        """Return a page of the list of batches, the latest first. Raises ApiError (400)."""
         return self._page(self._batches.values(), query, _LISTED_BATCHES)
 
     def _page(self, items: Iterable[StoredFile | StoredBatch], query: str, limits: tuple[int, int]) -> dict[str, Any]:
@@ -231,7 +220,6 @@ class Batches:
         }
 
     def create(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Make a batch, which begins by itself. Raises ApiError (400)."""
         file_id, endpoint, window = (
             required_text(body, name) for name in ("input_file_id", "endpoint", "completion_window")
         )
@@ -284,7 +272,6 @@ class Batches:
         return batch.record
 
     def batch(self, batch_id: str) -> StoredBatch:
-        """Return a batch. Raises ApiError (404)."""
         batch = self._batches.get(batch_id)
         if batch is None:
             raise ApiError(404, f"No batch found with id '{batch_id[:128]}'.", code="not_found")
@@ -303,13 +290,11 @@ class Batches:
         return {"files": files, "batches": batches, "lines": self.lines}
 
     def clear(self) -> None:
-        """Stop and forget everything."""
         self.close()
         for kept in (self._files, self._batches, self.lines):
             kept.clear()
 
     def close(self) -> None:
-        """Stop what is being processed."""
         for task in self._tasks:
             task.cancel()
 
@@ -411,7 +396,6 @@ class Batches:
         return next((name for name, until in zip(names, accumulate(shares), strict=True) if chance < until), "")
 
     def _finish(self, batch: StoredBatch, left: list[Line]) -> None:
-        """Write the files, and end."""
         cancelled = batch.record["status"] == "cancelling"
         if not cancelled:
             batch.enter("finalizing")

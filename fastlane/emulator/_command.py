@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shlex
 import signal
@@ -13,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from fastlane.emulator._emulator import Emulator, EmulatorError
-from fastlane.emulator._faults import Fault
+from fastlane.emulator._faults import read_faults
 from fastlane.emulator.settings import Wire, preset, presets
 
 from ..errors import ConfigurationError
@@ -48,12 +47,15 @@ def emulator(
         known = presets()
         typer.echo(json.dumps(dict(known)) if as_json else "\n".join(f"{name:<22} {known[name]}" for name in known))
         return
-    with _naming("--preset"):
+    option = "--preset"
+    try:
         model = preset(preset_name)
-    with _naming("--set"):
+        option = "--set"
         model = model.changed(_settings(change or ()))
-    with _naming("--fault"):
-        faults = [Fault.parse(text) for text in fault or ()]
+        option = "--fault"
+        faults = read_faults(fault or ())
+    except ConfigurationError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
     wire = Wire(round_trip_time_s=rtt_ms / 1_000) if rtt_ms else None
     stop = threading.Event()
     # Before the process starts, so that no signal can come between and leave it or its files behind.
@@ -81,15 +83,6 @@ def emulator(
         # In steps: on Windows an unlimited wait would not let the signal through.
         while not stop.wait(0.5):
             pass
-
-
-@contextlib.contextmanager
-def _naming(option: str) -> Iterator[None]:
-    """Turn a wrong setting into a usage error that names the option."""
-    try:
-        yield
-    except ConfigurationError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from error
 
 
 def _settings(texts: Iterable[str]) -> dict[str, Any]:

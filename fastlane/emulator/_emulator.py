@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import IO, Any, Self, cast
 
-from fastlane.emulator._faults import Fault
+from fastlane.emulator._faults import Fault, read_faults
 from fastlane.emulator._log import Offline, RequestLog
 from fastlane.emulator._server import base_url
 from fastlane.emulator.settings import ProviderModel, Wire, as_json
@@ -63,7 +63,7 @@ class Emulator:
             "tls": tls,
             "http2": http2,
             # Read here, so that faults that cannot work start no process.
-            "faults": _fault_texts(faults),
+            "faults": [str(fault) for fault in read_faults(faults)],
         }
         self._process = subprocess.Popen(
             [sys.executable, "-m", "fastlane.emulator"],
@@ -76,7 +76,18 @@ class Emulator:
         self._files: list[Path] = []
         # Also when the owner forgets to close: neither a process nor a file may stay behind.
         self._finalizer = weakref.finalize(self, _stop, self._process, self._files)
-        ready = self._begin(json.dumps(settings))
+        stdin, stdout = cast(IO[str], self._process.stdin), cast(IO[str], self._process.stdout)
+        line = ""
+        with contextlib.suppress(BrokenPipeError):
+            stdin.write(json.dumps(settings) + "\n")
+            stdin.flush()
+            line = stdout.readline()
+        ready: dict[str, Any] = json.loads(line or "{}")
+        if "port" not in ready:
+            self._finalizer()
+            code = self._process.returncode
+            ended = f"ended with exit code {code} before it was ready: its stderr says why"
+            raise EmulatorError(f"the emulator {ready.get('failed', ended)}")
         self._host = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104
         self._tls = tls
         self._port: int = ready["port"]
@@ -84,25 +95,6 @@ class Emulator:
         if ready["authority"]:
             self._files.append(Path(ready["authority"]))
             self._context = ssl.create_default_context(cafile=ready["authority"])
-
-    def _begin(self, settings: str) -> dict[str, Any]:
-        stdin, stdout = cast(IO[str], self._process.stdin), cast(IO[str], self._process.stdout)
-        line = ""
-        with contextlib.suppress(BrokenPipeError):
-            stdin.write(settings + "\n")
-            stdin.flush()
-            line = stdout.readline()
-        if not line:
-            self._finalizer()
-            raise EmulatorError(
-                f"the emulator's process ended with exit code {self._process.returncode} before it was ready: "
-                "its stderr says why"
-            )
-        ready = cast(dict[str, Any], json.loads(line))
-        if "failed" in ready:
-            self._finalizer()
-            raise EmulatorError(f"the emulator {ready['failed']}")
-        return ready
 
     @property
     def base_url(self) -> str:
@@ -154,7 +146,7 @@ class Emulator:
 
     def set_faults(self, *faults: Fault | str) -> None:
         """Replace the server's own faults; none at all removes them."""
-        self._control("PUT", "faults", json.dumps(_fault_texts(faults)))
+        self._control("PUT", "faults", json.dumps([str(fault) for fault in read_faults(faults)]))
 
     def set_answers(self, *texts: str) -> None:
         """Answer the next requests with these texts, one each; after that answers are generated again."""
@@ -207,10 +199,6 @@ def _warn_if_exposed(host: str) -> None:
             f"the emulator listens on {host!r}, where other machines can reach it, and takes any API key",
             stacklevel=3,
         )
-
-
-def _fault_texts(faults: Iterable[Fault | str]) -> list[str]:
-    return [str(Fault.parse(fault) if isinstance(fault, str) else fault) for fault in faults]
 
 
 def _stop(process: subprocess.Popen[str], files: Iterable[Path]) -> None:

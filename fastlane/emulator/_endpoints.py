@@ -55,7 +55,6 @@ def answer_whole(resource: str, body: Mapping[str, Any], provider: Provider, *, 
 
 
 def prompt_tokens(resource: str, body: Mapping[str, Any]) -> int:
-    """Return the tokens of a request's prompt; none of a request that cannot be read."""
     if resource not in GENERATING:
         return _tokens.count(str(body.get("input", "")))
     try:
@@ -102,7 +101,6 @@ def vector(seed: str, dimensions: int) -> bytes:
 
 
 def list_models(provider: Provider) -> dict[str, Any]:
-    """Return the models served; a provider that serves every name lists its own."""
     return {"object": "list", "data": [one_model(provider, name) for name in provider.model.served]}
 
 

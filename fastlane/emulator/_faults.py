@@ -64,7 +64,6 @@ class Fault(TextSettings):
 
     @property
     def seconds(self) -> float:
-        """The value of a fault that is a time."""
         return float(self.value or 0)
 
     @property
@@ -73,7 +72,6 @@ class Fault(TextSettings):
         return self.kind in _BEFORE_THE_BODY_IS_READ or self.only is not None
 
     def concerns(self, target: str, *, encoded: bool) -> bool:
-        """Return whether it can strike a request to `target`, e.g. `POST batches`."""
         if self.only is not None and not encoded:
             return False
         return self.on is None or fnmatchcase(target if " " in self.on else target.partition(" ")[2], self.on)
@@ -82,6 +80,11 @@ class Fault(TextSettings):
 def parse_faults(text: str) -> tuple[Fault, ...]:
     """Read a comma-separated list of faults. Raises ConfigurationError."""
     return tuple(Fault.parse(part) for part in text.split(",") if part.strip())
+
+
+def read_faults(faults: Iterable[Fault | str]) -> list[Fault]:
+    """Return faults that are given as such or as text. Raises ConfigurationError."""
+    return [Fault.parse(fault) if isinstance(fault, str) else fault for fault in faults]
 
 
 class FaultRules:
@@ -96,25 +99,17 @@ class FaultRules:
         self, asked: tuple[Fault, ...], *, tag: str | None, random: Random, encoded: bool, target: str
     ) -> tuple[Fault, ...]:
         """Return the faults that strike one request: those it asked for, then those of the rules."""
-        concerned = (fault for fault in asked if fault.concerns(target, encoded=encoded))
-        return tuple(
-            fault
-            for fault in (*concerned, *self._due(random, target, encoded=encoded))
-            if fault.times is None or self._strike(tag or "", fault) <= fault.times
-        )
-
-    def _due(self, random: Random, target: str, *, encoded: bool) -> Iterable[Fault]:
+        found = [fault for fault in asked if fault.concerns(target, encoded=encoded)]
         for index, rule in enumerate(self.rules):
             drawn = random.random()
             if not rule.concerns(target, encoded=encoded):
                 continue
             self._seen[index] += 1
-            if rule.every is not None and self._seen[index] % rule.every:
-                continue
-            if rule.probability is not None and drawn >= rule.probability:
-                continue
-            yield rule
-
-    def _strike(self, tag: str, fault: Fault) -> int:
-        self._strikes[tag, fault] += 1
-        return self._strikes[tag, fault]
+            if self._seen[index] % (rule.every or 1) == 0 and (rule.probability is None or drawn < rule.probability):
+                found.append(rule)
+        striking = []
+        for fault in found:
+            self._strikes[tag or "", fault] += 1
+            if fault.times is None or self._strikes[tag or "", fault] <= fault.times:
+                striking.append(fault)
+        return tuple(striking)

@@ -57,11 +57,9 @@ class GeneratedChoice:
     tool: str | None
     finish_reason: FinishReason
     manner: tuple[str, ...] = ()
-    """The habits that the answer has; none of an exact one."""
 
     @property
     def tokens(self) -> int:
-        """How many tokens the answer costs, reasoning included."""
         return len(self.reasoning) + len(self.pieces)
 
 
@@ -85,9 +83,7 @@ def _choice(
     thinking = overrides.reasoning_tokens
     if thinking is None:
         thinking = model.reasoning_tokens if prompt.reasoning else 0
-    tool = prompt.forced_tool
-    if tool is None and overrides.tool_call in prompt.tools:
-        tool = overrides.tool_call
+    tool = prompt.forced_tool or (overrides.tool_call if overrides.tool_call in prompt.tools else None)
     tool = habits.called(prompt.tools, tool)
     limit = prompt.output_limit
     most = min(model.run_on_tokens if limit is None else limit, model.context_window_tokens)
@@ -96,15 +92,12 @@ def _choice(
     ends = [at for at in map(text.find, prompt.stop) if at >= 0]
     if ends and tool is None:
         text, finish = text[: min(ends)], "stop"
-    reasoning = _tokens.split(review(random, tokens=thinking))
-    pieces = _tokens.split(text)
+    reasoning, pieces = _tokens.split(review(random, tokens=thinking)), _tokens.split(text)
     if limit is not None and limit < len(reasoning) + len(pieces):
-        reasoning = reasoning[:limit]
+        reasoning, finish = reasoning[:limit], "length"
         pieces = pieces[: limit - len(reasoning)]
-        finish = "length"
-    shown = tuple(habits.shown)
     return GeneratedChoice(
-        index=index, reasoning=reasoning, pieces=pieces, tool=tool, finish_reason=finish, manner=shown
+        index=index, reasoning=reasoning, pieces=pieces, tool=tool, finish_reason=finish, manner=tuple(habits.shown)
     )
 
 
@@ -159,7 +152,6 @@ def review(random: Random, *, tokens: int) -> str:
 
 
 def _thinking_aloud(random: Random, *, tokens: int) -> str:
-    """Return sentences of at least `tokens` tokens that say nothing, as a talkative model begins."""
     sentences = ["After carefully considering the details, I will now give my answer."]
     while sum(map(len, sentences)) < tokens * _tokens.CHARACTERS_PER_TOKEN:
         sentences.append(f"{random.choice(_THOUGHTS)}.")
@@ -196,7 +188,8 @@ class _Habits:
         """Return the schema that a value is drawn for: the given one, one misunderstood, or one that echoes."""
         texts = [value for value in schema.get("enum") or () if isinstance(value, str)]
         if texts and self.has("wrong_enum"):
-            schema = {**schema, "enum": [_unlike(each, texts) for each in texts]}
+            # Longer than every right one.
+            schema = {**schema, "enum": [f"{max(texts, key=len)}_other"] * len(texts)}
         echo = (schema.get("properties") or {}).get("echo")
         if self.last_text and isinstance(echo, Mapping) and echo.get("type") == "string" and self.has("echo"):
             properties = {**schema["properties"], "echo": {"const": self.last_text[: echo.get("maxLength")]}}
@@ -266,7 +259,6 @@ def _last_text(body: Mapping[str, Any]) -> str:
 
 
 def _items(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the messages or items of a request, the last one first, as far as they are objects."""
     given = body.get("messages") or body.get("input")
     items = given if isinstance(given, list) else []
     return [item for item in reversed(items) if isinstance(item, Mapping)]
@@ -298,9 +290,3 @@ def asks_again(body: Mapping[str, Any]) -> bool:
         elif role not in ("tool", "function") and not kind.endswith("_call_output"):
             return False
     return False
-
-
-def _unlike(text: str, texts: Collection[str]) -> str:
-    while text in texts:
-        text += "_other"
-    return text

@@ -8,6 +8,7 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
 import h11
@@ -41,11 +42,9 @@ class ServedExchange:
         self.connection = connection
         self.record = record
         self.headers = headers
-        """Of the request, in lower case."""
         self.path, _, self.query = record.path.partition("?")
         self.body = b""
         self.gone = False
-        """Whether nothing more can be sent."""
         self._id = record.stream_id
         self._received: list[bytes] = []
         self._task: asyncio.Task[None] | None = None
@@ -66,7 +65,6 @@ class ServedExchange:
         self._task = asyncio.get_running_loop().create_task(self.connection.answer(self))
 
     def client_left(self, code: int | None = None) -> None:
-        """Stop at once: the client reset the stream with `code`, or the connection is gone."""
         if self.gone:
             return
         self.gone = True
@@ -127,12 +125,9 @@ class ServedExchange:
         self._ending = True
         if not self._unsent and not self.gone:
             self.connection.end_data(self._id)
-            self._finish()
-
-    def _finish(self) -> None:
-        self.gone = True
-        self.connection.flush_soon(self.record.stamp_finished)
-        self.connection.forget(self._id)
+            self.gone = True
+            self.connection.flush_soon(self.record.stamp_finished)
+            self.connection.forget(self._id)
 
     def abort(self) -> None:
         self.gone = True
@@ -140,7 +135,6 @@ class ServedExchange:
         self.connection.abort()
 
     def reset(self, code: int) -> None:
-        """Reset the stream; on HTTP/1.1 the connection."""
         if isinstance(self.connection, Http1):
             self.abort()
         elif not self.gone:
@@ -148,11 +142,12 @@ class ServedExchange:
             # The client may have reset it, or left, together with its head.
             with contextlib.suppress(ProtocolError):
                 self.connection.h2.reset_stream(self._id, code)
-            self._finish()
+            self.gone = True
+            self.connection.flush_soon(self.record.stamp_finished)
+            self.connection.forget(self._id)
 
-    def go_away(self, kind: Literal["graceful", "hard"], last: int | None) -> None:
+    def go_away(self, last: int | None, *, hard: bool) -> None:
         """Announce that no stream after `last` (default: this one) is served; hard: and close at once."""
-        hard = kind == "hard"
         self.gone = self.gone or hard
         self.connection.go_away(self._id if last is None else last, hard=hard)
         if hard:
@@ -162,16 +157,19 @@ class ServedExchange:
 Answer: TypeAlias = Callable[[ServedExchange], Coroutine[Any, Any, None]]
 
 
+@dataclass(frozen=True, slots=True)
 class Handshake(asyncio.Protocol):
     """Hand an accepted connection over to the protocol that its TLS has chosen."""
 
-    def __init__(self, number: int, provider: Provider, answer: Answer, open_connections: set[Connection]) -> None:
-        self._arguments = (number, provider, answer, open_connections)
+    number: int
+    provider: Provider
+    answer: Answer
+    open_connections: set[Connection]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         tls = transport.get_extra_info("ssl_object")
         kind = Http2 if tls is not None and tls.selected_alpn_protocol() == "h2" else Http1
-        connection = kind(cast(asyncio.Transport, transport), *self._arguments)
+        connection = kind(cast(asyncio.Transport, transport), self)
         transport.set_protocol(connection)
         connection.flush()
 
@@ -181,37 +179,27 @@ class Connection(asyncio.Protocol):
 
     http_version: str
 
-    def __init__(
-        self,
-        transport: asyncio.Transport,
-        number: int,
-        provider: Provider,
-        answer: Answer,
-        open_connections: set[Connection],
-    ) -> None:
-        self.provider = provider
+    def __init__(self, transport: asyncio.Transport, handshake: Handshake) -> None:
+        self.provider, self.answer = handshake.provider, handshake.answer
         self.requests = 0
         self.exchanges: dict[int, ServedExchange] = {}
         self.closed = False
         self.socket_full = False
-        self._id = f"c{number}"
-        self.answer = answer
-        self._open_connections = open_connections
+        self._id = f"c{handshake.number}"
+        self._open_connections = handshake.open_connections
         self._client_left = False
         self._last_record: RequestLog | None = None
         self._transport = transport
         self._flush_scheduled = False
         self._stamps: list[Stamp] = []
         self._idle: asyncio.TimerHandle | None = None
-        self._idle_close: tuple[float, bool] | None = None
-        open_connections.add(self)
+        self.idle_close: tuple[float, bool] | None = None
+        """After how many seconds without a request it closes, and whether silently: without a GOAWAY on HTTP/2."""
+        self._open_connections.add(self)
         raw = transport.get_extra_info("socket")
         if raw is not None:
             # Without it the kernel holds small writes back until the client has acknowledged the ones before.
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def outgoing(self) -> bytes:
-        raise NotImplementedError
 
     def begin(self, method: str, path: str, headers: Mapping[str, str], stream_id: int) -> ServedExchange:
         """Begin an exchange, with a record unless it is a control request."""
@@ -249,7 +237,6 @@ class Connection(asyncio.Protocol):
         self.pump()
 
     def pump(self) -> None:
-        """Send what waited for a window or for the socket."""
         for exchange in tuple(self.exchanges.values()):
             exchange.pump()
 
@@ -284,34 +271,28 @@ class Connection(asyncio.Protocol):
         if self.closed:
             self._stamps.clear()
             return
-        self.write(self.outgoing())
-        if self._stamps:
-            stamps, self._stamps = self._stamps, []
-            now = now_ns()
-            for stamp in stamps:
-                stamp(now)
+        self.write(cast(Http1 | Http2, self).outgoing())
+        stamps, self._stamps = self._stamps, []
+        now = now_ns()
+        for stamp in stamps:
+            stamp(now)
 
     def write(self, data: bytes) -> None:
         if data and not self._client_left and not self._transport.is_closing():
             self._transport.write(data)
 
-    def close_when_idle(self, seconds: float, *, silently: bool) -> None:
-        """Close after so many seconds without a request; silently: without a GOAWAY on HTTP/2."""
-        self._idle_close = (seconds, silently)
-
     def idle(self) -> None:
-        """Take note that no request is open."""
-        if self._idle_close is not None:
-            seconds, silently = self._idle_close
-            self._idle = asyncio.get_running_loop().call_later(seconds, self._close_idle, silently)
+        if self.idle_close is not None:
+            seconds, silently = self.idle_close
 
-    def _close_idle(self, silently: bool) -> None:
-        if isinstance(self, Http2) and not silently:
-            self.h2.close_connection()
-        self.close()
+            def close() -> None:
+                if isinstance(self, Http2) and not silently:
+                    self.h2.close_connection()
+                self.close()
+
+            self._idle = asyncio.get_running_loop().call_later(seconds, close)
 
     def close(self) -> None:
-        """Send what is left and close."""
         self._closed_by("server")
         self.flush()
         self._transport.close()
@@ -324,7 +305,6 @@ class Connection(asyncio.Protocol):
 
 
 def _joined(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Return headers by name, those of one name joined by commas."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in pairs:
         name, value = raw_name.decode("ascii", "replace"), raw_value.decode("utf-8", "replace")
@@ -333,12 +313,10 @@ def _joined(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 class Http1(Connection):
-    """HTTP/1.1, one exchange at a time."""
-
     http_version = "HTTP/1.1"
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, transport: asyncio.Transport, handshake: Handshake) -> None:
+        super().__init__(transport, handshake)
         self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAXIMUM_HEAD_BYTES)
         self._close_after_exchange = False
         self._outgoing: list[bytes] = []
@@ -420,8 +398,8 @@ class Http1(Connection):
 class Http2(Connection):
     http_version = "HTTP/2"
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, transport: asyncio.Transport, handshake: Handshake) -> None:
+        super().__init__(transport, handshake)
         self.h2 = H2Connection(H2Configuration(client_side=False, header_encoding=None))
         # The last stream that is served, once either side has sent a GOAWAY.
         self._last_served: int | None = None

@@ -31,8 +31,6 @@ _MAXIMUM_CHOICES = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
-    """One generation as asked for."""
-
     model: str
     text: str
     """The canonical text of tools, response format and messages, in this order: what is counted and cached."""
@@ -48,18 +46,19 @@ class GenerationRequest:
     cache_lane: tuple[object, ...] = ()
     """What beside the model and the tier keeps prompts of one text apart in the cache."""
     prewarm: bool = False
-    """Whether the prompt is to be remembered, and nothing generated."""
     schema: Schema | None = None
-    """What the text must be valid for; None for free text."""
     tools: Mapping[str, Schema] = field(default_factory=dict)
     """The function tools by name, each with the schema of its arguments."""
     forced_tool: str | None = None
-    """The tool that must be called."""
 
 
 def read_chat(body: Body) -> GenerationRequest:
     model = required_text(body, "model")
-    messages = _required(body, "messages", list, "an array of objects")
+    messages = body.get("messages")
+    if "messages" not in body:
+        raise missing("messages")
+    if not isinstance(messages, list):
+        raise _wrong_type("messages", "an array of objects", messages)
     if not messages:
         message = "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array."
         raise ApiError(400, message, param="messages", code="empty_array")
@@ -117,7 +116,6 @@ def read_completion(body: Body) -> GenerationRequest:
 
 
 def _completion(body: Body, output_limit: int | None) -> dict[str, Any]:
-    """Read what both kinds of completions share."""
     choices: int = _optional(body, "n", int, 1)
     if not 1 <= choices <= _MAXIMUM_CHOICES:
         raise ApiError(400, f"Invalid 'n': expected 1 to {_MAXIMUM_CHOICES}, got {choices}.", param="n")
@@ -153,19 +151,16 @@ def _check_items(items: list[Any], name: str, roles: Sequence[str], *, required:
     for index, item in enumerate(items):
         if not isinstance(item, dict):
             raise _wrong_type(f"{name}[{index}]", "an object", item)
-        param = f"{name}[{index}].role"
         role = item.get("role")
-        if role is None:
-            if required:
-                raise missing(param)
-        elif not isinstance(role, str):
-            raise _wrong_type(param, "a string", role)
-        elif role not in roles:
-            raise invalid_value(param, role, roles)
+        if role is None and required:
+            raise missing(f"{name}[{index}].role")
+        if not isinstance(role, str | None):
+            raise _wrong_type(f"{name}[{index}].role", "a string", role)
+        if role is not None and role not in roles:
+            raise invalid_value(f"{name}[{index}].role", role, roles)
 
 
 def invalid_value(param: str, value: str, known: Sequence[str]) -> ApiError:
-    """Return OpenAI's error for a value that is none of the known ones."""
     *first, last = (f"'{each}'" for each in known)
     supported = f"{', '.join(first)}, and {last}" if first else last
     message = f"Invalid value: '{value[:128]}'. Supported values are: {supported}."
@@ -173,7 +168,6 @@ def invalid_value(param: str, value: str, known: Sequence[str]) -> ApiError:
 
 
 def missing(param: str) -> ApiError:
-    """Return OpenAI's error for a parameter that must be there."""
     message = f"Missing required parameter: '{param}'."
     return ApiError(400, message, param=param, code="missing_required_parameter")
 
@@ -184,16 +178,12 @@ def _wrong_type(param: str, expected: str, got: object) -> ApiError:
     return ApiError(400, message, param=param, code="invalid_type")
 
 
-def _required(body: Body, name: str, kind: type, expected: str | None = None) -> Any:
+def required_text(body: Body, name: str) -> str:
     if name not in body:
         raise missing(name)
-    if not isinstance(body[name], kind):
-        raise _wrong_type(name, expected or _SHOWN[kind], body[name])
-    return body[name]
-
-
-def required_text(body: Body, name: str) -> str:
-    return str(_required(body, name, str))
+    if not isinstance(body[name], str):
+        raise _wrong_type(name, "a string", body[name])
+    return str(body[name])
 
 
 def _optional(body: Body, name: str, kind: type, default: Any) -> Any:
@@ -206,14 +196,12 @@ def _optional(body: Body, name: str, kind: type, default: Any) -> Any:
 
 
 def _limit(body: Body, *names: str) -> int | None:
-    for name in names:
-        value: int | None = _optional(body, name, int, None)
-        if value is not None and value < 1:
+    values: dict[str, int] = {name: value for name in names if (value := _optional(body, name, int, None)) is not None}
+    for name, value in values.items():
+        if value < 1:
             problem = f"integer below minimum value. Expected a value >= 1, but got {value} instead."
             raise ApiError(400, f"Invalid '{name}': {problem}", param=name, code="integer_below_min_value")
-        if value is not None:
-            return value
-    return None
+    return next(iter(values.values()), None)
 
 
 def _schema(form: Body, described: Body, param: str) -> Schema | None:

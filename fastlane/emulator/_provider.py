@@ -114,9 +114,8 @@ class Provider:
         """Return how many requests with this tag have drawn by this number: a second attempt has another chance."""
         if overrides.draw is None:
             return 0
-        key = (overrides.tag, overrides.draw)
-        self._attempts[key] += 1
-        return self._attempts[key] - 1
+        self._attempts[overrides.tag, overrides.draw] += 1
+        return self._attempts[overrides.tag, overrides.draw] - 1
 
     def admit(self, prompt: GenerationRequest, record: RequestLog, *, key: str) -> Headers:
         """Take a request in: set its service tier, and return the headers of its response. Raises ApiError."""
@@ -138,7 +137,6 @@ class Provider:
         return headers
 
     def _tier_name(self, asked: str | None, number: int) -> str:
-        """Return the name of the tier that serves a request. Raises ApiError where it has no capacity."""
         name = "priority" if asked == "fast" else asked or "default"  # OpenAI's `fast` is its `priority`
         name = name if name in self.model.service_tiers else "default"
         tier = self.model.service_tiers[name]
@@ -182,7 +180,6 @@ class Provider:
             )
 
     def recall(self, prompt: GenerationRequest, luck: Luck, record: RequestLog) -> int:
-        """Look for a prompt in the cache, which holds it from now on; return how many tokens were written to it."""
         if not self.model.prompt_cache:
             return 0
         digests = _tokens.prefix_digests(prompt.text, block_tokens=_CACHE_BLOCK_TOKENS)
@@ -196,14 +193,12 @@ class Provider:
         return kept - record.cached_tokens if kept >= _CACHE_MINIMUM_TOKENS else 0
 
     def prefill_ns(self, *, uncached_tokens: int, luck: Luck, tier: ServiceTier, overrides: Overrides) -> int:
-        """Return the nanoseconds from leaving the queue to the first token."""
         if overrides.prefill_ms is not None:
             return round(overrides.prefill_ms * 1e6)
         seconds = self.model.prefill_s(uncached_tokens=uncached_tokens, luck=luck.prefill, tier=tier)
         return round(seconds * (self.model.late_factor if luck.late else 1) * _NS)
 
     def gaps_ns(self, *, luck: Luck, tier: ServiceTier, overrides: Overrides) -> Iterator[int]:
-        """Yield the nanoseconds between a token and the next, for ever."""
         if overrides.token_ms is not None:
             mean = overrides.token_ms * 1e6
             jitter = 0.0

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 from fastlane.emulator._generation import GeneratedChoice
-from fastlane.emulator._prompt import GenerationRequest
+from fastlane.emulator._prompt import Body, GenerationRequest
 
 # The answers of one seed are equal byte for byte, so that they carry this moment instead of the present one.
 CREATED = 1_780_000_000
@@ -53,7 +53,6 @@ class TokenUsage:
     cache_written: int = 0
     """Tokens that were not in the cache and are from now on; only responses tell them."""
     cached_path: str = "standard"
-    """Where the cached tokens are counted: see `Dialect.cached_tokens_path`."""
 
     @classmethod
     def of(cls, choices: Sequence[GeneratedChoice], **counts: Any) -> TokenUsage:
@@ -61,65 +60,42 @@ class TokenUsage:
         return cls(output=sum(choice.tokens for choice in choices), reasoning=reasoning, **counts)
 
     def chat(self) -> dict[str, Any]:
-        shown: dict[str, Any] = {
-            "prompt_tokens": self.prompt,
-            "completion_tokens": self.output,
-            "total_tokens": self.prompt + self.output,
-            "prompt_tokens_details": {"cached_tokens": self.cached, "audio_tokens": 0},
-            "completion_tokens_details": {
-                **dict.fromkeys(("audio_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens"), 0),
-                "reasoning_tokens": self.reasoning,
-            },
-        }
-        return self._with_cached(shown, "prompt_tokens_details")
+        more = dict.fromkeys(("audio_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens"), 0)
+        return self._shown("prompt", {"audio_tokens": 0}, "completion", more)
 
     def responses(self) -> dict[str, Any]:
+        return self._shown("input", {"cache_write_tokens": self.cache_written}, "output", {})
+
+    def _shown(self, prompt: str, more_prompt: Body, output: str, more_output: Body) -> dict[str, Any]:
         shown: dict[str, Any] = {
-            "input_tokens": self.prompt,
-            "input_tokens_details": {"cached_tokens": self.cached, "cache_write_tokens": self.cache_written},
-            "output_tokens": self.output,
-            "output_tokens_details": {"reasoning_tokens": self.reasoning},
+            f"{prompt}_tokens": self.prompt,
+            f"{prompt}_tokens_details": {"cached_tokens": self.cached, **more_prompt},
+            f"{output}_tokens": self.output,
+            f"{output}_tokens_details": {"reasoning_tokens": self.reasoning, **more_output},
             "total_tokens": self.prompt + self.output,
         }
-        return self._with_cached(shown, "input_tokens_details")
-
-    def _with_cached(self, shown: dict[str, Any], standard: str) -> dict[str, Any]:
-        if self.cached_path == "standard":
-            return shown
-        del shown[standard]
-        if self.cached_path != "none":
-            *above, last = self.cached_path.split(".")[1:]
+        if self.cached_path != "standard":
+            del shown[f"{prompt}_tokens_details"]
+        *above, last = self.cached_path.split(".")
+        if above:
             inner = shown
-            for name in above:
+            for name in above[1:]:
                 inner = inner.setdefault(name, {})
             inner[last] = self.cached
         return shown
 
 
 class Tick(NamedTuple):
-    """What the model sends at one moment: the bytes, and how many tokens they are."""
-
     data: bytes
     tokens: int
     reasoning_tokens: int
 
 
 class ChatReply:
-    """A chat completion."""
-
     def __init__(
-        self,
-        prompt: GenerationRequest,
-        choices: Sequence[GeneratedChoice],
-        usage: TokenUsage,
-        *,
-        number: int,
-        tier: str,
+        self, prompt: GenerationRequest, choices: Sequence[GeneratedChoice], usage: TokenUsage, number: int, tier: str
     ) -> None:
-        self._prompt = prompt
-        self._choices = choices
-        self._usage = usage
-        self._number = number
+        self._prompt, self._choices, self._usage, self._number = prompt, choices, usage, number
         self._head: dict[str, Any] = {
             "created": CREATED,
             "model": prompt.model,
@@ -142,7 +118,6 @@ class ChatReply:
             yield Tick(b"".join(self._token(choice, at) for choice in going), len(going), reasoning)
 
     def closing(self, *, usage: bool, done: bool) -> bytes:
-        """Return the finish events, the usage event if it was asked for, and [DONE]."""
         # OpenAI shows a null usage in every chunk of a stream that will end with one.
         null = {"usage": None} if self._prompt.include_usage else {}
         parts = [self._event([self._last(choice)], **null) for choice in self._choices]
@@ -203,8 +178,6 @@ class ChatReply:
 
 
 class CompletionReply(ChatReply):
-    """A legacy completion."""
-
     def _names(self, tier: str) -> dict[str, Any]:
         return {"id": f"cmpl-{self._number:012d}", "object": "text_completion"}
 
@@ -226,8 +199,6 @@ class CompletionReply(ChatReply):
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """One item of a response's output."""
-
     kind: str
     id: str
     index: int
@@ -258,13 +229,7 @@ class ResponsesReply:
     """A response. It has no [DONE]: its last event says how it ended."""
 
     def __init__(
-        self,
-        prompt: GenerationRequest,
-        choices: Sequence[GeneratedChoice],
-        usage: TokenUsage,
-        *,
-        number: int,
-        tier: str,
+        self, prompt: GenerationRequest, choices: Sequence[GeneratedChoice], usage: TokenUsage, number: int, tier: str
     ) -> None:
         choice = choices[0]
         self._usage = usage
@@ -281,8 +246,7 @@ class ResponsesReply:
             else:
                 kind, item_id, fields = "message", f"msg_{number:012d}", {"role": "assistant"}
             self._items.append(_Item(kind, item_id, len(self._items), choice.pieces, fields, self._status))
-        echoed = {name: prompt.body.get(name, usual) for name, usual in _ECHOED.items()}
-        echoed = {name: _ECHOED[name] if value is None else value for name, value in echoed.items()}
+        given = {name: prompt.body[name] for name in _ECHOED if prompt.body.get(name) is not None}
         self._base: dict[str, Any] = {
             "id": f"resp_{number:012d}",
             "object": "response",
@@ -291,7 +255,8 @@ class ResponsesReply:
             "error": None,
             "model": prompt.model,
             "service_tier": tier,
-            **echoed,
+            **_ECHOED,
+            **given,
         }
 
     def _event(self, kind: str, **fields: Any) -> bytes:

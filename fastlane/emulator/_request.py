@@ -6,7 +6,7 @@ import base64
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -52,12 +52,10 @@ class ApiError(Exception):
 
 
 def retry_after(seconds: float | None) -> tuple[tuple[str, str], ...]:
-    """Return the headers that say when to retry; none for None."""
     return () if seconds is None else (("retry-after", f"{seconds:g}"), ("retry-after-ms", f"{seconds * 1_000:g}"))
 
 
 def is_encoded(headers: Mapping[str, str]) -> bool:
-    """Return whether a body's headers say that it is compressed or MessagePack."""
     return _coding(headers) != "identity" or _media_type(headers) in _MESSAGEPACK_TYPES
 
 
@@ -97,9 +95,12 @@ def parse(body: bytes, headers: Mapping[str, str], dialect: Dialect) -> dict[str
     if not accepted or media_type not in (*_MESSAGEPACK_TYPES, *_JSON_TYPES):
         raise _refused("type", media_type)
     try:
-        value = _as_json(msgpack.unpackb(body)) if is_messagepack else json.loads(body)
+        if is_messagepack:
+            # Binary parts as JSON would have them, in base64, so that a prompt counts alike in either.
+            body = json.dumps(msgpack.unpackb(body), default=lambda part: base64.b64encode(part).decode()).encode()
+        value = json.loads(body)
     # Besides their own errors both raise RecursionError, UnicodeDecodeError and, msgpack, plain ValueError.
-    except (ValueError, RecursionError, msgpack.UnpackException) as error:
+    except (TypeError, ValueError, RecursionError, msgpack.UnpackException) as error:
         raise ApiError(
             400,
             f"We could not parse the {name} body of your request. (HINT: This likely means that what was sent is not "
@@ -112,15 +113,6 @@ def parse(body: bytes, headers: Mapping[str, str], dialect: Dialect) -> dict[str
 
 def _refused(what: str, got: str) -> ApiError:
     return ApiError(415, f"Unsupported content {what}: {got!r}.", code=f"unsupported_content_{what}")
-
-
-def _as_json(value: Any) -> Any:
-    """Write binary parts of MessagePack as JSON would: in base64, so that a prompt counts alike in either."""
-    if isinstance(value, dict):
-        return {key: _as_json(member) for key, member in value.items()}
-    if isinstance(value, list):
-        return [_as_json(member) for member in value]
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,19 +138,14 @@ def _number(kind: type[int | float], most: float, text: str) -> float:
     return value
 
 
-# More tokens would only fill the memory of the machine that tests with them.
-_tokens = partial(_number, int, 1_000_000)
-_milliseconds = partial(_number, float, 3_600_000)
 _READERS: Mapping[str, Callable[[str], object]] = {
-    "tag": str,
     "fault": parse_faults,
     "manner": parse_manners,
-    "output_text": str,
-    "tool_call": str,
-    "output_tokens": _tokens,
-    "reasoning_tokens": _tokens,
-    "prefill_ms": _milliseconds,
-    "token_ms": _milliseconds,
+    # More tokens would only fill the memory of the machine that tests with them.
+    "output_tokens": partial(_number, int, 1_000_000),
+    "reasoning_tokens": partial(_number, int, 1_000_000),
+    "prefill_ms": partial(_number, float, 3_600_000),
+    "token_ms": partial(_number, float, 3_600_000),
     "draw": partial(_number, int, 2**63),
 }
 
@@ -166,11 +153,11 @@ _READERS: Mapping[str, Callable[[str], object]] = {
 def read_overrides(headers: Mapping[str, str]) -> Overrides:
     """Read a request's overrides. Raises ApiError (400) for a value that cannot be."""
     values: dict[str, Any] = {}
-    for name, read in _READERS.items():
-        header = f"x-emulator-{name.replace('_', '-')}"
+    for field in fields(Overrides):
+        header = f"x-emulator-{field.name.replace('_', '-')}"
         if header in headers:
             try:
-                values[name] = read(headers[header])
+                values[field.name] = _READERS.get(field.name, str)(headers[header])
             except (ConfigurationError, ValueError) as error:
                 raise ApiError(400, f"{header}: {error}", param=header, code="invalid_value") from error
     return Overrides(**values)

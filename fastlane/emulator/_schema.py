@@ -66,7 +66,6 @@ class _Drawing:
         return self._random.random() < 0.5 if kind == "boolean" else None
 
     def _flat(self, schema: Any) -> Mapping[str, Any]:
-        """Replace references and allOf by what they say."""
         for _ in range(_MAXIMUM_DEPTH):
             if not isinstance(schema, Mapping):
                 return {}
@@ -174,5 +173,5 @@ def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     if "properties" in one and "properties" in other:
         joined["properties"] = {**one["properties"], **other["properties"]}
     if "required" in one and "required" in other:
-        joined["required"] = list(dict.fromkeys([*one["required"], *other["required"]]))
+        joined["required"] = [*one["required"], *other["required"]]
     return joined

@@ -21,7 +21,7 @@ from fastlane.emulator import _request
 from fastlane.emulator._answer import AnswerEnded, AnswerStream, strike_before_answer
 from fastlane.emulator._batches import Batches
 from fastlane.emulator._endpoints import GENERATING, embeddings, list_models, one_model, read_request
-from fastlane.emulator._faults import Fault, FaultRules
+from fastlane.emulator._faults import Fault, FaultRules, read_faults
 from fastlane.emulator._http import CONTROL_PREFIX, Connection, Handshake, Headers, ServedExchange
 from fastlane.emulator._log import Offline, RequestLog
 from fastlane.emulator._prompt import EMPTY, GenerationRequest
@@ -74,8 +74,7 @@ class Server:
         http2: bool = True,
         faults: Iterable[Fault | str] = (),
     ) -> None:
-        given = [Fault.parse(fault) if isinstance(fault, str) else fault for fault in faults]
-        self.provider = Provider(model, seed=seed, faults=given)
+        self.provider = Provider(model, seed=seed, faults=read_faults(faults))
         self.host = host
         self.port = port
         self.connections = 0
@@ -85,7 +84,7 @@ class Server:
         if tls:
             self._context, self.authority_pem = make_tls(host, http2=http2)
         self._batches = Batches(self.provider)
-        self._delayed: set[asyncio.Task[object]] = set()
+        self._working: set[asyncio.Task[object]] = set()
         self._open: set[Connection] = set()
         self._listener: asyncio.Server | None = None
 
@@ -96,12 +95,10 @@ class Server:
 
     @property
     def log(self) -> tuple[RequestLog, ...]:
-        """A copy of the record of every request so far, unfinished ones included."""
         return tuple(replace(record, token_ns=tuple(record.token_ns)) for record in self.provider.records)
 
     @property
     def offline(self) -> Offline:
-        """What was done with files and batches so far."""
         return Offline.from_json(self._batches.log())
 
     def client_context(self) -> ssl.SSLContext:
@@ -123,7 +120,7 @@ class Server:
         for connection in tuple(self._open):
             connection.abort()
         self._batches.close()
-        for task in self._delayed:
+        for task in self._working:
             task.cancel()
         # One turn for the connections to learn that they are gone, one for their responses to stop.
         await asyncio.sleep(0)
@@ -182,12 +179,23 @@ class Server:
             return
         await strike_before_answer(exchange, faults)
         struck = {fault.kind: fault for fault in reversed(faults)}
-        answer: object
-        try:
-            delayed = struck.get("delayed")
-            answer = await self._later(exchange, resource, delayed) if delayed else self._resource(exchange, resource)
-        except ApiError as error:
-            answer = error
+
+        async def work() -> object:
+            if "delayed" in struck:
+                await asyncio.sleep(struck["delayed"].seconds)
+            try:
+                return self._resource(exchange, resource)
+            except ApiError as error:
+                return error
+
+        if "delayed" in struck:
+            # It goes on when its client has left.
+            task = asyncio.get_running_loop().create_task(work())
+            self._working.add(task)
+            task.add_done_callback(self._working.discard)
+            answer = await asyncio.shield(task)
+        else:
+            answer = await work()
         if "lost_answer" in struck:
             exchange.abort()
             return
@@ -196,18 +204,6 @@ class Server:
         if isinstance(answer, ApiError):
             raise answer
         await self._send(exchange, answer)
-
-    async def _later(self, exchange: ServedExchange, resource: str, delayed: Fault) -> object:
-        async def work() -> object:
-            await asyncio.sleep(delayed.seconds)
-            return self._resource(exchange, resource)
-
-        # It goes on when its client has left; then nobody retrieves its error.
-        task = asyncio.get_running_loop().create_task(work())
-        self._delayed.add(task)
-        task.add_done_callback(self._delayed.discard)
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return await asyncio.shield(task)
 
     def _resource(self, exchange: ServedExchange, resource: str) -> object:
         """Return what an endpoint that generates nothing answers; bytes are a file's content. Raises ApiError."""
@@ -259,7 +255,7 @@ class Server:
                     provider.reset()
                     batches.clear()
                 case "PUT", "faults":
-                    provider.faults = FaultRules(Fault.parse(text) for text in json.loads(exchange.body))
+                    provider.faults = FaultRules(read_faults(json.loads(exchange.body)))
                     return {"faults": [str(rule) for rule in provider.faults.rules]}
                 case "PUT", "answers":
                     provider.answers = deque(map(str, json.loads(exchange.body)))
@@ -324,5 +320,4 @@ def _unknown(exchange: ServedExchange) -> ApiError:
 
 
 def base_url(host: str, port: int, *, tls: bool) -> str:
-    """Return what a client takes as its base URL."""
     return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}/v1"

@@ -14,7 +14,6 @@ def count(text: str) -> int:
 
 
 def split(text: str) -> tuple[str, ...]:
-    """Return a text's tokens; joined, they are the text."""
     return tuple(text[at : at + CHARACTERS_PER_TOKEN] for at in range(0, len(text), CHARACTERS_PER_TOKEN))
 
 

@@ -6,14 +6,14 @@ import dataclasses
 import json
 import tomllib
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib import resources
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self, TypeAlias, cast
 
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from ..engine.settings import Texts, settings
 from ..errors import ConfigurationError
@@ -25,9 +25,7 @@ Count: TypeAlias = Annotated[int, Field(ge=1)]
 Whole: TypeAlias = Annotated[int, Field(ge=0)]
 
 
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 class Settings:
@@ -87,12 +85,10 @@ class TextSettings(Settings):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read the text, e.g. `status=429;retry_after=0.2`. Raises ConfigurationError."""
-        head, *parts = (part.strip() for part in text.split(";"))
-        kind, equals, value = head.partition("=")
-        given = {"kind": kind.strip(), **({"value": value.strip()} if equals else {})}
-        for part in filter(None, parts):
-            name, _, value = part.partition("=")
-            given[name.strip()] = value.strip()
+        kind, *parts = text.split(";")
+        kind, equals, value = kind.partition("=")
+        pairs = [("kind", kind), *([("value", value)] if equals else []), *(part.partition("=")[::2] for part in parts)]
+        given = {name.strip(): value.strip() for name, value in pairs if name.strip()}
         return cls._checked("validate_strings", given)
 
     def __str__(self) -> str:
@@ -219,18 +215,11 @@ class BatchSettings(Settings):
 _RESERVED = frozenset({"connection", "content-length", "content-type", "transfer-encoding", "x-request-id"})
 
 
-def _lower(headers: Mapping[str, str]) -> Mapping[str, str]:
-    lower = {name.lower(): value for name, value in headers.items()}
-    if reserved := sorted(lower.keys() & _RESERVED):
-        raise ConfigurationError(f"header {reserved[0]!r} is the emulator's own: leave it out")
-    return lower
-
-
 @settings
 class Dialect(Settings):
     """How one server differs from another."""
 
-    headers: Annotated[Mapping[str, str], AfterValidator(_lower)] = dataclasses.field(default_factory=dict)
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Headers of every response; an empty value leaves out one that the emulator would send by itself
     (`openai-processing-ms`, `cache-control`)."""
     owned_by: str = "emulator"
@@ -255,10 +244,14 @@ class Dialect(Settings):
     refused_fields: Texts = ()
     """Fields of a body with which a request is refused (400), as by servers that do not know a field."""
 
+    def __post_init__(self) -> None:
+        if reserved := [name.lower() for name in self.headers if name.lower() in _RESERVED]:
+            raise ConfigurationError(f"header {reserved[0]!r} is the emulator's own: leave it out")
+
     def with_headers(self, own: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         """Return a response's headers: this dialect's replace its own of the same name."""
-        kept = [(name, value) for name, value in own if name not in self.headers]
-        return [*kept, *((name, value) for name, value in self.headers.items() if value)]
+        headers = dict(own) | {name.lower(): value for name, value in self.headers.items()}
+        return [(name, value) for name, value in headers.items() if value]
 
 
 MANNERS = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from ._model import PHASES, CallPhase, Span, TraceAttempt, TraceCall
@@ -37,7 +37,6 @@ _NOT_ANSWERED: Final = frozenset({"failed", "lost", "late", "cancelled", "replac
 
 
 def is_action(span: Span) -> bool:
-    """Whether a span is a user's action or an agent, for which calls are made."""
     return span.text("gen_ai.operation.name") in _ACTIONS
 
 
@@ -54,24 +53,21 @@ def is_call(span: Span) -> bool:
 
 
 def is_attempt(span: Span) -> bool:
-    """Whether a span is an HTTP request that a client made."""
     return span.kind == "client" and ("http.request.method" in span.attributes or "http.method" in span.attributes)
 
 
 def phase_of(span: Span) -> str | None:
-    """The name of the phase that a span is; None for one that is none."""
     # A user's span may have such a name too, but has a scope of its own.
     if not span.scope.startswith("fastlane"):
         return None
     return next((phase for name, phase in _BY_NAME if span.name == name or span.name.startswith(f"{name} ")), None)
 
 
-def call_of(span: Span, below: Sequence[Span], *, issued_ns: int) -> TraceCall:
-    """The call whose span is `span`, with all spans below it."""
-    found = [
-        CallPhase(name, each.start_ns, each.end_ns, each) for each in below if (name := phase_of(each)) is not None
-    ]
-    attempts = _attempts(below)
+def call_of(span: Span, below: Callable[[Span], Sequence[Span]], *, issued_ns: int) -> TraceCall:
+    spans = below(span)
+    found = _phases(spans)
+    attempts = [_attempt(each, _phases(below(each))) for each in spans if is_attempt(each)]
+    attempts.sort(key=lambda each: (each.span.start_ns, each.span.count("fastlane.attempt.number") or 0))
     answering = answering_of(attempts)
     known = _known_s(span, issued_ns)
     if (waited_s := _waited_until_timeout_s(span, answering, known)) is not None:
@@ -101,7 +97,7 @@ def call_of(span: Span, below: Sequence[Span], *, issued_ns: int) -> TraceCall:
         cache_miss=span.text("fastlane.cache.mismatch_reason"),
         cache_miss_path=span.text("fastlane.cache.mismatch_path"),
         cache_lost_tokens=span.count("fastlane.cache.lost_tokens"),
-        attempts=attempts,
+        attempts=tuple(attempts),
         phases=tuple(found),
         durations_s=_durations_s(span, found, attempts, known),
     )
@@ -110,7 +106,7 @@ def call_of(span: Span, below: Sequence[Span], *, issued_ns: int) -> TraceCall:
 def answering_of(attempts: Sequence[TraceAttempt]) -> TraceAttempt | None:
     """The attempt that was answered, or the last that failed."""
     good = [each for each in attempts if each.error is None and each.outcome not in _NOT_ANSWERED]
-    return next(reversed(good or list(attempts)), None)
+    return next(reversed(good or attempts), None)
 
 
 def attempt_note(attempt: TraceAttempt) -> str:
@@ -125,41 +121,24 @@ def attempt_note(attempt: TraceAttempt) -> str:
     return ", ".join(word for word in words if word)
 
 
-def _attempts(below: Sequence[Span]) -> tuple[TraceAttempt, ...]:
-    spans = {span.key: span for span in below}
-    owned: dict[tuple[str, str], list[CallPhase]] = {span.key: [] for span in below if is_attempt(span)}
-    for span in below:
-        if (name := phase_of(span)) is None:
-            continue
-        above: Span | None = span
-        for _ in below:
-            if above is None or above.key in owned:
-                break
-            above = spans.get((above.trace_id, above.parent_id or ""))
-        if above is not None and above.key in owned:
-            owned[above.key].append(CallPhase(name, span.start_ns, span.end_ns, span))
-    made = []
-    for key, phases in owned.items():
-        span = spans[key]
-        reasons = [link.attributes.get("fastlane.link.reason") for link in span.links]
-        made.append(
-            TraceAttempt(
-                span=span,
-                number=span.count("fastlane.attempt.number"),
-                kind=span.text("fastlane.attempt.kind")
-                or next((each for each in reasons if isinstance(each, str)), None),
-                outcome=span.text("fastlane.attempt.outcome"),
-                status_code=span.count("http.response.status_code", "http.status_code"),
-                error=span.error,
-                connection_reused=span.flag("fastlane.connection.reused"),
-                phases=tuple(phases),
-            )
-        )
-    return tuple(sorted(made, key=lambda each: (each.span.start_ns, each.number or 0)))
+def _attempt(span: Span, phases: Sequence[CallPhase]) -> TraceAttempt:
+    reasons = [link.attributes.get("fastlane.link.reason") for link in span.links]
+    return TraceAttempt(
+        span=span,
+        kind=span.text("fastlane.attempt.kind") or next((each for each in reasons if isinstance(each, str)), None),
+        outcome=span.text("fastlane.attempt.outcome"),
+        status_code=span.count("http.response.status_code", "http.status_code"),
+        error=span.error,
+        connection_reused=span.flag("fastlane.connection.reused"),
+        phases=tuple(phases),
+    )
+
+
+def _phases(below: Iterable[Span]) -> list[CallPhase]:
+    return [CallPhase(name, span.start_ns, span.end_ns, span) for span in below if (name := phase_of(span))]
 
 
 def _known_s(span: Span, issued_ns: int) -> dict[str, float]:
-    """Seconds of each phase by the attributes of the call's span."""
     known = {name: seconds for name, attribute in _ATTRIBUTES.items() if (seconds := span.number(attribute))}
     if queued_s := sum(span.number(name) or 0.0 for name in _QUEUES):
         known["queue"] = known.get("queue", 0.0) + queued_s
@@ -224,7 +203,6 @@ def _waited_until_timeout_s(span: Span, answering: TraceAttempt | None, known: M
 def _durations_s(
     span: Span, phases: Sequence[CallPhase], attempts: Sequence[TraceAttempt], known: Mapping[str, float]
 ) -> Mapping[str, float]:
-    """Seconds of each phase: by the call's own span, else by the spans below it."""
     lengths: dict[str, float] = {}
     answering = answering_of(attempts)
     own = answering.phases if answering is not None and answering.phases else phases

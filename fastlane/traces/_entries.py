@@ -11,7 +11,6 @@ from ._model import PHASES, Kind, Span, TraceArm, TraceCall, TraceEntry, Waterfa
 
 Key = tuple[str, str]
 Head = tuple[Span, tuple[str, ...]]
-"""The span of an action or a call, with the names of those around it."""
 _DEEPEST: Final = 40
 """No waterfall is indented any further."""
 _LEAST_PAUSE_NS: Final = 1_000_000
@@ -46,29 +45,29 @@ class _Tree:
                 self.children[parent].append(span)
         for children in self.children.values():
             children.sort(key=lambda span: (span.start_ns, span.end_ns))
-        seen = {span.key for root in self.roots for span, _ in self.walk(root)}
+        seen = {span.key for root in self.roots for span in (root, *self.below(root))}
         for key, span in self.known.items():
             if key not in seen:
                 # Spans that are each other's ancestors: the first of them becomes the root.
                 self.children[span.trace_id, span.parent_id or ""].remove(span)
                 self.roots.append(span)
-                seen |= {each.key for each, _ in self.walk(span)}
+                seen |= {each.key for each in (span, *self.below(span))}
 
     def issued_ns(self, call: Span) -> int:
         """When a call was issued, with the calls that it replaces."""
         return min([call.start_ns, *(self.known[key].start_ns for key in _replaced(call) if key in self.known)])
 
-    def walk(self, span: Span) -> Iterator[tuple[Span, int]]:
-        """Yield `span` and every span below it with its depth, each before those below it."""
-        waiting = [(span, 0)]
+    def below(self, span: Span) -> list[Span]:
+        """Return every span below this one, each before those below it."""
+        found: list[Span] = []
+        waiting = [*reversed(self.children.get(span.key, ()))]
         while waiting:
-            each, depth = waiting.pop()
-            yield each, depth
-            waiting += [(child, depth + 1) for child in reversed(self.children.get(each.key, ()))]
+            found.append(waiting.pop())
+            waiting += reversed(self.children.get(found[-1].key, ()))
+        return found
 
 
 def _replaced(span: Span) -> tuple[Key, ...]:
-    """Return the calls that failed over to this one."""
     return tuple(
         (link.trace_id, link.span_id)
         for link in span.links
@@ -152,34 +151,22 @@ def _add_rows(head: Span, tree: _Tree, rows: list[WaterfallBar], calls: list[Tra
         span, depth, around = waiting.pop()
         call = None
         if around is not None:
-            rows += _pause_before(span, around, depth)
+            number = next((at for at, attempt in enumerate(around.attempts) if attempt.span is span), 0)
+            ended_ns = max((each.span.end_ns for each in around.attempts[:number]), default=span.start_ns)
+            if span.start_ns - ended_ns >= _LEAST_PAUSE_NS:
+                rows.append(WaterfallBar(depth, "pause", "pause", ended_ns, span.start_ns))
         elif is_call(span):
-            below = [each for each, level in tree.walk(span) if level]
-            call = call_of(span, below, issued_ns=tree.issued_ns(span))
+            call = call_of(span, tree.below, issued_ns=tree.issued_ns(span))
             calls.append(call)
         rows.append(_row(span, depth, around, call))
         inside, deeper = call or around, min(depth + 1, _DEEPEST)
         if inside is not None:
-            rows += _phase_rows(inside, span, deeper)
+            for phase in inside.phases:
+                # A phase without a span of its own is drawn below the attempt that answered, or below the call.
+                answering = None if phase.name in ("prepare", "validate") else answering_of(inside.attempts)
+                if phase.span is None and span is (inside.span if answering is None else answering.span):
+                    rows.append(WaterfallBar(deeper, phase.name, phase.name, phase.start_ns, phase.end_ns))
         waiting += [(child, deeper, inside) for child in reversed(tree.children.get(span.key, ()))]
-
-
-def _pause_before(span: Span, call: TraceCall, depth: int) -> Iterator[WaterfallBar]:
-    """Yield a row for the time between an attempt and the end of those before it."""
-    for number, attempt in enumerate(call.attempts):
-        if attempt.span is span and number:
-            ended_ns = max(each.span.end_ns for each in call.attempts[:number])
-            if span.start_ns - ended_ns >= _LEAST_PAUSE_NS:
-                yield WaterfallBar(depth, "pause", "pause", ended_ns, span.start_ns)
-
-
-def _phase_rows(call: TraceCall, span: Span, depth: int) -> Iterator[WaterfallBar]:
-    """Yield rows below `span` for phases that have no spans of their own."""
-    answering = answering_of(call.attempts)
-    for phase in call.phases:
-        owner = call.span if answering is None or phase.name in ("prepare", "validate") else answering.span
-        if phase.span is None and owner.key == span.key:
-            yield WaterfallBar(depth, phase.name, phase.name, phase.start_ns, phase.end_ns)
 
 
 def _row(span: Span, depth: int, around: TraceCall | None, call: TraceCall | None) -> WaterfallBar:

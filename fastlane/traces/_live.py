@@ -44,7 +44,6 @@ class LiveCall:
     """One call. None is unknown, and what is known only when a call has ended."""
 
     at_ms: float
-    """When it was issued, in milliseconds since the epoch."""
     model: str
     duration_s: float
     """Until now, of a call that runs."""
@@ -71,10 +70,8 @@ class Saved:
     failed: int = 0
     slow: int = 0
     cached_tokens: int = 0
-    """Input that providers read from their caches."""
     input_tokens: int = 0
     reused: int = 0
-    """Calls that needed no new connection."""
     opening_s: float = 0.0
     """What these would have spent on one: the median of those that were opened, for each."""
 
@@ -99,7 +96,6 @@ class Follower:
     _lock: Lock = field(default_factory=Lock)
 
     def skip(self) -> None:
-        """Leave out what was written before now."""
         for path in self.directory.glob("*.jsonl"):
             with suppress(OSError):
                 self._files[path] = (path.stat().st_size, b"")
@@ -117,7 +113,6 @@ class Follower:
             return found
 
     def running(self) -> list[LiveCall]:
-        """Return the calls that run now, by their start. Those that `poll` has returned are not among them."""
         with self._lock:
             for path in self.directory.glob(f"*{RUNNING_SUFFIX}"):
                 # A file may be replaced meanwhile, or be another program's.
@@ -259,7 +254,6 @@ class LiveServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """The address of the page."""
         return f"http://127.0.0.1:{self.server_address[1]}/{self.secret}/"
 
 
@@ -267,7 +261,6 @@ class _Handler(BaseHTTPRequestHandler):
     server: LiveServer
 
     def do_GET(self) -> None:
-        """Answer with the page, which asks for calls twice a second, or with the rows that are kept."""
         follower = self.server.follower
         if self.path == f"/{self.server.secret}/":
             page = html_page(

@@ -25,16 +25,12 @@ Kind = Literal["action", "call", "other"]
 
 
 class SpanLink(NamedTuple):
-    """Another span that a span names."""
-
     trace_id: str
     span_id: str
     attributes: Mapping[str, Any]
 
 
 class SpanEvent(NamedTuple):
-    """An event within a span."""
-
     name: str
     time_ns: int
     attributes: Mapping[str, Any]
@@ -52,12 +48,10 @@ class Span:
     """"internal", "server", "client", "producer", "consumer", or "" where the file does not say."""
     start_ns: int
     end_ns: int
-    """Never before the start."""
     attributes: Mapping[str, Any]
     events: tuple[SpanEvent, ...]
     links: tuple[SpanLink, ...]
     failed: bool
-    """Whether its status is an error."""
     status_message: str
     scope: str
     """The instrumentation that made it, with its version."""
@@ -65,12 +59,10 @@ class Span:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Its identity."""
         return (self.trace_id, self.span_id)
 
     @property
     def seconds(self) -> float:
-        """From its start to its end."""
         return (self.end_ns - self.start_ns) / 1e9
 
     @property
@@ -92,20 +84,16 @@ class Span:
         return next((value for value in values if isinstance(value, int) and not isinstance(value, bool)), None)
 
     def number(self, name: str) -> float | None:
-        """This attribute where it is a number of 0 or more."""
         value = self.attributes.get(name)
         valid = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
         return float(value) if valid else None  # type: ignore[arg-type]
 
     def flag(self, name: str) -> bool | None:
-        """This attribute where it is True or False."""
         value = self.attributes.get(name)
         return value if isinstance(value, bool) else None
 
 
 class CallPhase(NamedTuple):
-    """A stretch of a call's time."""
-
     name: str
     """One of PHASES, or "connection", "wait" and "first_token", of which some of them are made."""
     start_ns: int
@@ -115,16 +103,12 @@ class CallPhase(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Its length."""
         return (self.end_ns - self.start_ns) / 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceAttempt:
-    """One HTTP request of a call."""
-
     span: Span
-    number: int | None
     kind: str | None
     """"first", "retry", "hedge", …: why it was made."""
     outcome: str | None
@@ -142,7 +126,6 @@ class TraceCall:
     issued_ns: int
     """When the application issued it: before its span, if an earlier model failed and the call fell back."""
     model: str | None
-    """The requested model."""
     response_model: str | None
     provider: str | None
     error: str | None
@@ -163,14 +146,11 @@ class TraceCall:
     """Tokens that the provider's cache did not have because of it, estimated."""
     attempts: tuple[TraceAttempt, ...]
     phases: tuple[CallPhase, ...]
-    """All of them, those of attempts included, in the order in which they began."""
     durations_s: Mapping[str, float]
     """Seconds for each of PHASES that took any: the call's whole time."""
 
 
 class WaterfallBar(NamedTuple):
-    """One bar of a waterfall."""
-
     depth: int
     label: str
     phase: str
@@ -180,14 +160,11 @@ class WaterfallBar(NamedTuple):
     span: Span | None = None
     error: str | None = None
     first_token_ns: int | None = None
-    """When the first token came; for calls."""
     note: str = ""
     """How it differs from its neighbours, in a few words: "retry", "hedge, lost", "new connection"."""
 
 
 class TraceArm(NamedTuple):
-    """The arm of an experiment that an entry belongs to."""
-
     experiment: str
     arm: str
     unit: str | None
@@ -213,7 +190,6 @@ class TraceEntry:
 
     @property
     def duration_s(self) -> float:
-        """Seconds from its start to its end."""
         return (self.end_ns - self.start_ns) / 1e9
 
     @property

@@ -32,11 +32,8 @@ class TraceFileError(FastlaneError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanFile:
-    """The spans of a file."""
-
     source: str
     spans: tuple[Span, ...]
-    """In the file's order."""
     notes: tuple[str, ...] = ()
     """What was left out, one sentence each."""
 
@@ -72,7 +69,6 @@ def read_spans(data: bytes, source: str) -> SpanFile:
 
 
 def _reason(data: bytes, others: list[str], notes: list[str]) -> str:
-    """Return why a file has no spans."""
     if data.startswith(b"\x1f\x8b"):
         return "is compressed: unpack it with gunzip"
     if not data.strip():
@@ -111,7 +107,6 @@ def _objects(value: Any) -> list[Mapping[str, Any]]:
 
 
 def _plain_spans(document: Mapping[str, Any]) -> Iterator[tuple[Any, Any, Mapping[str, Any]]]:
-    """Yield the resource, the scope and the fields of each span."""
     for group in _objects(document.get("resourceSpans")):
         for scoped in _objects(group.get("scopeSpans")):
             for plain in _objects(scoped.get("spans")):

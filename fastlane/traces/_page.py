@@ -19,7 +19,6 @@ _EXACT: Final = 1 << 53
 _LONGEST_TEXT: Final = 20_000
 _MOST_SEGMENTS: Final = 60
 _DRAWN: Final = frozenset({*PHASES, "wait", "first_token"} - {"other"})
-"""The phases that have a colour in the list."""
 _OF_CALLS: Final = (
     "model", "response_model", "provider", "error", "input_tokens", "cached_tokens", "output_tokens",
     "reasoning_tokens", "tokens_per_second", "route_reason", "connection_reused", "attempt_count",
@@ -96,7 +95,6 @@ def _misses(missed: Sequence[TraceCall]) -> str | None:
 
 
 def _details(entry: TraceEntry) -> dict[str, Any]:
-    """Return what the page shows of an entry that is opened."""
     return {
         "trace": entry.trace_id,
         "within": list(entry.within),

@@ -18,11 +18,9 @@ from ..plays import Connection, Hedging, Play, PromptCache, RequestEncoding
 BASELINE: Final = "baseline"
 DEFAULT_ARMS: Final = (BASELINE, "fastlane", "baseline-async", "fastlane-async")
 AGAIN: Final = "-again"
-"""What the name of the reference's copy ends with."""
 _NAME: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
 MakeClient = Callable[[str, str], Any]
-"""Makes a client from a base URL and a key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +32,11 @@ class Arm:
 
     name: str
     plays: tuple[Play, ...] | None = None
-    """None: the client's default plays."""
     client: MakeClient | None = None
     """Any function of a module, called as `client(base_url, api_key)` once in each of the arm's processes, on a running
     event loop; it may be asynchronous itself. What it returns has to have `chat.completions.create`, synchronous or
     asynchronous, as openai's clients have."""
     asynchronous: bool | None = None
-    """Whether the client is asynchronous; None: as `client` is annotated to return, else synchronous."""
     description: str = ""
 
     def __post_init__(self) -> None:
@@ -50,13 +46,16 @@ class Arm:
                 f"an arm's name is printable ASCII text, because the provider's log names requests by it: "
                 f"got {self.name!r}"
             )
-        if self.client is not None:
-            if self.plays is not None:
-                raise ConfigurationError(
-                    f"arm {self.name!r} has both `client` and `plays`: expected one of them, since a function that "
-                    "makes a client gives it its plays itself"
-                )
-            _see_importable(self.name, self.client)
+        if self.client is not None and self.plays is not None:
+            raise ConfigurationError(
+                f"arm {self.name!r} has both `client` and `plays`: expected one of them, since a function that makes a "
+                "client gives it its plays itself"
+            )
+        if self.client is not None and not _can_be_pickled(self.client):
+            raise ConfigurationError(
+                f"the client of arm {self.name!r} has to be a function of an importable module, because the arm's "
+                f"process imports it: got {self.client!r:.80}, define it at the top of a module"
+            )
         if self.asynchronous is None:
             set_(self, "asynchronous", self.client is not None and _returns_asynchronous(self.client))
         if self.plays is not None:
@@ -67,11 +66,10 @@ class Arm:
                     f"the plays of arm {self.name!r} have to be plays such as Connection(), got {play!r:.80}"
                 )
         which = "fastlane.AsyncOpenAI" if self.asynchronous else "fastlane.OpenAI"
+        default = f"{which}(): its default plays"
         if self.client is not None:
             default = f"{self.client.__module__}:{self.client.__qualname__}"
-        elif self.plays is None:
-            default = f"{which}(): its default plays"
-        else:
+        elif self.plays is not None:
             default = f"{which}(only_plays=[{', '.join(map(_written, self.plays))}])"
         set_(self, "description", self.description or default)
 
@@ -88,25 +86,17 @@ class Arm:
 
 def _written(play: Play) -> str:
     """Return how a play was made: its kind, and the settings that are not the defaults."""
-    settings = [
-        f"{each.name}={getattr(play, each.name)!r}"
-        for each in fields(play)  # type: ignore[arg-type]
-        if each.init and each.repr and getattr(play, each.name) != each.default
-    ]
-    return f"{type(play).__name__}({', '.join(settings)})"
+    settings = [each for each in fields(play) if each.init and each.repr]  # type: ignore[arg-type]
+    values = {each.name: getattr(play, each.name) for each in settings if getattr(play, each.name) != each.default}
+    return f"{type(play).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
 
-def _see_importable(name: str, client: MakeClient) -> None:
+def _can_be_pickled(client: MakeClient) -> bool:
     try:
-        if callable(client):
-            pickle.dumps(client)
-            return
+        pickle.dumps(client)
     except Exception:  # noqa: BLE001 - whatever a callable's own pickling raises
-        pass
-    raise ConfigurationError(
-        f"the client of arm {name!r} has to be a function of an importable module, because the arm's process imports "
-        f"it: got {client!r:.80}, define it at the top of a module"
-    )
+        return False
+    return callable(client)
 
 
 def _returns_asynchronous(client: MakeClient) -> bool:
@@ -120,16 +110,12 @@ def _returns_asynchronous(client: MakeClient) -> bool:
 
 
 def stock(base_url: str, api_key: str) -> openai.OpenAI:
-    """Make openai's own client."""
     return openai.OpenAI(base_url=base_url, api_key=api_key)
 
 
 def stock_async(base_url: str, api_key: str) -> openai.AsyncOpenAI:
-    """Make openai's own asynchronous client."""
     return openai.AsyncOpenAI(base_url=base_url, api_key=api_key)
 
-
-_STOCK: Final = (stock, stock_async)
 
 # Nobody has written down what the embedded provider takes, or what a server of the user's own does.
 _ENCODING: Final = RequestEncoding(forms=("json+gzip",))
@@ -168,21 +154,17 @@ def arms_named(names: Sequence[str]) -> tuple[Arm, ...]:
     A name with a colon, `module:attribute`, is an Arm, a function that makes a client, or a list of plays of a module.
     Raises ConfigurationError, which lists the known ones.
     """
+    known = f"the known arms are {', '.join(KNOWN_ARMS)}"
     if not names:
-        raise ConfigurationError(f"at least one arm is needed, got none: the known arms are {', '.join(KNOWN_ARMS)}")
-    found = []
+        raise ConfigurationError(f"at least one arm is needed, got none: {known}")
     for name in names:
         if list(names).count(name) > 1:
             raise ConfigurationError(
                 f"arm {name!r} is named twice: to compare the stock client with itself, use {BASELINE},{BASELINE}-again"
             )
         if ":" not in name and name not in KNOWN_ARMS:
-            raise ConfigurationError(
-                f"unknown arm {name!r}: the known arms are {', '.join(KNOWN_ARMS)}; module:attribute names one of your "
-                "own"
-            )
-        found.append(_imported(name) if ":" in name else KNOWN_ARMS[name])
-    return tuple(found)
+            raise ConfigurationError(f"unknown arm {name!r}: {known}; module:attribute names one of your own")
+    return tuple(_imported(name) if ":" in name else KNOWN_ARMS[name] for name in names)
 
 
 def _imported(name: str) -> Arm:
@@ -208,19 +190,12 @@ def _imported(name: str) -> Arm:
 
 def copy_of(reference: Arm) -> Arm:
     """Return a second arm with the reference's client: what the two differ by is the instrument's own band."""
-    return replace(
-        reference,
-        name=reference.name + AGAIN,
-        description=f"{reference.description}, again: what the bench itself sways by",
-    )
+    description = f"{reference.description}, again: what the bench itself sways by"
+    return replace(reference, name=reference.name + AGAIN, description=description)
 
 
 def attributing(plays: Sequence[Play]) -> tuple[Arm, ...]:
-    """Return the arms that tell what each play contributes: none, each alone, all but each, and all.
-
-    Raises ConfigurationError for fewer than two plays, whose effect one pair of arms shows already, and for two of one
-    kind.
-    """
+    """Return the arms that tell what each of two or more plays contributes: none, each alone, all but each, all."""
     names = [type(play).__name__ for play in plays]
     if len(names) < 2 or len(set(names)) < len(names):
         raise ConfigurationError(
@@ -229,34 +204,29 @@ def attributing(plays: Sequence[Play]) -> tuple[Arm, ...]:
         )
     arms = [Arm(name="none", plays=())]
     for name, play in zip(names, plays, strict=True):
-        others = tuple(each for each in plays if each is not play)
         arms.append(Arm(name=f"only {name}", plays=(play,)))
         # Of two plays, "only one" is "all but the other": the same arm twice would be no more than another copy.
         if len(plays) > 2:
-            arms.append(Arm(name=f"all but {name}", plays=others))
+            arms.append(Arm(name=f"all but {name}", plays=tuple(each for each in plays if each is not play)))
     return (*arms, Arm(name="every play", plays=tuple(plays)))
 
 
 def counterparts(arms: Sequence[Arm]) -> dict[str, str]:
     """Return the name of the reference that each arm is compared with, by the arm's name; a reference's is its own.
 
-    The reference of an arm is the first stock client of its kind, synchronous or asynchronous. A stock client is a
-    reference only where another kind of client is compared with it. Without such a pair, the first stock client, or
-    else the first arm, is the reference of all arms.
+    That is the first stock client of the arm's kind, synchronous or asynchronous, if another client of this kind is
+    compared with it. Without such a pair it is the first stock client, or else the first arm.
     """
-    stocks = [arm for arm in arms if (arm.client in _STOCK and not arm.name.endswith(AGAIN)) or arm.name == BASELINE]
-    kinds = {arm.asynchronous for arm in arms if arm not in stocks and not arm.name.endswith(AGAIN)}
-    references: dict[bool | None, str] = {}
-    for arm in stocks:
-        if arm.asynchronous in kinds:
-            references.setdefault(arm.asynchronous, arm.name)
-    first = next(iter(references.values()), (stocks or arms)[0].name)
-    named = references.values() or (first,)
-    found = {}
-    for arm in arms:
-        base = arm.name.removesuffix(AGAIN)
-        found[arm.name] = base if base in named else references.get(arm.asynchronous, first)
-    return found
+    originals = [arm for arm in arms if not arm.name.endswith(AGAIN)]
+    stocks = [arm for arm in originals if arm.client in (stock, stock_async) or arm.name == BASELINE]
+    kinds = {arm.asynchronous for arm in originals if arm not in stocks}
+    references = {arm.asynchronous: arm.name for arm in reversed(stocks) if arm.asynchronous in kinds}
+    named = [arm.name for arm in stocks if arm.name in references.values()] or [(stocks or arms)[0].name]
+    bases = {arm.name: arm.name.removesuffix(AGAIN) for arm in arms}
+    return {
+        arm.name: bases[arm.name] if bases[arm.name] in named else references.get(arm.asynchronous, named[0])
+        for arm in arms
+    }
 
 
 def is_asynchronous(client: Any) -> bool:

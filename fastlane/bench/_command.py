@@ -20,52 +20,26 @@ from rich.console import Console
 
 from .._clock import wall_ns
 from ..errors import ConfigurationError, FastlaneError, MissingExtraError
+from . import reports
 from ._experiment import Benchmark
+from ._formatting import counted
 from ._options import ReportOptions, RunOptions, argument, takes
 from ._provider import Embedded
 from .checks import check
 from .findings import find
 from .recorded import FAILED_ALIKE, RecordedRun, Sample, read_run, see_writable
-from .reports import (
-    KINDS,
-    LiveProgress,
-    compare as compared,
-    document,
-    fails,
-    judge,
-    junit,
-    markdown,
-    page,
-    parse_fail_if,
-    plain,
-    print_terminal,
-    report,
-    screen,
-    write_csv,
-)
 
-# Wide enough for the tables where nobody reads on a terminal.
-_WIDTH_WITHOUT_TERMINAL = 120
-_KINDS_OF_FILES: Final = {
-    ".html": "page",
-    ".md": "Markdown",
-    ".csv": "figures",
-    ".json": "document",
-    ".xml": "JUnit",
-}
+_KINDS_OF_FILES: Final = {".html": "page", ".md": "Markdown", ".csv": "figures", ".json": "document", ".xml": "JUnit"}
 PAGE: Final = "report.html"
 SUMMARY: Final = "summary.json"
 
 
 def prepare(options: ReportOptions) -> None:
-    """See that the reports can be made and written, before anything is sent.
-
-    Raises ConfigurationError and MissingExtraError.
-    """
-    if options.kind not in KINDS:
-        raise ConfigurationError(f"--kind takes {', '.join(KINDS)}, got {options.kind!r}")
+    """See that the reports can be made and written, before anything is sent, or raise ConfigurationError."""
+    if options.kind not in reports.KINDS:
+        raise ConfigurationError(f"--kind takes {', '.join(reports.KINDS)}, got {options.kind!r}")
     for text in options.fail_if or ():
-        parse_fail_if(text)
+        reports.parse_fail_if(text)
     if options.as_json + options.full + options.quiet > 1:
         raise ConfigurationError("--json, --full and --quiet are three ways to print: give one of them")
     for path in options.files or ():
@@ -79,7 +53,6 @@ def prepare(options: ReportOptions) -> None:
 
 
 def has_charts() -> bool:
-    """Return whether what draws charts is installed."""
     return find_spec("altair") is not None and find_spec("vl_convert") is not None
 
 
@@ -91,49 +64,48 @@ def publish(
     *,
     new_files: Iterable[Path] = (),
 ) -> int:
-    """Print a run's report, and write the files that were asked for and the new run's; return the exit code.
-
-    The code is 0 if every cell's figures may be used and no rule came true, else 1.
-    """
+    """Print a run's report, and write files. Return 0 if all figures may be used and no rule came true, else 1."""
     findings = find(recorded)
     checked = check(recorded, findings)
-    judgements = judge(recorded, findings, checked, [parse_fail_if(text) for text in options.fail_if or ()])
-    shown = report(options.kind, recorded, findings, checked, rules=judgements)
+    run = recorded, findings, checked
+    judgements = reports.judge(*run, [reports.parse_fail_if(text) for text in options.fail_if or ()])
+    shown = reports.report(options.kind, *run, rules=judgements)
     problems = list(dict.fromkeys(each.sentence for each in checked.refusals()))
     texts: dict[str, Callable[[], str]] = {
-        "page": lambda: page(shown, recorded, findings, checked),
-        "Markdown": lambda: markdown(shown),
-        "document": lambda: as_json_text(document(recorded, findings, checked)),
-        "JUnit": lambda: junit(recorded, checked, judgements),
+        ".html": lambda: reports.page(shown, *run),
+        ".md": lambda: reports.markdown(shown),
+        ".json": lambda: as_json_text(reports.document(*run)),
+        ".xml": lambda: reports.junit(recorded, checked, judgements),
     }
     files = [*(options.files or ()), *new_files]
-    console = _console(_WIDTH_WITHOUT_TERMINAL)
+    # Wide enough for the tables where nobody reads on a terminal.
+    console = _console(120)
     try:
         if options.as_json:
-            typer.echo(texts["document"]())
+            typer.echo(texts[".json"]())
         elif options.full or (options.kind != "ab" and not options.quiet):
-            print_terminal(shown, console)
+            reports.print_terminal(shown, console)
         elif not options.quiet:
             has_page = folder / PAGE in files or (folder / PAGE).exists()
-            for line in screen(recorded, findings, checked, folder=folder, page=has_page):
+            for line in reports.screen(*run, folder=folder, page=has_page):
                 console.print(line, soft_wrap=True)
     finally:
         # Whatever becomes of the printing (`| head` closes its pipe), the files are what was asked for.
         for path in files:
-            what = _KINDS_OF_FILES[path.suffix]
             try:
-                if what == "figures":
-                    write_csv(path, recorded, findings, checked)
+                if path.suffix == ".csv":
+                    reports.write_csv(path, *run)
                 else:
-                    path.write_text(texts[what]() + "\n", encoding="utf-8")
+                    path.write_text(texts[path.suffix]() + "\n", encoding="utf-8")
             except OSError as error:
+                what = _KINDS_OF_FILES[path.suffix]
                 problems.append(f"the {what} could not be written to {path}: {error.strerror or error}")
     for problem in problems:
         complain(problem)
-    for judgement in judgements:
-        if judgement.result != "passed":
-            complain(f"--fail-if {judgement.rule.text!r}, {judgement.arm}, {judgement.cell}: {judgement.sentence}")
-    return 1 if problems or fails(judgements) else 0
+    for each in judgements:
+        if each.result != "passed":
+            complain(f"--fail-if {each.rule.text!r}, {each.arm}, {each.cell}: {each.sentence}")
+    return 1 if problems or reports.fails(judgements) else 0
 
 
 def _console(width_without_terminal: int) -> Console:
@@ -142,7 +114,6 @@ def _console(width_without_terminal: int) -> Console:
 
 
 def as_json_text(data: object) -> str:
-    """Return data as JSON, indented."""
     return json.dumps(data, ensure_ascii=False, indent=2)
 
 
@@ -157,8 +128,6 @@ bench = typer.Typer(
 RESULTS: Final = Path("bench-results")
 _AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
 _INTERRUPTED = 130
-# The self-test's table is wide, and a file has no edge.
-_WIDTH_OF_SELF_TEST = 160
 # "This model's maximum context length is 4096 tokens", "context window of 8192 tokens", "(4096 > 2048 context size)".
 _CONTEXT: Final = re.compile(r"context (?:length|window|size)\D{0,30}(\d{3,})", re.IGNORECASE)
 _REMEDIES: Final = {
@@ -188,7 +157,6 @@ def _settings(context: typer.Context) -> None:
 
 
 def remedy(samples: Iterable[Sample]) -> str:
-    """Return what failed most often, and what to change."""
     found = Counter((sample.error, sample.error_message or "") for sample in samples if sample.error is not None)
     ((error, message), count), *_ = found.most_common(1)
     said = f"{count} requests failed alike, and the run was ended: {error}: {message}"
@@ -255,11 +223,11 @@ def compare(
         runs = read_run(folder), read_run(other)
         findings = find(runs[0]), find(runs[1])
         checked = check(runs[0], findings[0]), check(runs[1], findings[1])
-        shown = compared(*runs, findings=findings, checked=checked, names=(folder.name, other.name))
+        shown = reports.compare(*runs, findings=findings, checked=checked, names=(folder.name, other.name))
         if as_json:
-            typer.echo(as_json_text(plain(shown)))
+            typer.echo(as_json_text(reports.plain(shown)))
         else:
-            print_terminal(shown, Console())
+            reports.print_terminal(shown, Console())
 
 
 @bench.command(name="self-test")
@@ -275,12 +243,11 @@ def self_test_command(
         if as_json:
             typer.echo(as_json_text(found))
         else:
-            print_self_test(found, _console(_WIDTH_OF_SELF_TEST))
+            print_self_test(found, _console(160))
 
 
 @contextmanager
 def _reported() -> Iterator[tuple[Console, Callable[[str], None]]]:
-    """Turn errors into a sentence and an exit code."""
     errors = Console(stderr=True, soft_wrap=True)
     complain = partial(_complain, errors)
     try:
@@ -315,10 +282,10 @@ def _run(experiment: Benchmark, options: RunOptions, folder: Path, errors: Conso
         shards = ray_shards(options.ray, shards=experiment.processes, loopback_only=is_embedded)
     with shards as make_shard:
         if errors.is_terminal and not options.quiet:
-            with LiveProgress(errors) as live:
+            with reports.LiveProgress(errors) as live:
                 return experiment.run(folder, on_progress=live, make_shard=make_shard)
         if not options.quiet:
-            cells = f"{len(experiment.cells)} cell{'s' if len(experiment.cells) > 1 else ''}"
+            cells = counted(len(experiment.cells), "cell")
             said = f"fastlane bench: {experiment.provider.describe()}; {len(experiment.resolved)} arms, {cells}"
             errors.print(said, markup=False, emoji=False, highlight=False)
         return experiment.run(folder, make_shard=make_shard)

@@ -42,7 +42,6 @@ class Benchmark:
     """Of all cells together: each of those that are left may spend an equal part of what is left."""
     precision: Precision | None = None
     again: bool = True
-    """Whether a copy of each reference takes part."""
     attribute: Sequence[Play] = ()
     """Plays whose parts in the whole change are wanted: arms with none, each alone, all but each, and all of them are
     added to `arms`, which then may be empty."""
@@ -56,7 +55,6 @@ class Benchmark:
     passes: int | None = None
     """How often a cell replays the workload at most, each time with other salts; None: until something else ends it."""
     processes: int = 1
-    """Processes of each arm, to which the users are dealt out."""
     seed: int = 0
     """Of the arms' orders, the cells' order, the salts, the arrivals, the starts, and the provider's draws."""
     name: str = "bench"
@@ -82,16 +80,14 @@ class Benchmark:
                 raise ConfigurationError(f"two arms are called {name!r}: records name arms, so give each its own name")
         if not arms:
             raise ConfigurationError("at least one arm is needed, got none: name some in `arms`")
-        if self.reference is not None and self.reference not in names:
-            raise ConfigurationError(
-                f"the reference has to be one of the arms ({', '.join(names)}), got {self.reference!r}"
-            )
+        if self.reference not in (None, *names):
+            said = f"the reference has to be one of the arms ({', '.join(names)}), got {self.reference!r}"
+            raise ConfigurationError(said)
         compared = dict.fromkeys(names, self.reference) if self.reference else counterparts(arms)
         copies = [copy_of(arm) for arm in arms if compared[arm.name] == arm.name] if self.again else []
         return [*arms, *(copy for copy in copies if copy.name not in names)]
 
     def _wrong(self) -> Iterator[str]:
-        """Yield what cannot work."""
         load, budget, precision = self.load, self.budget, self.precision
         for name, least in (("warm_up", 0), ("processes", 1), ("max_output_tokens", 2), ("passes", 1)):
             value = getattr(self, name)
@@ -110,10 +106,8 @@ class Benchmark:
         elif not math.isfinite(load.think_s) or load.think_s < 0:
             yield f"think_s must be at least 0 seconds, got {load.think_s:g}"
         elif min(load.users) < self.processes:
-            yield (
-                f"processes must be at most the fewest users ({min(load.users)}), got {self.processes}: a user is not "
-                "divided"
-            )
+            least = min(load.users)
+            yield f"processes must be at most the fewest users ({least}), got {self.processes}: a user is not divided"
         if len({cell.name for cell in self.cells}) < len(self.cells):
             yield f"every cell needs a load of its own, got one of them twice: {load}"
         for name, limit in asdict(budget).items():
@@ -123,26 +117,21 @@ class Benchmark:
             yield "nothing ends this run: set a budget, passes, or the precision that is wanted"
         if precision is not None:
             metric_named(precision.metric)
-            if not 0 < precision.half_width < 1:
-                yield (
-                    f"the precision's half_width must be a share between 0 and 1, got {precision.half_width:g}: "
-                    "0.03 is plus or minus 3 %"
-                )
+            width = precision.half_width
+            if not 0 < width < 1:
+                yield f"the precision's half_width must be a share between 0 and 1, got {width:g}: 0.03 is +-3 %"
             if len(self.arms) < 2:
                 yield "precision is of a comparison, which needs two arms, got one: add another"
-        arms = len(self.arms)
-        least = arms * self.processes + len(self.cells) * arms * (self.processes * self.warm_up + 1)
+        arms, cells = len(self.arms), len(self.cells)
+        least = arms * self.processes + cells * arms * (self.processes * self.warm_up + 1)
         if budget.calls is not None and budget.calls < least:
             yield (
                 f"the budget's calls must be at least {least}, got {budget.calls}: each arm's first request in "
-                f"{self.processes} process(es), {self.warm_up} for warm-up and one block in each of {len(self.cells)} "
-                "cell(s)"
+                f"{self.processes} process(es), {self.warm_up} for warm-up and one block in each of {cells} cell(s)"
             )
         if budget.money is not None and self.price is None:
-            yield (
-                f"a budget of money needs the price of model {self.provider.model!r}, which the catalog does not hold: "
-                "limit the calls"
-            )
+            model = self.provider.model
+            yield f"a budget of money needs the price of model {model!r}, which the catalog lacks: limit the calls"
 
     @property
     def resolved(self) -> tuple[Arm, ...]:
@@ -162,13 +151,10 @@ class Benchmark:
     @property
     def price(self) -> ModelPrice | None:
         """What the provider's model costs by the catalog; None where it does not say."""
-        catalog, model = Catalog.example(), self.provider.model
-        if catalog.currency != "USD":
-            return None
-        return next((each.price for each in catalog.models if model in (each.name, each.model)), None)
+        model = self.provider.model
+        return next((each.price for each in Catalog.example().models if model in (each.name, each.model)), None)
 
     def role_of(self, arm: Arm) -> Role:
-        """Return what an arm is in this experiment."""
         reference = self.reference_of(arm)
         if arm.name == reference:
             return "reference"

@@ -13,41 +13,27 @@ from fastlane.errors import ConfigurationError
 def rows_of(path: Path, *, may_be_cut_off: bool = False) -> Iterator[tuple[str, Any]]:
     """Yield the values of JSON lines, or the items of one JSON list, each with where it stands in the file.
 
-    `may_be_cut_off`: leave out a last line that is no JSON, which a killed process may have left. Raises
-    ConfigurationError, which names the line.
+    `may_be_cut_off`: leave out a last line that is no JSON, as a killed process leaves it. Raises ConfigurationError.
     """
-    lines = _lines(path)
-    first = lines[0][1].strip() if lines else b""
-    if first == b"[" or (first.startswith(b"[") and first[1:].lstrip().startswith(b"{")):
-        items = _parsed(b"\n".join(data for _, data in lines), path, 1)
-        yield from ((f"{path}, item {item}", value) for item, value in enumerate(items, start=1))
-        return
-    for number, data in lines:
-        try:
-            value = _parsed(data, path, number)
-        except ConfigurationError:
-            if may_be_cut_off and number == lines[-1][0]:
-                return
-            raise
-        yield f"{path}, line {number}", value
-
-
-def described(value: object) -> str:
-    """Describe a value in a few words."""
-    if isinstance(value, dict):
-        return "an object with the keys " + (", ".join(map(repr, list(value)[:6])) or "(none)")
-    return {list: "a list", str: "a string", type(None): "null"}.get(type(value), f"{value!r:.40}")
-
-
-def _lines(path: Path) -> list[tuple[int, bytes]]:
-    """Return the lines that are not blank, with their numbers."""
     try:
         data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror or error}") from error
     # Not str.splitlines: JSON strings may hold U+2028 and its like unescaped, which end no line of JSONL.
-    lines = ((number, line.rstrip(b"\r")) for number, line in enumerate(data.split(b"\n"), start=1))
-    return [(number, line) for number, line in lines if line.strip()]
+    lines = [(number, line.rstrip(b"\r")) for number, line in enumerate(data.split(b"\n"), start=1) if line.strip()]
+    first = lines[0][1].strip() if lines else b""
+    if first == b"[" or (first.startswith(b"[") and first[1:].lstrip().startswith(b"{")):
+        items = enumerate(_parsed(data, path, 1), start=1)
+        yield from ((f"{path}, item {item}", value) for item, value in items)
+        return
+    for number, line in lines:
+        try:
+            value = _parsed(line, path, number)
+        except ConfigurationError:
+            if may_be_cut_off and number == lines[-1][0]:
+                return
+            raise
+        yield f"{path}, line {number}", value
 
 
 def _parsed(data: bytes, path: Path, first: int) -> Any:
@@ -61,3 +47,10 @@ def _parsed(data: bytes, path: Path, first: int) -> Any:
         raise ConfigurationError(f"{where}: not valid JSON: {error.msg} at column {error.colno}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{path}, line {first}: not valid JSON: {error}") from error
+
+
+def described(value: object) -> str:
+    """Describe a value in a few words."""
+    if isinstance(value, dict):
+        return "an object with the keys " + (", ".join(map(repr, list(value)[:6])) or "(none)")
+    return {list: "a list", str: "a string", type(None): "null"}.get(type(value), f"{value!r:.40}")

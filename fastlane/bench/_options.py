@@ -43,14 +43,12 @@ _ENOUGH = "How much is enough"
 _WHERE = "Where the requests go"
 _REPORTS = "Reports"
 _OPTION = "option"
-"""Key of a field's metadata."""
 
 
 def _option(panel: str | None, text: str, *names: str, default: Any = None, **settings: Any) -> Any:
     """Declare a dataclass's field as an option of the commands that `takes` it."""
-    return field(
-        default=default, metadata={_OPTION: typer.Option(*names, help=text, rich_help_panel=panel, **settings)}
-    )
+    option = typer.Option(*names, help=text, rich_help_panel=panel, **settings)
+    return field(default=default, metadata={_OPTION: option})
 
 
 def _seldom(panel: str, text: str, *names: str, **settings: Any) -> Any:
@@ -97,24 +95,17 @@ def takes(options: type[Any]) -> Callable[[Callable[..., None]], Callable[..., N
 class ReportOptions:
     """Which reports of a run are wanted."""
 
-    kind: str = _option(
-        _REPORTS,
-        "ab: arms beside each other; sweep: by users, rate, and lengths of input and output.",
-        default="ab",
-    )
+    kind: str = _option(_REPORTS, "ab: arms side by side; sweep: by users, rate and lengths.", default="ab")
     files: list[Path] | None = _option(
         _REPORTS,
-        "Also write this file, by its ending: .html a page, .md Markdown, .csv figures, .json all figures, .xml what "
-        "--fail-if found, as JUnit's. May be given several times.",
+        "Also write this file: .html page, .md Markdown, .csv figures, .json all figures, .xml JUnit. May be repeated.",
         "-o",
         "--output",
     )
     as_json: bool = _option(_REPORTS, "Print one JSON document instead.", "--json", default=False)
     full: bool = _option(_REPORTS, "Print every table, check and definition.", "--full", "-v", default=False)
     quiet: bool = _option(_REPORTS, "Print only what is wrong.", "--quiet", "-q", default=False)
-    fail_if: list[str] | None = _option(
-        _REPORTS, 'Such as "ttft_p50 > +5%": exit code 1 where the interval shows it; may be given several times.'
-    )
+    fail_if: list[str] | None = _option(_REPORTS, 'Exit code 1 if shown, such as "ttft > +5%". May be repeated.')
     help_all: bool = _option(
         None, "Show the other options too.", "--help-all", default=False, callback=_show_all, is_eager=True
     )
@@ -126,14 +117,10 @@ class RunOptions(ReportOptions):
 
     arms: str | None = _option(
         _WHAT,
-        "Arms to compare, separated by commas: the known ones, or module:function, which makes a client of a base URL "
-        f"and a key. Known: {', '.join(KNOWN_ARMS)}. If not given: {', '.join(DEFAULT_ARMS)}.",
+        "Arms, separated by commas; module:function is one of your own, which makes a client of a base URL and a key. "
+        f"Known: {', '.join(KNOWN_ARMS)}. If not given: {', '.join(DEFAULT_ARMS)}.",
     )
-    attribute: str | None = _option(
-        _WHAT,
-        "In place of --arms: plays, separated by commas, to which the gain of all of them is attributed, by arms with "
-        "each alone and with all but each.",
-    )
+    attribute: str | None = _option(_WHAT, "Instead of --arms: plays, by commas, whose parts in the gain you want.")
     workload: str = _option(
         _WHAT,
         f"A preset ({', '.join(presets())}), or a file of JSON lines: conversations, recorded calls.",
@@ -142,78 +129,37 @@ class RunOptions(ReportOptions):
     )
     conversations: int | None = _seldom(_WHAT, "Replay only the first N conversations.", min=1)
     metrics: str | None = _seldom(_WHAT, "Metrics to compare by, separated by commas.")
-    again: bool = _seldom(
-        _WHAT,
-        "Run a copy of each reference: its interval says by how much two equal arms differ here.",
-        default=True,
-    )
-    max_input_tokens: int | None = _option(
-        _WHAT, "Leave out turns whose prompt is longer, at about four characters a token.", min=1
-    )
+    again: bool = _seldom(_WHAT, "Run a copy of each reference, which shows the noise.", default=True)
+    max_input_tokens: int | None = _option(_WHAT, "Leave out turns with a longer prompt (4 characters a token).", min=1)
     max_output_tokens: int | None = _seldom(_WHAT, "Most output tokens asked of a turn.", min=2)
     users: str | None = _option(
-        _LOAD,
-        "Users at the same time, each with one request in flight, shared by all arms: a number, or several, separated "
-        "by commas, of which each is a cell of its own. If not given: what the workload says, else 8.",
+        _LOAD, "Users, shared by all arms, each with one request in flight; several (1,8,32) are a sweep."
     )
     think_s: float | None = _seldom(_LOAD, "Pause of a user between turns, in seconds.", min=0)
-    rate: str | None = _option(
-        _LOAD, "In place of --users: blocks a second, at random times, whatever became of those before."
-    )
-    processes: int | None = _seldom(
-        _LOAD,
-        "Deal the users out to this many processes of each arm. If not given: one for each 45 users.",
-        min=1,
-    )
-    ray: str | None = _seldom(
-        _LOAD,
-        "Run the arms' processes, --processes nodes of them, on the Ray cluster with this address (extra `ray`).",
-    )
+    rate: str | None = _option(_LOAD, "Instead of --users: blocks a second, at random times; several are a sweep.")
+    processes: int | None = _seldom(_LOAD, "Processes of each arm. If not given: one for each 45 users.", min=1)
+    ray: str | None = _seldom(_LOAD, "Run the processes on the Ray cluster with this address (extra `ray`).")
     budget_s: float | None = _option(
-        _ENOUGH,
-        "Start no block after this many seconds, of all cells together; 0 for no limit. If not given: 45 a cell.",
+        _ENOUGH, "Start no block after so many seconds; 0: no limit. If not given: 45 a cell."
     )
     max_calls: int | None = _seldom(_ENOUGH, "Most requests of all arms.", min=1)
     max_money: float | None = _option(_ENOUGH, "Most US dollars of all arms, by the catalog's prices.")
     precision: float | None = _option(
-        _ENOUGH,
-        "End a cell once every arm's typical change of the first metric is known this well: 0.03 is plus or minus 3 %.",
+        _ENOUGH, "End a cell once the first metric's change is known this well: 0.03 is plus or minus 3 %."
     )
-    warm_up: int = _seldom(
-        _ENOUGH,
-        "Requests of each arm before those that count, beside its first.",
-        default=1,
-        min=0,
-        show_default=False,
-    )
+    warm_up: int = _seldom(_ENOUGH, "Requests of each arm before those that count.", default=1, min=0)
     passes: int | None = _seldom(
-        _ENOUGH,
-        "Replay the workload so often, each time with other salts; if not given, until something else ends it.",
-        min=1,
+        _ENOUGH, "Replay the workload so often; if not given, until something else ends it.", min=1
     )
     seed: int = _seldom(_ENOUGH, "Of the arms' order, the salts and the provider's draws.", default=0)
     base_url: str | None = _option(_WHERE, "A real provider, in place of the embedded one.")
     model: str | None = _option(_WHERE, "The real provider's model.")
-    api_key_env: str | None = _option(
-        _WHERE, "Environment variable that holds the real provider's key, OPENAI_API_KEY if not given."
-    )
-    limit_field: str | None = _seldom(
-        _WHERE,
-        "Field of the real provider's body that limits an answer's tokens, max_completion_tokens if not given; older "
-        "servers know only max_tokens.",
-    )
-    preset: str | None = _seldom(
-        _WHERE,
-        f"Behaviour of the embedded provider, {PRESET} if not given; see `fastlane emulator --list-presets`.",
-    )
-    rtt_ms: float | None = _seldom(
-        _WHERE, f"Round trip to the embedded provider, in ms; {ROUND_TRIP_MS:g} if not given.", min=0
-    )
+    api_key_env: str | None = _option(_WHERE, "Variable of the real provider's key, OPENAI_API_KEY if not given.")
+    limit_field: str | None = _seldom(_WHERE, "The body's field that limits answers, if not max_completion_tokens.")
+    preset: str | None = _seldom(_WHERE, f"The embedded provider's behaviour; {PRESET} if not given.")
+    rtt_ms: float | None = _seldom(_WHERE, f"Round trip to it, in ms; {ROUND_TRIP_MS:g} if not given.", min=0)
     kind: str = _seldom(_REPORTS, "See `fastlane bench report --help`.", default="ab")
-    folder: Path | None = _option(
-        _REPORTS,
-        "Folder for the run: every raw record, run.json and report.html. If not given: one below bench-results.",
-    )
+    folder: Path | None = _option(_REPORTS, "Folder for the run. If not given: one below bench-results.")
 
     def experiment(self) -> Benchmark:
         """Return what is asked for. Raises ConfigurationError, in the words of the command line."""
@@ -229,7 +175,7 @@ class RunOptions(ReportOptions):
         load = self._load(workloads[0], preset)
         cells = len(workloads) * len(load.rates if isinstance(load, Open) else load.users)
         # A preset that says how often it is run ends by that.
-        default_s = None if runs is not None else _BUDGET_S * cells
+        seconds = (None if runs is not None else _BUDGET_S * cells) if self.budget_s is None else self.budget_s or None
         most_tokens = self.max_output_tokens
         if most_tokens is None and (preset is None or preset.max_output_tokens is None):
             most_tokens = _CONVERSATION_TOKENS
@@ -241,11 +187,7 @@ class RunOptions(ReportOptions):
             load=load,
             metrics=metrics,
             provider=provider,
-            budget=RunBudget(
-                seconds=default_s if self.budget_s is None else self.budget_s or None,
-                calls=self.max_calls,
-                money=self.max_money,
-            ),
+            budget=RunBudget(seconds=seconds, calls=self.max_calls, money=self.max_money),
             precision=None if self.precision is None else Precision(metric=metrics[0], half_width=self.precision),
             again=self.again,
             warm_up=self.warm_up,
@@ -275,24 +217,16 @@ class RunOptions(ReportOptions):
             rtt_ms = ROUND_TRIP_MS if self.rtt_ms is None else self.rtt_ms
             return Embedded(preset=self.preset or PRESET, round_trip_time_s=rtt_ms / 1e3, seed=self.seed)
         if self.preset is not None or self.rtt_ms is not None:
-            raise ConfigurationError(
-                "--preset and --rtt-ms describe the embedded provider: leave them out with --base-url"
-            )
+            raise ConfigurationError("--preset and --rtt-ms describe the embedded provider: leave out --base-url")
         if self.model is None:
             raise ConfigurationError("--base-url needs --model: name the model that the provider is to run")
-        return Real(
-            base_url=self.base_url,
-            model=self.model,
-            api_key_env=self.api_key_env or "OPENAI_API_KEY",
-            limit_field=self.limit_field or "max_completion_tokens",
-        )
+        named = {"api_key_env": self.api_key_env, "limit_field": self.limit_field}
+        return Real(base_url=self.base_url, model=self.model, **{name: each for name, each in named.items() if each})
 
     def _load(self, workload: Workload, preset: Preset | None) -> Load:
         if self.rate is not None:
             if self.users is not None or self.think_s is not None:
-                raise ConfigurationError(
-                    "--users and --rate are two kinds of load: leave --users and --think-s out, or --rate"
-                )
+                raise ConfigurationError("--users and --rate are two kinds of load: leave --users and --think-s out")
             return Open(rates=_numbers(self.rate, "--rate", float))
         users = preset.users if preset is not None else _USERS
         if self.users is not None:
@@ -323,11 +257,9 @@ def _names(text: str, flag: str) -> tuple[str, ...]:
 
 def _plays(text: str) -> tuple[Play, ...]:
     names = _names(text, "--attribute")
-    for name in names:
-        if name not in ATTRIBUTABLE:
-            raise ConfigurationError(
-                f"--attribute takes plays separated by commas, of {', '.join(ATTRIBUTABLE)}, got {name!r}"
-            )
+    if unknown := [name for name in names if name not in ATTRIBUTABLE]:
+        known = ", ".join(ATTRIBUTABLE)
+        raise ConfigurationError(f"--attribute takes plays separated by commas, of {known}, got {unknown[0]!r}")
     return tuple(ATTRIBUTABLE[name] for name in names)
 
 

@@ -23,11 +23,9 @@ class RunningProvider:
     api_key: str
     model: str
     one_way_s: float = 0.0
-    """The emulated wire's delay in one direction."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables by which a client's process trusts its certificate."""
     limit_field: str = "max_completion_tokens"
-    """Name of the body's field that limits the answer's tokens."""
     read_log: Callable[[], tuple[RequestLog, ...]] | None = None
     """The provider's own account of every request; None for a real provider, which gives none."""
 
@@ -38,16 +36,13 @@ class RunningProvider:
 
     @property
     def host(self) -> str:
-        """The host and port of the base URL, without what else may stand there, such as a password."""
+        """The host and port of the base URL, without a password."""
         return urlsplit(self.base_url).netloc.rpartition("@")[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embedded:
-    """The embedded provider, in a process of its own, behind a wire of `round_trip_time_s`.
-
-    Raises ConfigurationError for an unknown preset and for a wire that cannot be.
-    """
+    """The embedded provider, in a process of its own, behind a wire. Raises ConfigurationError."""
 
     preset: str = "bench"
     round_trip_time_s: float = 0.04
@@ -63,12 +58,10 @@ class Embedded:
         Wire(round_trip_time_s=self.round_trip_time_s)
 
     def describe(self) -> str:
-        """Say in one line what the requests meet."""
         return f"embedded provider, preset {self.preset!r}, round trip {self.round_trip_time_s * 1e3:g} ms"
 
     @contextmanager
     def running(self) -> Iterator[RunningProvider]:
-        """Start it."""
         from ..emulator import Emulator, preset
         from ..emulator.wire import Wire
 
@@ -111,7 +104,6 @@ class Real:
             )
 
     def describe(self) -> str:
-        """Say in one line what the requests meet."""
         limit = "" if self.limit_field == "max_completion_tokens" else f", answers limited by {self.limit_field!r}"
         # A password in front of the host and a key in the query belong in no report.
         url = urlsplit(self.base_url)
@@ -120,13 +112,8 @@ class Real:
 
     @contextmanager
     def running(self) -> Iterator[RunningProvider]:
-        """Read the key from the environment; nothing is started."""
-        yield RunningProvider(
-            base_url=self.base_url,
-            api_key=os.environ[self.api_key_env],
-            model=self.model,
-            limit_field=self.limit_field,
-        )
+        key = os.environ[self.api_key_env]
+        yield RunningProvider(base_url=self.base_url, api_key=key, model=self.model, limit_field=self.limit_field)
 
 
 Provider = Embedded | Real

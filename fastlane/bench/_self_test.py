@@ -18,13 +18,17 @@ MOST_P50_MS: Final = 1.0
 MOST_P99_MS: Final = 3.0
 MOST_PACE_ERROR: Final = 0.02
 _ARMS: Final = ("fastlane", "fastlane-async", "baseline-async")
+_RIGHT: Final = (
+    f"Right: a first token at most {MOST_P50_MS:g} ms (p50) and {MOST_P99_MS:g} ms (p99) after the provider sent it, "
+    f"time per token within {MOST_PACE_ERROR:.0%}, no wrong count. If an arm's figures are not right, close other "
+    "programs and repeat it."
+)
 
 
 def self_test(*, quick: bool = False) -> dict[str, Any]:
-    """Run the bench against the embedded provider, without an emulated wire, and compare it with the provider's log.
+    """Compare the bench with the embedded provider's log, in a minute, or a quarter of one if `quick`.
 
-    Takes about a minute, or a quarter of one if `quick`. Returns plain data: "bars", the largest errors that are right,
-    and "rows", the errors of each arm. Raises RunFailedError.
+    Returns plain data: "bars", the largest errors that are right, and "rows", the errors of each arm.
     """
     recorded = Benchmark(
         arms=_ARMS,
@@ -43,11 +47,9 @@ def self_test(*, quick: bool = False) -> dict[str, Any]:
 
 
 def _errors(recorded: RecordedRun, arm: str) -> dict[str, Any]:
-    """Return how far an arm's figures are from the provider's log.
+    """Return how late an arm's first tokens are (ms), how wrong its paces (a share), and how many counts are wrong.
 
-    - late: the recorded time of a first token minus the moment at which the provider sent it
-    - pace_error: of the time per output token, as a share of the provider's own
-    - wrong_counts: requests that failed, are not in the log, or of which another number of chunks was recorded
+    All by the provider's log. A failed request, and one that is not in the log, has a wrong count.
     """
     logged = {entry.tag: entry.token_ns for entry in recorded.log or ()}
     samples = recorded.measured(arm=arm)
@@ -66,7 +68,6 @@ def _errors(recorded: RecordedRun, arm: str) -> dict[str, Any]:
 
 
 def print_self_test(found: dict[str, Any], console: Console) -> None:
-    """Print the errors, and what is right."""
     table = Table("arm", title="Self-test: recorded times against the provider's log", title_justify="left")
     for name in ("requests", "first token late p50 / p99, ms", "time per token off p50, %", "wrong counts", "right"):
         table.add_column(name, justify="right")
@@ -75,11 +76,4 @@ def print_self_test(found: dict[str, Any], console: Console) -> None:
         off, wrong = f"{100 * row['pace_error_p50']:.2f}", str(row["wrong_counts"])
         table.add_row(row["arm"], str(row["requests"]), late, off, wrong, "yes" if row["right"] else "NO")
     console.print(table)
-    console.print(
-        f"Right: a first token at most {MOST_P50_MS:g} ms (p50) and {MOST_P99_MS:g} ms (p99) after the provider sent "
-        f"it, time per token within {MOST_PACE_ERROR:.0%}, no wrong count. Where an arm's figures are not right, close "
-        "other programs and repeat it.",
-        style="dim",
-        markup=False,
-        highlight=False,
-    )
+    console.print(_RIGHT, style="dim", markup=False, highlight=False)

@@ -12,25 +12,10 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from ..errors import ConfigurationError
+from . import statistics as stats
 from ._formatting import change_with_interval, counted, percent
 from .recorded import METRICS, ArmInfo, Key, RecordedRun, RequestMetric, Sample, errors_of, metric_named
-from .statistics import (
-    ENOUGH_PAIRS,
-    Floats,
-    Interval as Interval,
-    Quantile as Quantile,
-    hodges_lehmann,
-    log_ratios,
-    mean_changes,
-    pairs_for_effect,
-    pairs_for_equivalence,
-    pairs_for_interval,
-    quantile,
-    quantile_ratio,
-    signed_rank_p,
-    smallest_effect,
-    wanted,
-)
+from .statistics import Floats, Interval as Interval, Quantile as Quantile
 
 Kind = Literal["better", "worse", "equivalent", "no difference shown", "too few pairs", "not comparable"]
 
@@ -47,15 +32,13 @@ class Figures:
     """Requests that failed, or gave no value; those that failed count as slower than every other in the quantiles."""
     mean: float | None
     deviation: float | None
-    """Standard deviation with n - 1."""
     minimum: float | None
     maximum: float | None
     quantiles: Mapping[float, Quantile]
-    """By share: 0.25, 0.5, 0.75, 0.9, 0.95, 0.99."""
 
     @property
     def variation(self) -> float | None:
-        """The coefficient of variation: the deviation as a share of the mean."""
+        """The deviation as a share of the mean."""
         return self.deviation / self.mean if self.mean and self.deviation is not None else None
 
 
@@ -98,16 +81,14 @@ class ArmComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellFindings:
-    """All that one cell shows."""
+    """All that one cell shows; throughput, requests and errors by arm."""
 
     cell: str
     figures: tuple[Figures, ...]
     comparisons: tuple[ArmComparison, ...]
     throughput: Mapping[str, float]
-    """Each arm's output tokens over the seconds in which it had requests in flight."""
     requests: Mapping[str, int]
     errors: Mapping[str, Mapping[str, int]]
-    """How often each error came, by arm."""
 
     def of(self, arm: str, metric: str) -> Figures | None:
         """Return one arm's figures of one metric."""
@@ -133,12 +114,11 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution:
-    """One cell's change between no play and all, divided among the plays."""
+    """One cell's change between no play and all, divided among the plays, in the metric's unit."""
 
     cell: str
     metric: str
     total: Interval
-    """Change from none to all, in the metric's unit."""
     shares: tuple[Share, ...]
     interaction: Interval
     """The whole change minus the sum of what each play does alone: not 0 where plays help or hinder each other."""
@@ -158,13 +138,12 @@ class Cold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """All that a run shows."""
+    """All that a run shows. `margin`: the change, as a share, below which two arms count as equivalent."""
 
     cells: tuple[CellFindings, ...]
     attributions: tuple[Attribution, ...] = ()
     cold: tuple[Cold, ...] = ()
     margin: float = 0.03
-    """The change, as a share, below which two arms count as equivalent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,37 +151,35 @@ class ArmValues:
     """One arm's requests of one cell by one metric."""
 
     values: Mapping[Key, float] = field(default_factory=dict)
-    """Of the requests that succeeded and gave one."""
     failed: frozenset[Key] = frozenset()
     silent: int = 0
     """Requests that succeeded and gave no value."""
 
 
 SHARES: Final = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
-"""Of the quantiles that are given where there are enough requests."""
 ALPHA: Final = 0.05
 """How often any interval of a cell's typical changes may miss, over all its metrics and arms."""
 # Below this share of the whole change, parts that add up to nothing cannot be scaled to it.
 _NOTHING: Final = 1e-9
 
 Pair = tuple[str, str, RequestMetric, ArmValues, ArmValues]
-"""An arm, its reference, a metric, and the values of both."""
 
 
 def find(recorded: RecordedRun, *, margin: float = 0.03, seed: int = 0) -> Findings:
     """Return everything that a run shows; the same for the same records, margin and seed.
 
-    Only measured requests count: each arm process's first is given as `cold`, and those that warmed up are left out.
-    Arms are compared by the blocks in which both took part, cell by cell. `margin` is the change, as a share, below
-    which two arms count as equivalent; `seed` is for the intervals that come of drawing again.
-    Raises ConfigurationError for a margin that is not above 0, or an unknown metric in the header.
+    Only measured requests count, and arms are compared by the blocks in which both took part. `margin` is the change,
+    as a share, below which two arms are equivalent; `seed` is for the bootstrap. Raises ConfigurationError.
     """
-    metrics = [metric_named(name) for name in recorded.header.metrics]
-    design = design_of(recorded.header.arms)
+    header = recorded.header
+    metrics = [metric_named(name) for name in header.metrics]
+    others = [metric for metric in METRICS.values() if metric not in metrics]
+    compared = [arm for arm in header.arms if arm not in header.references]
+    design = design_of(header.arms)
     cells: list[CellFindings] = []
     attributions: list[Attribution] = []
-    for cell in (each.name for each in recorded.header.cells):
-        samples = {arm.name: recorded.measured(cell, arm.name) for arm in recorded.header.arms}
+    for cell in (each.name for each in header.cells):
+        samples = {arm.name: recorded.measured(cell, arm.name) for arm in header.arms}
         errors = {arm: errors_of(own) for arm, own in samples.items()}
         values = {
             (arm, metric.name): _values(own, errors[arm], metric)
@@ -210,27 +187,22 @@ def find(recorded: RecordedRun, *, margin: float = 0.03, seed: int = 0) -> Findi
             for arm, own in samples.items()
         }
         # Reports by load and length show more than what arms are compared by; only comparisons are tests.
-        described = [
-            *metrics,
-            *(
-                metric
-                for metric in METRICS.values()
-                if metric not in metrics and any(values[arm, metric.name].values for arm in samples)
-            ),
-        ]
+        shown = [*metrics, *(each for each in others if any(values[arm, each.name].values for arm in samples))]
+        comparisons: list[ArmComparison] = []
+        # The references' copies are a family of their own.
+        for copy in (False, True):
+            pairs = [
+                (arm.name, reference, metric, values[arm.name, metric.name], values[reference, metric.name])
+                for metric in metrics
+                for arm in compared
+                if (arm.role == "again") == copy and (reference := header.reference_of(arm.name).name)
+            ]
+            comparisons += compare(cell, pairs, copy=copy, margin=margin, seed=seed)
         cells.append(
             CellFindings(
                 cell=cell,
-                figures=tuple(
-                    _figures(cell, arm, each, values[arm, each.name]) for each in described for arm in samples
-                ),
-                comparisons=tuple(
-                    compared
-                    for copy in (False, True)
-                    for compared in compare(
-                        cell, list(_pairs_of(recorded, metrics, values, copy)), copy=copy, margin=margin, seed=seed
-                    )
-                ),
+                figures=tuple(_figures(cell, arm, each, values[arm, each.name]) for each in shown for arm in samples),
+                comparisons=tuple(comparisons),
                 throughput={arm: throughput(own) for arm, own in samples.items() if own},
                 requests={arm: len(own) for arm, own in samples.items()},
                 errors={arm: dict(Counter(failed.values()).most_common()) for arm, failed in errors.items()},
@@ -240,21 +212,6 @@ def find(recorded: RecordedRun, *, margin: float = 0.03, seed: int = 0) -> Findi
             found = (_attribution(cell, metric, design, values, seed) for metric in metrics)
             attributions += [each for each in found if each is not None]
     return Findings(cells=tuple(cells), attributions=tuple(attributions), cold=tuple(_cold(recorded)), margin=margin)
-
-
-def _pairs_of(
-    recorded: RecordedRun,
-    metrics: Sequence[RequestMetric],
-    values: Mapping[tuple[str, str], ArmValues],
-    copy: bool,
-) -> Iterator[Pair]:
-    """Yield the comparisons that are adjusted together: the references' copies are a family of their own."""
-    header = recorded.header
-    for metric in metrics:
-        for arm in header.arms:
-            if arm not in header.references and (arm.role == "again") == copy:
-                reference = header.reference_of(arm.name).name
-                yield arm.name, reference, metric, values[arm.name, metric.name], values[reference, metric.name]
 
 
 def _values(samples: Iterable[Sample], failed: Mapping[Key, str], metric: RequestMetric) -> ArmValues:
@@ -288,6 +245,7 @@ def _figures(cell: str, arm: str, metric: RequestMetric, found: ArmValues) -> Fi
     # Sorted, so that records merged in another order give the same sums to the last digit.
     values = np.sort(np.fromiter(found.values.values(), dtype=np.float64))
     lost = len(found.failed) if _counts_failed(metric) else 0
+    lower = metric.lower_is_better
     some = bool(values.size)
     return Figures(
         cell=cell,
@@ -299,21 +257,20 @@ def _figures(cell: str, arm: str, metric: RequestMetric, found: ArmValues) -> Fi
         deviation=float(values.std(ddof=1)) if values.size > 1 else None,
         minimum=float(values[0]) if some else None,
         maximum=float(values[-1]) if some else None,
-        quantiles={
-            share: quantile(values, share, failed=lost, lower_is_better=metric.lower_is_better) for share in SHARES
-        },
+        quantiles={share: stats.quantile(values, share, failed=lost, lower_is_better=lower) for share in SHARES},
     )
 
 
 def compare(cell: str, pairs: Sequence[Pair], *, copy: bool, margin: float, seed: int) -> list[ArmComparison]:
-    """Compare arms with their references.
+    """Compare arms with their references, as one family: all intervals of typical changes hold together (Bonferroni).
 
-    They are one family: with a probability of 95 % all intervals of their typical changes hold together (Bonferroni).
     Raises ConfigurationError for a margin that is not above 0.
     """
     if not margin > 0:
         raise ConfigurationError(f"expected a margin above 0, such as 0.03 for 3 %, got {margin}")
-    logs = [log_ratios(*_both(ours, theirs, ours.values.keys() & theirs.values.keys())) for *_, ours, theirs in pairs]
+    logs = [
+        stats.log_ratios(*_both(ours, theirs, ours.values.keys() & theirs.values.keys())) for *_, ours, theirs in pairs
+    ]
     family = max(1, sum(each.size > 0 for each in logs))
     return [
         _compared(cell, pair, own, family=family, copy=copy, margin=margin, seed=seed)
@@ -338,8 +295,13 @@ def _compared(
     if _counts_failed(metric):
         keys = (ours.values.keys() | ours.failed) & (theirs.values.keys() | theirs.failed)
     own, other = _both(ours, theirs, keys, math.inf if metric.lower_is_better else 0.0)
-    ratios = {share: quantile_ratio(own, other, share, seed=seed) for share in SHARES if own.size >= wanted(share)}
-    typical = _exponential(hodges_lehmann(logs, 1 - ALPHA / family))
+    ratios = {
+        share: stats.quantile_ratio(own, other, share, seed=seed) for share in SHARES if own.size >= stats.wanted(share)
+    }
+    typical = None
+    if middle := stats.hodges_lehmann(logs, 1 - ALPHA / family):
+        low, high = (None if bound is None else math.exp(bound) for bound in (middle.low, middle.high))
+        typical = Interval(value=math.exp(middle.value), low=low, high=high)
     silent = [name for name, each in ((arm, ours), (reference, theirs)) if not each.values and each.silent]
     if silent:
         sentence = f"not comparable: no request of {' or '.join(silent)} gave this figure"
@@ -353,7 +315,7 @@ def _compared(
         metric=metric.name,
         pairs=logs.size,
         typical=typical,
-        p_value=signed_rank_p(logs) if logs.size else None,
+        p_value=stats.signed_rank_p(logs) if logs.size else None,
         quantiles={share: ratio for share, ratio in ratios.items() if ratio is not None},
         verdict=verdict,
         copy=copy,
@@ -365,17 +327,16 @@ def _verdict(
 ) -> ComparisonVerdict:
     """Return what one comparison shows, read from the interval of its typical change alone.
 
-    A difference is shown where the interval excludes a ratio of 1, equivalence where it lies within `margin` and its
-    inverse: even in logarithms, as the margin of bioequivalence is (80 to 125 %). Where both are shown, the arms are
-    equivalent. A plain 95 % interval of the log-`ratios` plans the sizes of further runs.
+    A difference is shown where the interval excludes 1, equivalence where it lies within `margin` and its inverse.
+    Where both are shown, the arms are equivalent. A plain 95 % interval of the log-`ratios` plans further runs.
     """
     pairs, alpha = ratios.size, ALPHA / family
-    logs = hodges_lehmann(ratios)
+    logs = stats.hodges_lehmann(ratios)
     if typical is None or logs is None or typical.low is None or typical.high is None:
-        needed = pairs_for_interval(alpha)
+        needed = stats.pairs_for_interval(alpha)
         sentence = f"{counted(needed - pairs, 'more pair')} needed: {pairs} of at least {needed}"
         return ComparisonVerdict(kind="too few pairs", sentence=sentence, more_pairs=needed - pairs)
-    smallest = smallest_effect(logs, alpha, pairs=pairs)
+    smallest = stats.smallest_effect(logs, alpha, pairs=pairs)
     differs = typical.high < 1 or typical.low > 1
     kind: Kind = "better" if (typical.high < 1) == metric.lower_is_better else "worse"
     change = f"{metric.words[kind == 'worse']} by {change_with_interval(typical, signed=False)}"
@@ -389,8 +350,8 @@ def _verdict(
     if smallest is not None:
         sentence += f"; this run could have shown {percent(smallest)}"
     purposes = {
-        f"equivalence within {percent(margin)}": pairs_for_equivalence(logs, pairs, margin, alpha),
-        f"a change of the {percent(abs(math.expm1(logs.value)))} seen": pairs_for_effect(logs, pairs, alpha),
+        f"equivalence within {percent(margin)}": stats.pairs_for_equivalence(logs, pairs, margin, alpha),
+        f"a change of the {percent(abs(math.expm1(logs.value)))} seen": stats.pairs_for_effect(logs, pairs, alpha),
     }
     more = None
     if plans := [(max(1, needed - pairs), purpose) for purpose, needed in purposes.items() if needed is not None]:
@@ -399,29 +360,19 @@ def _verdict(
     return ComparisonVerdict(kind="no difference shown", sentence=sentence, smallest_effect=smallest, more_pairs=more)
 
 
-def _exponential(logs: Interval | None) -> Interval | None:
-    if logs is None:
-        return None
-    low, high = (None if bound is None else math.exp(bound) for bound in (logs.low, logs.high))
-    return Interval(value=math.exp(logs.value), low=low, high=high)
-
-
 class Design(NamedTuple):
-    """Which arms of a run have which of the plays that are to be told apart."""
+    """The arms that tell a run's plays apart; by play: the arm with it alone, and the one with all others."""
 
     none: str
     all: str
     alone: Mapping[str, str]
-    """By play: the arm that has only the play."""
     last: Mapping[str, str]
-    """By play: the arm that has every other play."""
 
 
 def design_of(arms: Sequence[ArmInfo]) -> Design | None:
     """Return how a run's arms tell its plays apart; None where they do not.
 
-    That takes an arm with all plays, one with none (`plays=()`, or else the reference if its client has no plays), and
-    for every play an arm with it alone and one with all but it.
+    That takes an arm with all plays, one with none, and for every play one with it alone and one with all but it.
     """
     candidates = [arm for arm in arms if arm.role != "again" and arm.plays is not None]
     whole = max(candidates, key=lambda arm: len(set(arm.plays or ())), default=None)
@@ -444,9 +395,8 @@ def _attribution(
 ) -> Attribution | None:
     """Divide one cell's change of a metric among the plays; None without a block in which all arms succeeded.
 
-    Of means, because they alone add up. A play's part is the mean of what it changes alone and what it changes last,
-    the two ends of Shapley's value ("A value for n-person games", 1953) and all of it for two plays; parts are then
-    scaled so that they add up to the whole. Intervals are of a bootstrap over whole blocks.
+    Of means, because they alone add up. A play's part is the mean of the two ends of Shapley's value (1953), what it
+    changes alone and last, scaled so that the parts add up to the whole. Intervals are by a bootstrap over blocks.
     """
     changes = [(design.all, design.none)]
     changes += [(arm, design.none) for arm in design.alone.values()]
@@ -459,7 +409,7 @@ def _attribution(
     blocks = np.array([[column[key] for column in columns] for key in keys], dtype=np.float64)
     contrasts = np.array([[float((arm == left) - (arm == right)) for arm in arms] for left, right in changes])
     # The first row is of all blocks, the others of those that were drawn.
-    rows = np.vstack(mean_changes(blocks, contrasts, seed=seed))
+    rows = np.vstack(stats.mean_changes(blocks, contrasts, seed=seed))
     plays = len(design.alone)
     total, alone, last = rows[:, 0], rows[:, 1 : 1 + plays], rows[:, 1 + plays :]
     middle = (alone + last) / 2
@@ -468,7 +418,7 @@ def _attribution(
     parts = middle * np.divide(total, added, out=np.ones_like(total), where=scalable)[:, None]
 
     def interval(column: Floats) -> Interval:
-        if len(keys) < ENOUGH_PAIRS:
+        if len(keys) < stats.ENOUGH_PAIRS:
             return Interval(value=float(column[0]))
         low, high = np.quantile(column[1:], (0.025, 0.975))
         return Interval(value=float(column[0]), low=float(low), high=float(high))

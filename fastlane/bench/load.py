@@ -9,6 +9,7 @@ from itertools import count
 from random import Random
 from typing import Final
 
+from ..records.formatting import counted
 from .recorded import Cell
 from .workloads import Turn, Workload
 
@@ -19,18 +20,13 @@ class Closed:
 
     users: tuple[int, ...] = (8,)
     think_s: float = 0.1
-    """Pause of a user before each block but its first, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Open:
-    """Requests are sent when the schedule says, whatever became of those before; every entry of `rates` is a cell.
-
-    Blocks arrive at random (Poisson).
-    """
+    """Blocks that arrive at random (Poisson), whatever became of those before; every entry of `rates` is a cell."""
 
     rates: tuple[float, ...] = (1.0,)
-    """Blocks per second; every arm sends once in each."""
 
 
 Load = Closed | Open
@@ -44,7 +40,6 @@ class RunBudget:
     calls: int | None = None
     """Requests of all arms and cells together, the first and the warm-up ones included."""
     money: float | None = None
-    """US dollars by the catalog's prices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,17 +63,13 @@ class RunCost:
 def limits_of(budget: RunBudget, spent: RunCost, *, cells_left: int) -> RunBudget:
     """Return up to what the run may spend by the end of the next cell: each cell has an equal part of what is left."""
     found = {name: used + max(0.0, limit - used) / cells_left for name, limit, used in _limits(budget, spent)}
-    calls = found.get("calls")
     return RunBudget(
-        seconds=found.get("seconds"), calls=None if calls is None else int(calls), money=found.get("money")
+        seconds=found.get("seconds"), calls=int(found["calls"]) if "calls" in found else None, money=found.get("money")
     )
 
 
 def exhausted(limits: RunBudget, spent: RunCost, *, calls_of_next: int = 0) -> str | None:
-    """Return why no further block may start, such as "calls spent"; None while one may.
-
-    Calls are known before they are made, and never exceeded. Time and money are known only afterwards.
-    """
+    """Return why no further block may start, such as "calls spent". Calls, known before, are never exceeded."""
     for name, limit, used in _limits(limits, spent):
         if used + calls_of_next > limit if name == "calls" else used >= limit:
             return f"{name} spent"
@@ -87,11 +78,11 @@ def exhausted(limits: RunBudget, spent: RunCost, *, calls_of_next: int = 0) -> s
 
 def share_spent(limits: RunBudget, spent: RunCost, before: RunCost) -> float:
     """Return the largest share of any limit that was spent since `before`, at most 1.0; 0.0 without limits."""
-    shares = [
-        (used - getattr(before, name)) / (limit - getattr(before, name)) if limit > getattr(before, name) else 1.0
-        for name, limit, used in _limits(limits, spent)
-    ]
-    return min(1.0, max(shares, default=0.0))
+    shares = [0.0]
+    for name, limit, used in _limits(limits, spent):
+        began = getattr(before, name)
+        shares.append((used - began) / (limit - began) if limit > began else 1.0)
+    return min(1.0, max(shares))
 
 
 def _limits(budget: RunBudget, spent: RunCost) -> Iterator[tuple[str, float, float]]:
@@ -115,9 +106,7 @@ def cells_of(workloads: Sequence[Workload], load: Load, *, seed: int) -> tuple[C
         if isinstance(load, Open):
             found += [replace(cell, name=f"{cell.name}, {rate:g}/s", load="open", rate=rate) for rate in load.rates]
         else:
-            for users in load.users:
-                name = f"{cell.name}, {users} {'user' if users == 1 else 'users'}"
-                found.append(replace(cell, name=name, users=users))
+            found += [replace(cell, name=f"{cell.name}, {counted(users, 'user')}", users=users) for users in load.users]
     return tuple(replace(cell, order=at) for at, cell in enumerate(Random(f"{seed}/cells").sample(found, len(found))))
 
 
@@ -130,12 +119,10 @@ class Block:
 
     lane: int
     number: int
-    """Position in the lane, from 0."""
     replay: str
     """Names the conversation and the pass over the workload that the request belongs to: what shares a salt."""
     turn: Turn
     order: tuple[str, ...]
-    """The arms' names in the order in which they send."""
     intended_s: tuple[float, ...] | None = None
     """When each of `order` is sent under an open load, in seconds from the cell's start; None under a closed one."""
 
@@ -145,8 +132,7 @@ def lane_of(
 ) -> Iterator[Block]:
     """Yield the blocks of one user of a closed load: conversations one after the other, turn by turn.
 
-    The conversations are dealt out to the lanes, `passes` times or without end. No two lanes replay the same
-    conversation of the same pass.
+    They are dealt out to the lanes, `passes` times or without end: no two lanes have the same one of the same pass.
     """
     random, numbers, conversations = Random(f"{seed}/{lane}"), count(), workload.conversations
     deals = count(lane, lanes) if passes is None else range(lane, passes * len(conversations), lanes)
@@ -161,14 +147,11 @@ def lane_of(
 def open_blocks(
     workload: Workload, arms: Sequence[str], *, rate: float, passes: int | None, seed: str
 ) -> Iterator[Block]:
-    """Yield the blocks of an open load in the order of their arrival, `rate` a second with exponential gaps (Poisson).
+    """Yield the blocks of an open load, `rate` a second with exponential gaps, with turns taken across conversations.
 
-    Turns are taken across all conversations, as traffic does: the next turn of a conversation comes after some time.
-
-    The arms' requests of a block are spread evenly over the time to the next block, and over a second at most. All are
-    intended times, fixed in advance: no request waits for another's response (coordinated omission), and none queue
-    behind each other. The order is random, so an arm's arrivals are the blocks', each displaced by an independent draw:
-    they stay Poisson (displacement theorem; Kingman, Poisson Processes, 1993, section 5.5).
+    The arms' requests of a block are spread evenly over the time to the next, a second at most, in random order. All
+    times are fixed in advance: no request waits for another's response (coordinated omission). An arm's arrivals are
+    the blocks', each displaced by an independent draw: they stay Poisson (Kingman, Poisson Processes, 1993, 5.5).
     """
     random, gaps, moment = Random(f"{seed}/order"), Random(f"{seed}/arrivals"), 0.0
     step = min(1 / rate, _LONGEST_SPREAD_S) / len(arms)
@@ -229,10 +212,8 @@ class Due:
 class Pacing:
     """Says which request of a cell is due when. All times are in monotonic nanoseconds.
 
-    `lanes` has the blocks of each user. Under a closed load, an arm's request is sent when the one before it in its
-    block has ended. Under an open load, there is one lane, whose requests have intended times.
-    `block_s` is about how long a block takes: users start one after the other over that time, at uneven distances,
-    since users in step would queue behind each other.
+    `lanes` has the blocks of each user; an open load has one lane. `block_s` is about how long a block takes: users
+    start over that time at uneven distances, since users in step would queue behind each other.
     """
 
     def __init__(

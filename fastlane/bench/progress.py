@@ -24,12 +24,10 @@ _PER_MEDIAN_DEVIATION: Final = 1.482602218505602
 class MeanSequence:
     """Confidence sequence for the mean of winsorised values, such as paired log-ratios: valid at every count.
 
-    The chance that any of its intervals, at any count, misses the mean is at most `alpha`, asymptotically. 0 must mean
-    no difference.
-
+    The chance that any of its intervals misses the mean is at most `alpha`, asymptotically. 0 must mean no difference.
     Values are winsorised, because one in hundreds that is many times the others would decide the mean. The first 20
-    values set a band that never changes: as far to both sides of 0 as their median and 4 robust standard deviations
-    (of the median absolute deviation) reach. Values that lie evenly around 0 keep a mean of 0, whatever the band.
+    set a band that never changes: as far to both sides of 0 as their median and 4 robust standard deviations reach.
+    Values that lie evenly around 0 keep a mean of 0, whatever the band.
     """
 
     __slots__ = ("_alpha", "_count", "_first", "_mean", "_optimised_for", "_reach", "_squares")
@@ -96,29 +94,27 @@ _ALPHA = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningRatio:
-    """One arm's metric over the reference's in the running cell, by the pairs so far."""
+    """One arm's metric over the reference's in the running cell, by the pairs so far.
+
+    The bounds are a confidence sequence's: at every look those of a whole cell hold together with 95 %.
+    """
 
     arm: str
     metric: str
     pairs: int
     ratio: float
-    """Geometric middle of the interval."""
     low: float
     high: float
-    """Bounds of a confidence sequence: with a probability of 95 % those of a whole cell hold together at every look."""
 
 
 class Watch:
-    """Follows one cell's pairs: a confidence sequence for each metric of each arm beside its reference.
+    """Follows one cell's pairs: a confidence sequence for each metric of each arm beside its reference (by name).
 
     Each of n sequences is given 5 % / n of the chance to err (the union bound).
-
-    `references` has the reference of each arm, by name; a reference's is its own.
     """
 
     def __init__(self, references: Mapping[str, str], metrics: Sequence[str]) -> None:
         self._references = references
-        self._metrics = {name: metric_named(name).value for name in metrics}
         followed = [(arm, metric) for arm, reference in references.items() if arm != reference for metric in metrics]
         self._sequences = {
             key: MeanSequence(optimised_for=_OPTIMISED_FOR, alpha=_ALPHA / len(followed)) for key in followed
@@ -130,54 +126,39 @@ class Watch:
             here, there = block.get(arm), block.get(self._references[arm])
             if here is None or there is None or here.error is not None or there.error is not None:
                 continue
-            value, base = self._metrics[metric](here), self._metrics[metric](there)
-            if value is not None and base is not None and value > 0 and base > 0:
+            value, base = map(metric_named(metric).value, (here, there))
+            if value and base and value > 0 and base > 0:
                 sequence.add(math.log(value / base))
 
     def ratios(self) -> tuple[RunningRatio, ...]:
         """Return what is known so far: nothing of those of which too little is."""
         found = []
         for (arm, metric), sequence in self._sequences.items():
-            interval = sequence.interval()
-            if interval is not None and all(map(math.isfinite, interval)):
-                low, high = interval
-                found.append(
-                    RunningRatio(
-                        arm=arm,
-                        metric=metric,
-                        pairs=sequence.count,
-                        ratio=math.exp((low + high) / 2),
-                        low=math.exp(low),
-                        high=math.exp(high),
-                    )
-                )
+            low, high = sequence.interval() or (math.inf, math.inf)
+            if math.isfinite(low) and math.isfinite(high):
+                bounds = {"ratio": math.exp((low + high) / 2), "low": math.exp(low), "high": math.exp(high)}
+                found.append(RunningRatio(arm=arm, metric=metric, pairs=sequence.count, **bounds))
         return tuple(found)
 
     def reached(self, precision: Precision) -> bool:
         """Whether every arm's ratio is known as well as is asked."""
         wanted = [key for key in self._sequences if key[1] == precision.metric]
         known = [each for each in self.ratios() if each.metric == precision.metric]
-        return (
-            bool(wanted)
-            and len(known) == len(wanted)
-            and all((each.high - each.low) / 2 <= precision.half_width for each in known)
-        )
+        widths = [(each.high - each.low) / 2 for each in known]
+        return bool(wanted) and len(known) == len(wanted) and max(widths) <= precision.half_width
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a run is after a block, or at a cell's beginning. Its ratios may be watched without harm.
+    """How far a run is after a block, or at a cell's beginning.
 
-    They come with confidence sequences, which hold at every look: to stop a run because one of them has excluded 1 is
-    sound, which it is not with an ordinary interval.
+    Its ratios come with confidence sequences: a run may be stopped because of what they show at any look.
     """
 
     cell: str
-    """The cell that is running."""
     cells_done: int
     cells: int
     blocks: int
-    """Done in all cells."""
     requests: int
     failed: int
     share: float

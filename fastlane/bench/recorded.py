@@ -35,20 +35,17 @@ class SampleKey:
     tag: str
     """Unique within a run; the embedded provider's log names the request by it."""
     cell: str = ""
-    """Name of the Cell that it belongs to."""
     shard: int = 0
     lane: int = 0
     block: int
     """Position of the block in its lane, from 0; -1 for an arm process's first request."""
     position: int = 0
-    """Position of the arm in the block's random order, from 0."""
     conversation: str
     turn: int
     part: Part = "measured"
     intended_ns: int | None = None
     """When an open load's schedule wanted it sent, whatever the client was busy with; None under a closed load."""
     asked_output_tokens: int | None = None
-    """The most output tokens that the request allowed."""
     least_output_tokens: int | None = None
     """The fewest that the workload meant to get; None where it means none."""
     meant_input_tokens: int | None = None
@@ -59,8 +56,7 @@ class SampleKey:
 class Sample(SampleKey):
     """What one arm's client did for one request.
 
-    Every `_ns` is of the monotonic clock of the shard's machine: comparable within a shard, and on one machine with
-    the provider's log; never between machines.
+    Every `_ns` is of the monotonic clock of the shard's machine, which the provider's log shares on one machine.
     """
 
     issued_ns: int
@@ -74,7 +70,6 @@ class Sample(SampleKey):
     token_ns: Sequence[int] = ()
     """When the caller got each chunk with output. A chunk with only a role or a usage report is none."""
     ended_ns: int
-    """The stream was exhausted, or the error raised."""
     delivery_gap_ms: float | None = None
     """Longest time between a chunk's arrival and its delivery, by the client's own record; None where it keeps none."""
     input_tokens: int | None = None
@@ -83,12 +78,9 @@ class Sample(SampleKey):
     reasoning_tokens: int | None = None
     finish_reason: str | None = None
     error: str | None = None
-    """Class and status of the error that the caller got; None for a success."""
     error_message: str | None = None
     price: float | None = None
-    """US dollars by the catalog; None for a model that it does not hold."""
     call: Mapping[str, Any] | None = field(default=None, repr=False)
-    """The client's own record of the call, as plain data; None for a client that keeps none."""
     record: CallRecord | None = field(default=None, repr=False, compare=False)
     """The same as it is; not written to files."""
 
@@ -104,11 +96,7 @@ class Sample(SampleKey):
 
     @property
     def started_ns(self) -> int:
-        """What durations count from: the schedule's moment under an open load, else the issue.
-
-        Counting an open load's requests from their issue would leave out the time that they waited for a slow client
-        or server (coordinated omission).
-        """
+        """What durations count from: the scheduled moment under an open load (coordinated omission), or the issue."""
         return self.issued_ns if self.intended_ns is None else self.intended_ns
 
     @property
@@ -134,22 +122,17 @@ class Sample(SampleKey):
     @property
     def time_per_output_token_s(self) -> float | None:
         """Generation time over output tokens - 1, tokens by the provider's usage; None without usage or below 2."""
-        if self.generation_time_s is None or self.output_tokens is None or self.output_tokens < 2:
-            return None
-        return self.generation_time_s / (self.output_tokens - 1)
+        return _each(self.generation_time_s, self.output_tokens)
 
     @property
     def inter_token_latency_s(self) -> float | None:
         """Mean seconds between chunks with output, which are no tokens; None below two chunks."""
-        if self.generation_time_s is None or len(self.token_ns) < 2:
-            return None
-        return self.generation_time_s / (len(self.token_ns) - 1)
+        return _each(self.generation_time_s, len(self.token_ns))
 
     @property
     def decode_speed(self) -> float | None:
         """Tokens per second after the first one: 1 / time per output token."""
-        each = self.time_per_output_token_s
-        return 1 / each if each else None
+        return 1 / self.time_per_output_token_s if self.time_per_output_token_s else None
 
     @property
     def output_throughput(self) -> float | None:
@@ -169,6 +152,11 @@ class Sample(SampleKey):
         return attempts[-1].get("request_body_bytes") if attempts else None
 
 
+def _each(span_s: float | None, count: int | None) -> float | None:
+    """Return the time from one of `count` outputs to the next; None below two."""
+    return None if span_s is None or count is None or count < 2 else span_s / (count - 1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vitals:
     """One process's own state during one cell."""
@@ -176,10 +164,8 @@ class Vitals:
     cell: str
     shard: int = 0
     arm: str | None = None
-    """None for the process that hands the requests out."""
     duration_s: float
     cpu_s: float
-    """CPU time of all the process's threads."""
     loop_lag_p50_ms: float | None = None
     """By how much a thread that sleeps some milliseconds is woken late, or an event loop answers it late."""
     loop_lag_p99_ms: float | None = None
@@ -202,11 +188,8 @@ class ArmInfo:
     description: str
     role: Role = "arm"
     reference: str | None = None
-    """Name of the arm that it is compared with; None, as in runs of earlier versions: the run's first reference."""
     client: str = ""
-    """Class of its client, such as "openai.AsyncOpenAI"."""
     plays: tuple[str, ...] | None = None
-    """Fingerprints of its plays; None for a client that has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,9 +203,7 @@ class Cell:
     """Which of several context lengths or presets, where the run has several."""
     load: Literal["closed", "open"] = "closed"
     users: int | None = None
-    """Requests in flight under a closed load."""
     rate: float | None = None
-    """Blocks intended per second under an open load; every arm sends once in each."""
     order: int = 0
     """Position in which the cell was run, drawn at random."""
     caching_forbidden: bool = False
@@ -235,25 +216,19 @@ class Header:
 
     name: str
     provider: str
-    """One line that says whom the requests went to."""
     model: str
     embedded: bool
     """Whether the provider was the embedded one, whose log is beside the records."""
     one_way_s: float = 0.0
-    """The emulated wire's delay in one direction."""
     arms: tuple[ArmInfo, ...]
     cells: tuple[Cell, ...]
     metrics: tuple[str, ...]
     workload: str
     workload_source: str = ""
-    """Where the workload comes from."""
     workload_notes: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Load, budget, seed and the like, as plain data."""
     machine: Mapping[str, Any] = field(default_factory=dict)
-    """Python, system, cores, versions of packages."""
     started_at: str = ""
-    """Wall-clock time of the start, ISO 8601 with its zone."""
 
     @property
     def references(self) -> tuple[ArmInfo, ...]:
@@ -287,7 +262,6 @@ class RequestMetric:
     unit: str
     """Of the values that `value` returns: "ms", "tokens/s", "bytes" or "US$"."""
     meaning: str
-    """What it is, in a sentence or two."""
     words: tuple[str, str] = ("faster", "slower")
     """What is said where an arm's values are better, and where they are worse."""
 
@@ -298,63 +272,34 @@ class RequestMetric:
 
     def value(self, sample: Sample) -> float | None:
         """Return the figure of a request; None if it gave none, as a failed one does."""
-        if self.unit != "ms":
-            found: float | None = getattr(sample, self.name)
-            return found
-        value = getattr(sample, f"{self.name}_s")
-        return None if value is None else value * 1e3
+        value: float | None = getattr(sample, f"{self.name}_s" if self.unit == "ms" else self.name)
+        return value * 1e3 if self.unit == "ms" and value is not None else value
 
 
+_TTFT = "TTFT: from just before the call until its first output, reasoning included; connecting is inside."
+_TPOT = (
+    "TPOT: (E2E - TTFT) / (output tokens - 1), with these parentheses; tokens by the provider's usage. Some load "
+    "generators put TTFT inside what they call TPOT."
+)
+_ITL = "ITL: the mean time between a request's chunks with output; a chunk may carry several tokens."
+_E2E = "E2E: from just before the call until the last output."
+_BYTES = "Bytes of the body as sent, without headers, framing and TLS."
+_CONTENT = "The same until the first output that is no reasoning."
+_GENERATION = "E2E - TTFT: from the first output to the last one."
+_PRICE = "US dollars of one request by its usage and the catalog's prices."
 METRICS: Final = {
     metric.name: metric
     for metric in (
-        RequestMetric(
-            "time_to_first_token",
-            "Time to first token",
-            "ms",
-            "TTFT: from just before the call until its first output, reasoning included; connecting is inside.",
-        ),
-        RequestMetric(
-            "time_to_first_content_token",
-            "Time to first content token",
-            "ms",
-            "The same until the first output that is no reasoning.",
-        ),
-        RequestMetric(
-            "time_per_output_token",
-            "Time per output token",
-            "ms",
-            "TPOT: (E2E - TTFT) / (output tokens - 1), with these parentheses; tokens by the provider's usage. Some "
-            "load generators put TTFT inside what they call TPOT.",
-        ),
-        RequestMetric(
-            "inter_token_latency",
-            "Inter-token latency",
-            "ms",
-            "ITL: the mean time between a request's chunks with output; a chunk may carry several tokens.",
-        ),
-        RequestMetric(
-            "generation_time", "Token generation time", "ms", "E2E - TTFT: from the first output to the last one."
-        ),
-        RequestMetric(
-            "api_end_to_end", "API end-to-end", "ms", "E2E: from just before the call until the last output."
-        ),
+        RequestMetric("time_to_first_token", "Time to first token", "ms", _TTFT),
+        RequestMetric("time_to_first_content_token", "Time to first content token", "ms", _CONTENT),
+        RequestMetric("time_per_output_token", "Time per output token", "ms", _TPOT),
+        RequestMetric("inter_token_latency", "Inter-token latency", "ms", _ITL),
+        RequestMetric("generation_time", "Token generation time", "ms", _GENERATION),
+        RequestMetric("api_end_to_end", "API end-to-end", "ms", _E2E),
         RequestMetric("decode_speed", "Decode speed", "tokens/s", "1 / TPOT, as one user sees it."),
         RequestMetric("output_throughput", "Output throughput", "tokens/s", "Output tokens of a request over its E2E."),
-        RequestMetric(
-            "request_bytes",
-            "Request body",
-            "bytes",
-            "Bytes of the body as sent, without headers, framing and TLS.",
-            words=("smaller", "larger"),
-        ),
-        RequestMetric(
-            "price",
-            "Price",
-            "US$",
-            "US dollars of one request by its usage and the catalog's prices.",
-            words=("cheaper", "dearer"),
-        ),
+        RequestMetric("request_bytes", "Request body", "bytes", _BYTES, words=("smaller", "larger")),
+        RequestMetric("price", "Price", "US$", _PRICE, words=("cheaper", "dearer")),
     )
 }
 DEFAULT_METRICS: Final = ("time_to_first_token", "time_per_output_token", "api_end_to_end")
@@ -379,19 +324,16 @@ class RecordedRun:
     samples: tuple[Sample, ...]
     vitals: tuple[Vitals, ...] = ()
     log: tuple[RequestLog, ...] | None = None
-    """The provider's own account; None for a real provider, which gives none."""
     unlogged: tuple[str, ...] = ()
     """Tags of requests whose account was lost with a session that was killed before it could be kept."""
     duration_s: float = 0.0
-    """From the first block's start to the last one's end, of each cell, added up."""
     ended: str = "finished"
     """Why it ended: "finished", "interrupted", "precision reached", FAILED_ALIKE, or the budget that was spent."""
 
     def openers(self, samples: Iterable[Sample]) -> tuple[Sample, ...] | None:
-        """Return those of the samples whose request opened a connection; None where it is not known of every sample.
+        """Return the samples whose request opened a connection; None where it is not known of every sample.
 
-        By the provider's log, or else by the clients' own records. Of requests that waited for one opening together
-        the first counts.
+        By the provider's log, or else by the clients' own records; of requests that waited for one opening, the first.
         """
         if self.log is not None:
             first = {entry.tag for entry in self.log if entry.connection_request_number == 1}
@@ -402,12 +344,9 @@ class RecordedRun:
             attempts = [] if sample.call is None else sample.call["attempts"]
             if not attempts or any(attempt.get("connection_reused") is None for attempt in attempts):
                 return None
+            opened = [attempt for attempt in attempts if not attempt["connection_reused"]]
             # A port may be used again later, so that the connection's name is not enough.
-            own = {
-                (attempt["connection_id"], attempt["wire"]["connect_started_ns"])
-                for attempt in attempts
-                if not attempt["connection_reused"]
-            }
+            own = {(attempt["connection_id"], attempt["wire"]["connect_started_ns"]) for attempt in opened}
             if own - openings:
                 found.append(sample)
             openings |= own
@@ -417,11 +356,8 @@ class RecordedRun:
         """Return the samples that count, of one cell or arm or of all."""
         if cell is not None and arm is not None:
             return tuple(self._measured.get((cell, arm), ()))
-        return tuple(
-            sample
-            for sample in self.samples
-            if sample.part == "measured" and cell in (None, sample.cell) and arm in (None, sample.arm)
-        )
+        counted = (sample for sample in self.samples if sample.part == "measured")
+        return tuple(each for each in counted if cell in (None, each.cell) and arm in (None, each.arm))
 
     @cached_property
     def _measured(self) -> Mapping[tuple[str, str], Sequence[Sample]]:
@@ -440,17 +376,12 @@ BROKE_OFF: Final = "answer broke off"
 def errors_of(samples: Sequence[Sample]) -> dict[Key, str]:
     """Return which requests failed and by what: those that broke off have failed as well.
 
-    Servers that are interrupted, or that run out of room, close a stream as if it were whole; its times are those of
-    part of an answer. Where not one of the arm's answers says why it ended, that is how its client or server is.
+    Interrupted servers close a stream as if it were whole. Without any finish reason of the arm, none counts.
     """
     says_why = any(sample.finish_reason is not None for sample in samples)
-    found = {}
-    for sample in samples:
-        if sample.error is not None:
-            found[sample.key] = sample.error
-        elif says_why and sample.finish_reason is None:
-            found[sample.key] = BROKE_OFF
-    return found
+    broken = BROKE_OFF if says_why else None
+    found = {sample.key: sample.error or (broken if sample.finish_reason is None else None) for sample in samples}
+    return {key: error for key, error in found.items() if error is not None}
 
 
 SCHEMA: Final = 3
@@ -500,10 +431,9 @@ class RunWriter:
         beside.replace(self._folder / RUN)
 
     def _append(self, name: str, row: Mapping[str, Any]) -> None:
-        file = self._files[name]
-        file.write(json.dumps(row, ensure_ascii=False, default=list) + "\n")
-        # To the system, not to the disk: what is written survives the process, which is what is killed.
-        file.flush()
+        # Flushed to the system, not to the disk: what is written survives the process, which is what is killed.
+        self._files[name].write(json.dumps(row, ensure_ascii=False, default=list) + "\n")
+        self._files[name].flush()
 
     def __enter__(self) -> Self:
         return self
@@ -532,14 +462,13 @@ def read_run(folder: Path) -> RecordedRun:
     path = folder / RUN
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        schema, ended = data["schema"], None
-        if schema == SCHEMA:
-            header, ended = TypeAdapter(Header).validate_python(data["header"]), data["ended"]
+        schema, ended = data["schema"], data.get("ended")
+        header = TypeAdapter(Header).validate_python(data["header"]) if schema == SCHEMA else None
     except OSError as error:
         raise ConfigurationError(f"{folder} holds no run: cannot read {path}: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(f"{path} is no run's: {type(error).__name__}: {error}") from error
-    if schema != SCHEMA:
+    if header is None:
         raise ConfigurationError(
             f"{path} has schema {schema}, and this version of fastlane reads schema {SCHEMA}: "
             "read it with the version that wrote it"
@@ -567,10 +496,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def duration_s(samples: Iterable[Sample]) -> float:
-    """Return the seconds of all cells: from the start of the first measured request to the end of the last.
-
-    Stamps of different shards, which may be on different machines, are never compared.
-    """
+    """Return the seconds of all cells, from the first measured request to the last one's end in each shard."""
     shards: dict[tuple[str, int], list[Sample]] = defaultdict(list)
     for sample in samples:
         if sample.part == "measured":
@@ -585,20 +511,18 @@ def duration_s(samples: Iterable[Sample]) -> float:
 def with_own_records(sample: Sample, round_trip_ns: int) -> Sample:
     """Return a sample with its client's record also as plain data, as files hold it.
 
-    `round_trip_ns` is that of the emulated wire, or 0. Loopback answers a SYN at once, and the wire holds back what
-    follows: the TCP handshake's round trip is in the client's stamps of TLS, and is moved to those of the connect.
+    `round_trip_ns` is the emulated wire's. Loopback answers a SYN at once, so the TCP handshake's round trip is in the
+    client's stamps of TLS: it is moved to those of the connect.
     """
     if sample.record is None:
         return sample
-    attempts = tuple(
-        replace(attempt, wire=_connected(attempt.wire, round_trip_ns)) for attempt in sample.record.attempts
-    )
+
+    def connected(wire: WireStamps) -> WireStamps:
+        if wire.connect_started_ns is None or wire.connect_ended_ns is None or wire.tls_ended_ns is None:
+            return wire
+        ended_ns = min(max(wire.connect_ended_ns, wire.connect_started_ns + round_trip_ns), wire.tls_ended_ns)
+        return replace(wire, connect_ended_ns=ended_ns, tls_started_ns=ended_ns)
+
+    attempts = tuple(replace(attempt, wire=connected(attempt.wire)) for attempt in sample.record.attempts)
     record = replace(sample.record, attempts=attempts)
     return replace(sample, record=record, call=record.to_dict())
-
-
-def _connected(wire: WireStamps, round_trip_ns: int) -> WireStamps:
-    if wire.connect_started_ns is None or wire.connect_ended_ns is None or wire.tls_ended_ns is None:
-        return wire
-    ended_ns = min(max(wire.connect_ended_ns, wire.connect_started_ns + round_trip_ns), wire.tls_ended_ns)
-    return replace(wire, connect_ended_ns=ended_ns, tls_started_ns=ended_ns)

@@ -26,19 +26,18 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantile:
-    """One percentile of one arm's values with its 95 % interval by order statistics."""
+    """One percentile of one arm's values with its 95 % interval by order statistics.
+
+    `n` counts the values, and those that failed where they count; an interval exists from `wanted` on. A value or a
+    bound is None where `n` is too small, and where it is a failed request.
+    """
 
     share: float
-    """0.95 is p95."""
     n: int
-    """Values, and those that failed where they count."""
     value: float | None
-    """None where `n` is too small to bound it, or where it is a failed request."""
     low: float | None = None
     high: float | None = None
-    """None where the bound is a failed request."""
     wanted: int
-    """The n from which the interval exists."""
     withheld: str | None = None
     """Why the value must not be used, such as "client saturated: lag"; None where it may be, or there is none."""
 
@@ -59,16 +58,12 @@ _RESAMPLES: Final = 2_000
 # Numbers held at once: 8 bytes each, several times over.
 _AT_ONCE: Final = 2_000_000
 POWER: Final = 0.9
-"""The probability with which an effect is to be found."""
 # More pairs than this are no plan.
 _TOO_MANY: Final = 10_000_000
 
 
 def log_ratios(values: ArrayLike, baseline: ArrayLike) -> Floats:
-    """Return the logarithm of each pair's ratio. Two zeros are no change, 0 and something a ratio of a billion.
-
-    `values[i]` and `baseline[i]` are finite, 0 or more, and belong to the same block.
-    """
+    """Return the logarithm of each pair's ratio. Two zeros are no change, 0 and something a ratio of a billion."""
     ours, theirs = np.asarray(values, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.log(ours) - np.log(theirs)
@@ -80,8 +75,7 @@ def log_ratios(values: ArrayLike, baseline: ArrayLike) -> Floats:
 def wanted(share: float) -> int:
     """Return the n from which a 95 % interval of a quantile exists: 72 for p95, 368 for p99, 6 for the median.
 
-    The quantile lies above all n values with probability share^n and below all with (1 - share)^n; both have to be
-    at most 2.5 % (David and Nagaraja, "Order Statistics", 2003, chapter 7.1).
+    It lies above all n values, or below, with at most 2.5 % (David, Nagaraja, "Order Statistics", 2003).
     """
     outer = max(share, 1 - share)
     count = max(1, math.ceil(math.log(_TAIL) / math.log(outer)))
@@ -92,7 +86,7 @@ def wanted(share: float) -> int:
 def quantile(values: ArrayLike, share: float, *, failed: int = 0, lower_is_better: bool = True) -> Quantile:
     """Return a quantile, interpolated between neighbours, with its 95 % interval by order statistics.
 
-    `failed` requests gave no value and count as worse than every other. The quantile has no value where it is one.
+    `failed` requests count as worse than every value; the quantile has no value where it is one.
     """
     lost = np.full(failed, np.inf if lower_is_better else -np.inf)
     ordered = np.sort(np.concatenate((np.asarray(values, dtype=np.float64), lost)))
@@ -100,15 +94,12 @@ def quantile(values: ArrayLike, share: float, *, failed: int = 0, lower_is_bette
     value = float(interpolated(ordered, (count - 1) * share)) if count >= wants else math.inf
     if not math.isfinite(value):
         return Quantile(share=share, n=count, value=None, wanted=wants)
-    low, high = (float(ordered[rank - 1]) for rank in _ranks(count, share))
-    return Quantile(
-        share=share,
-        n=count,
-        value=value,
-        low=low if math.isfinite(low) else None,
-        high=high if math.isfinite(high) else None,
-        wanted=wants,
-    )
+    low, high = (_finite(ordered[rank - 1]) for rank in _ranks(count, share))
+    return Quantile(share=share, n=count, value=value, low=low, high=high, wanted=wants)
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -185,10 +176,7 @@ def _interval_rank(count: int, confidence: float) -> int:
 
 
 def _walsh(ordered: Floats, rank: int) -> float:
-    """Return the rank-th smallest (from 1) of the averages of all pairs of values, each value with itself included.
-
-    Bisection on the value: counting the averages below one takes n log n, listing them would take n * n memory.
-    """
+    """Return the rank-th smallest (from 1) of the averages of all pairs, by bisection: no list of n * n of them."""
     indices = np.arange(ordered.size)
 
     def enough(value: float) -> bool:
@@ -205,12 +193,11 @@ def _walsh(ordered: Floats, rank: int) -> float:
 
 
 def quantile_ratio(values: ArrayLike, baseline: ArrayLike, share: float, *, seed: int = 0) -> Interval | None:
-    """Return the ratio of two arms' quantiles at `share`, with an interval by a bootstrap over pairs.
+    """Return the ratio of two arms' quantiles at `share`, with the percentile interval of 2,000 resamples of pairs.
 
-    `values[i]` and `baseline[i]` belong to the same block, and whole pairs are drawn (Efron and Tibshirani, "An
-    Introduction to the Bootstrap", 1993, chapters 8 and 13; the percentile interval of 2,000 resamples). An infinite
-    value is a failed request; 0 is one where more is better. None without pairs, or where a quantile is a failed
-    request; no bounds below 6 pairs, nor where a bound is a failed request's.
+    `values[i]` and `baseline[i]` belong to the same block (Efron and Tibshirani, "An Introduction to the Bootstrap",
+    1993, chapters 8 and 13). An infinite value is a failed request; 0 is one where more is better. None where a
+    quantile is a failed request; no bounds below 6 pairs, nor where a bound is a failed request's.
     """
     pairs = np.stack((np.asarray(values, dtype=np.float64), np.asarray(baseline, dtype=np.float64)), axis=1)
     if not len(pairs):
@@ -219,24 +206,20 @@ def quantile_ratio(values: ArrayLike, baseline: ArrayLike, share: float, *, seed
     own, other = interpolated(pairs.T, place)
     if not (math.isfinite(own) and math.isfinite(other)) or not other:
         return None
-    ratio = float(own / other)
     if len(pairs) < ENOUGH_PAIRS:
-        return Interval(value=ratio)
+        return Interval(value=float(own / other))
     drawn_own, drawn_other = _resampled(pairs, lambda drawn: interpolated(drawn.swapaxes(1, 2), place), seed).T
     with np.errstate(divide="ignore", invalid="ignore"):
         drawn = drawn_own / drawn_other
     # A ratio of two failed requests may be anything. No bound is interpolated between a finite and an infinite value.
     unknown = np.isnan(drawn)
-    low = float(np.quantile(np.where(unknown, -np.inf, drawn), _TAIL, method="lower"))
-    high = float(np.quantile(np.where(unknown, np.inf, drawn), 1 - _TAIL, method="higher"))
-    return Interval(value=ratio, low=low if math.isfinite(low) else None, high=high if math.isfinite(high) else None)
+    low = np.quantile(np.where(unknown, -np.inf, drawn), _TAIL, method="lower")
+    high = np.quantile(np.where(unknown, np.inf, drawn), 1 - _TAIL, method="higher")
+    return Interval(value=float(own / other), low=_finite(low), high=_finite(high))
 
 
 def mean_changes(blocks: Floats, contrasts: Floats, *, seed: int = 0) -> tuple[Floats, Floats]:
-    """Return sums of the columns' means, and the same for 2,000 resamples of the rows.
-
-    `blocks` holds a row for each block and a column for each arm, `contrasts` a row of weights for each sum.
-    """
+    """Return sums of the columns' means, weighted by each row of `contrasts`, and those of 2,000 resamples of rows."""
     values = blocks @ contrasts.T
     return values.mean(axis=0), _resampled(values, lambda drawn: drawn.mean(axis=1), seed)
 
@@ -252,9 +235,8 @@ def _resampled(rows: Floats, statistic: Callable[[Floats], Floats], seed: int) -
 def smallest_effect(typical: Interval, alpha: float = 0.05, *, pairs: int | None = None) -> float | None:
     """Return the smallest change of the ratio, as a share, that as many pairs show in 90 of 100 cases.
 
-    `typical` is the Hodges-Lehmann estimate of the log-ratios with its 95 % interval; `alpha` is what is left of 5 %
-    where several comparisons are made. With `pairs` Student's t takes the place of the normal distribution, which
-    would promise too much where the spread is known from few pairs. None without an interval.
+    `typical` is the Hodges-Lehmann estimate of the log-ratios with its 95 % interval; `alpha` is the comparison's part
+    of 5 %. With `pairs` Student's t takes the place of the normal distribution. None without an interval.
     """
     error = _standard_error(typical)
     if error is None:
@@ -269,7 +251,7 @@ def smallest_effect(typical: Interval, alpha: float = 0.05, *, pairs: int | None
 
 def pairs_for_effect(typical: Interval, pairs: int, alpha: float = 0.05) -> int | None:
     """Return how many pairs would show a change as large as the one seen in 90 of 100 cases; None where none would."""
-    return _pairs((_z(1 - alpha / 2) + _z(POWER)), _standard_error(typical), abs(typical.value), pairs)
+    return _pairs(_z(1 - alpha / 2) + _z(POWER), typical, abs(typical.value), pairs)
 
 
 def pairs_for_equivalence(typical: Interval, pairs: int, margin: float, alpha: float = 0.05) -> int | None:
@@ -279,8 +261,7 @@ def pairs_for_equivalence(typical: Interval, pairs: int, margin: float, alpha: f
     and Wang, "Sample Size Calculations in Clinical Research", 2008, chapter 3). None for a change beyond the margin.
     """
     missed = (1 - POWER) / (1 if typical.value else 2)
-    room = math.log1p(margin) - abs(typical.value)
-    return _pairs(_z(1 - alpha / 2) + _z(1 - missed), _standard_error(typical), room, pairs)
+    return _pairs(_z(1 - alpha / 2) + _z(1 - missed), typical, math.log1p(margin) - abs(typical.value), pairs)
 
 
 def pairs_for_interval(alpha: float = 0.05) -> int:
@@ -288,8 +269,7 @@ def pairs_for_interval(alpha: float = 0.05) -> int:
     return math.ceil(1 - math.log2(alpha))
 
 
-def _z(probability: float) -> float:
-    return NormalDist().inv_cdf(probability)
+_z: Final = NormalDist().inv_cdf
 
 
 def _standard_error(typical: Interval) -> float | None:
@@ -298,8 +278,9 @@ def _standard_error(typical: Interval) -> float | None:
     return (typical.high - typical.low) / 2 / _z(0.975)
 
 
-def _pairs(size: float, error: float | None, distance: float, pairs: int) -> int | None:
+def _pairs(size: float, typical: Interval, distance: float, pairs: int) -> int | None:
     """Return how many pairs make `size` standard errors as small as `distance`."""
+    error = _standard_error(typical)
     if error is None or distance <= 0:
         return None
     needed = math.ceil(pairs * min(size * error / distance, 1e6) ** 2)

@@ -298,7 +298,7 @@ def test_figures_are_printed_even_if_they_cannot_be_kept(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("fastlane.bench._command.write_csv", full)
+    monkeypatch.setattr("fastlane.bench.reports.write_csv", full)
 
     result = run(*QUICK, "--workload", talks, "--arms", "baseline", "--passes", 1, "-o", tmp_path / "figures.csv")
 

@@ -18,8 +18,7 @@ from ._check import (
 def check(recorded: RecordedRun, findings: Findings | None = None) -> Checked:
     """Return what every check says of a run.
 
-    With its findings, lags are held against the effects that are claimed, and the reference against its copy; without
-    them those are "not checked", or left out.
+    Without findings, what compares with them is "not checked", or left out.
     """
     header = recorded.header
     cells = [CellView(recorded, cell, findings) for cell in header.cells]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from scipy.stats import binomtest, fisher_exact, ks_2samp
@@ -28,7 +28,6 @@ BAND_CHANCE: Final = 0.001
 OPENED_TOLERANCE: Final = 0.1
 """Of requests that open a connection: a difference of less is a server that closes one now and then."""
 CACHED_TOLERANCE: Final = 0.1
-"""Of input tokens that came from a cache."""
 
 PROMPTS: Final = "the same prompts"
 ANSWERS: Final = "the same lengths of answers"
@@ -52,8 +51,7 @@ _LEFT_UNREAD: Final = (
 def _differing(check: str, view: ArmView, said: str) -> Outcome:
     """Return what a difference is worth: a finding if something of the arm may cause it, else a fault.
 
-    Clients of different kinds (another library; one with plays and one without) may hold connections differently;
-    neither changes what is asked or answered. A copy has nothing that may differ.
+    Clients of different kinds may hold connections differently. A copy has nothing that may differ.
     """
     arm, reference = view.arm, view.reference.arm
     names = {play.partition("(")[0] for play in set(reference.plays or ()) ^ set(arm.plays or ())} - _SILENT[check]
@@ -67,7 +65,6 @@ def _differing(check: str, view: ArmView, said: str) -> Outcome:
 
 @looks_for(PROMPTS, "compared")
 def same_prompts(arm: ArmView) -> Outcome:
-    """Look for pairs that did not ask the same."""
     reference = arm.reference
     theirs = {sample.key: sample for sample in reference.samples}
     pairs = [(theirs[own.key], own) for own in arm.samples if own.key in theirs]
@@ -94,7 +91,6 @@ def _asked(sample: Sample) -> tuple[object, ...]:
 
 @looks_for(ANSWERS, "compared")
 def same_answers(arm: ArmView) -> Outcome:
-    """Look for arms whose answers are longer or shorter than the reference's."""
     theirs, own = arm.reference.output_tokens, arm.output_tokens
     if not theirs or not own:
         return Outcome("not checked", f"no answers of {arm.name} to compare")
@@ -109,15 +105,12 @@ def same_answers(arm: ArmView) -> Outcome:
     return _differing(ANSWERS, arm, said)
 
 
-_FAILURES: Final[Mapping[str, Callable[[Sample], bool]]] = {
-    "are turned away for asking too often (429)": lambda sample: (sample.error or "").endswith(" 429"),
-    "fail": lambda sample: sample.error is not None,
-}
+_FAILURES: Final = {"are turned away for asking too often (429)": " 429", "fail": ""}
+"""What errors with these endings are called."""
 
 
 @looks_for("the same errors")
 def same_errors(arm: ArmView) -> Iterator[Outcome]:
-    """Look for arms that fail often, or are turned away more or less often than the reference."""
     own, theirs = arm.samples, arm.reference.samples
     failed = sum(sample.error is not None for sample in own)
     if failed > FAILED_SHARE * len(own):
@@ -128,21 +121,22 @@ def same_errors(arm: ArmView) -> Iterator[Outcome]:
         )
     if arm.arm is arm.reference.arm:
         return
-    for what, failing in _FAILURES.items():
-        first, second = sum(map(failing, theirs)), sum(map(failing, own))
+    for what, ending in _FAILURES.items():
+        counts = [
+            sum(each.error is not None and each.error.endswith(ending) for each in side) for side in (theirs, own)
+        ]
+        first, second = counts
         chance = _fisher(first, len(theirs), second, len(own))
         if chance >= CHANCE / len(arm.of.compared):
             continue
         low, high = difference_of_shares(first, len(theirs), second, len(own))
         difference = second / len(own) - first / len(theirs)
-        copy = arm.arm.role == "again"
-        meaning = (
-            "equal clients must fail alike: find what fails, and record again"
-            if copy
-            else "a result of the arm; times are compared in the pairs in which both succeeded"
-        )
+        level: Level = "flagged"
+        meaning = "a result of the arm; times are compared in the pairs in which both succeeded"
+        if arm.arm.role == "again":
+            level, meaning = "refused", "equal clients must fail alike: find what fails, and record again"
         yield Outcome(
-            "refused" if copy else "flagged",
+            level,
             f"{percent(second / len(own))} of {arm.name}'s requests {what}, {percent(first / len(theirs))} of "
             f"{arm.reference.name}'s: {difference * 100:+.3g} percentage points [{low * 100:+.3g}, {high * 100:+.3g}] "
             f"(Fisher p = {chance:.2g}); {meaning}",
@@ -153,7 +147,6 @@ def same_errors(arm: ArmView) -> Iterator[Outcome]:
 
 @looks_for("A/A copy", "cell")
 def same_as_its_copy(view: CellView) -> Iterator[Outcome]:
-    """Look for a reference that differs from its own copy: then the instrument makes differences by itself."""
     copies = [each for each in view.findings.comparisons if each.copy] if view.findings else []
     if not copies:
         yield Outcome("not checked", "no copy of the reference was compared, so the instrument's noise is not known")
@@ -169,10 +162,7 @@ def same_as_its_copy(view: CellView) -> Iterator[Outcome]:
 
 @looks_for(CONNECTIONS)
 def same_connections(arm: ArmView) -> Outcome:
-    """Look for arms that open connections for another share of their requests than the reference.
-
-    Only measured requests count: what a cold or a warm-up request opens is in no figure.
-    """
+    """Look at measured requests alone: what a cold or a warm-up request opens is in no figure."""
     reference, openers = arm.reference, arm.of.recorded.openers
     own, theirs = openers(arm.samples), openers(reference.samples)
     if own is None or theirs is None or not arm.samples or not reference.samples:
@@ -193,7 +183,6 @@ def same_connections(arm: ArmView) -> Outcome:
 
 
 def _who_closes(arm: ArmView) -> str:
-    """Return who ended the connections that an arm's requests opened, by the provider's log."""
     tags = {sample.tag for sample in arm.samples}
     closed = Counter(entry.connection_closed_by for entry in arm.of.recorded.log or () if entry.tag in tags)
     client, server = closed["client"], closed["server"]
@@ -206,7 +195,6 @@ def _who_closes(arm: ArmView) -> str:
 
 @looks_for(CACHED, "compared")
 def same_cached(arm: ArmView) -> Outcome | None:
-    """Look for arms that had another share of their input from a cache than the reference."""
     if arm.cell.caching_forbidden:
         return None
     theirs, own = _cached(arm.reference), _cached(arm)
@@ -230,7 +218,6 @@ def _cached(arm: ArmView) -> float | None:
 
 @looks_for("cache hits where none may be")
 def no_cached(arm: ArmView) -> Outcome | None:
-    """Look for cache hits in cells whose prompts are unique so that there can be none."""
     if not arm.cell.caching_forbidden:
         return None
     known = [sample for sample in arm.answered if sample.cached_tokens is not None]
@@ -251,26 +238,21 @@ def _fisher(first: int, of_first: int, second: int, of_second: int) -> float:
 
 
 def difference_of_shares(first: int, of_first: int, second: int, of_second: int) -> tuple[float, float]:
-    """Return the 95 % interval of `second / of_second - first / of_first`, both of at least one request.
+    """Return the 95 % interval of `second / of_second - first / of_first`: Newcombe's method 10.
 
-    Newcombe's method 10 ("Interval estimation for the difference between independent proportions", Statistics in
-    Medicine 17, 1998), from the Wilson intervals of both.
+    "Interval estimation for the difference between independent proportions", Statistics in Medicine 17, 1998.
     """
     share, second_share = first / of_first, second / of_second
     low, high = binomtest(first, of_first).proportion_ci(method="wilson")
     second_low, second_high = binomtest(second, of_second).proportion_ci(method="wilson")
     difference = second_share - share
-    return (
-        max(-1.0, difference - math.hypot(second_share - second_low, high - share)),
-        min(1.0, difference + math.hypot(second_high - second_share, share - low)),
+    below, above = (
+        math.hypot(second_share - second_low, high - share),
+        math.hypot(second_high - second_share, share - low),
     )
+    return max(-1.0, difference - below), min(1.0, difference + above)
 
 
 def same_distribution(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return the p-value of the two-sample Kolmogorov-Smirnov test; 1.0 where one has less than two values.
-
-    Conservative where values repeat, as counts of tokens do.
-    """
-    if min(len(first), len(second)) < 2:
-        return 1.0
-    return float(ks_2samp(first, second, method="asymp").pvalue)
+    """Return the p-value of the two-sample Kolmogorov-Smirnov test; 1.0 where one has less than two values."""
+    return float(ks_2samp(first, second, method="asymp").pvalue) if min(len(first), len(second)) > 1 else 1.0

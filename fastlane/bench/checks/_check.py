@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
-from ..findings import CellFindings, Figures, Findings
+from ..findings import ArmComparison, CellFindings, Figures, Findings
 from ..recorded import ArmInfo, Cell, RecordedRun, Sample, Vitals, errors_of, metric_named
 
 if TYPE_CHECKING:
@@ -27,17 +26,13 @@ class CheckResult:
     """Name of the check, such as "client saturated: lag"."""
     level: Level
     sentence: str
-    """What was seen, what was expected, and what to do about it."""
     cell: str | None = None
-    """None for the whole run."""
     arm: str | None = None
-    """None for all arms."""
     tails: bool = False
     """Whether a refusal is of the percentiles above p75 alone: what is late now and then leaves medians as they are."""
 
     @property
     def where(self) -> str:
-        """The cell and the arm that it is about."""
         return ", ".join(filter(None, (self.cell, self.arm))) or "whole run"
 
 
@@ -55,8 +50,7 @@ class Checked:
         A refusal of one arm voids the figures of that arm and of those that are compared with it. Refusals of all
         references void the cell.
         """
-        refused = (each for each in self.results if each.level == "refused" and not each.tails)
-        found = [each for each in refused if cell is None or each.cell in (None, cell)]
+        found = [each for each in self._refused(tails=False) if cell is None or each.cell in (None, cell)]
         if cell is None:
             return tuple(found)
         if arm is not None:
@@ -68,11 +62,13 @@ class Checked:
 
     def tail_refusals(self, cell: str, *arms: str) -> tuple[CheckResult, ...]:
         """Return why percentiles above p75 of any of these arms must not be used in a cell."""
-        refused = (each for each in self.results if each.level == "refused" and each.tails)
+        refused = self._refused(tails=True)
         return tuple(each for each in refused if each.cell in (None, cell) and each.arm in (None, *arms))
 
+    def _refused(self, *, tails: bool) -> list[CheckResult]:
+        return [each for each in self.results if each.level == "refused" and each.tails == tails]
+
     def valid(self, cell: str, arm: str | None = None) -> bool:
-        """Whether figures of a cell may be used; with an arm, whether that arm's may."""
         return not self.refusals(cell, arm)
 
 
@@ -96,7 +92,6 @@ class CellView:
         self.arms = (*self.references, *self.compared)
 
     def vitals(self, arm: str | None) -> tuple[Vitals, ...]:
-        """Return the vitals of an arm's processes; of the process that hands requests out for None."""
         return tuple(each for each in self.recorded.vitals if (each.cell, each.arm) == (self.cell.name, arm))
 
     @cached_property
@@ -130,13 +125,11 @@ class ArmView:
 
     @property
     def reference(self) -> ArmView:
-        """The arm that it is compared with; a reference is its own."""
         name = self.of.recorded.header.reference_of(self.name).name
         return next(each for each in self.of.references if each.name == name)
 
     @cached_property
     def samples(self) -> tuple[Sample, ...]:
-        """The measured requests."""
         return self.of.recorded.measured(self.cell.name, self.name)
 
     @cached_property
@@ -147,12 +140,10 @@ class ArmView:
 
     @property
     def output_tokens(self) -> list[int]:
-        """The output tokens of every answer."""
         return list(map(output_tokens, self.answered))
 
     @cached_property
     def time_to_first_token_ms(self) -> float | None:
-        """The median time to first token."""
         values = [each for sample in self.answered if (each := sample.time_to_first_token_s) is not None]
         return statistics.median(values) * 1e3 if values else None
 
@@ -170,10 +161,9 @@ def output_tokens(sample: Sample) -> int:
     """Return tokens by usage; else by a finish reason that says that the limit was reached; else the chunks."""
     if sample.output_tokens is not None:
         return sample.output_tokens
-    if sample.finish_reason == "length" and sample.asked_output_tokens:
-        # A token that is a part of a character comes in no chunk of its own.
-        return max(sample.asked_output_tokens, len(sample.token_ns))
-    return len(sample.token_ns)
+    # A token that is a part of a character comes in no chunk of its own.
+    reached = sample.asked_output_tokens if sample.finish_reason == "length" else None
+    return max(reached or 0, len(sample.token_ns))
 
 
 # The table of checks
@@ -194,8 +184,7 @@ reference, or a CellView with a process's arm (None for the one that hands reque
 Look = TypeVar("Look", bound=Callable[..., Outcomes])
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(NamedTuple):
     """One check: its name, what it looks at, and the function that makes it."""
 
     name: str
@@ -203,25 +192,26 @@ class Check:
     look: Callable[..., Outcomes]
 
     def run(self, recorded: RecordedRun, cells: Sequence[CellView]) -> Iterator[CheckResult]:
-        """Yield what the check says of a run."""
+        for cell, arm, *looked_at in self._subjects(recorded, cells):
+            found = self.look(*looked_at)
+            for level, sentence, tails in (found,) if isinstance(found, Outcome) else found or ():
+                yield CheckResult(check=self.name, level=level, sentence=sentence, cell=cell, arm=arm, tails=tails)
+
+    def _subjects(self, recorded: RecordedRun, cells: Sequence[CellView]) -> Iterator[tuple[Any, ...]]:
+        """Yield the cell and the arm of each result, and what the check looks at for it."""
         if self.scope == "run":
-            yield from self._results(None, None, recorded)
+            yield None, None, recorded
+            return
         for view in cells:
             name = view.cell.name
             if self.scope == "cell":
-                yield from self._results(name, None, view)
+                yield name, None, view
             elif self.scope == "process":
                 for arm in (None, *(each.name for each in view.arms)):
-                    for vitals in view.vitals(arm):
-                        yield from self._results(name, arm, view, arm, vitals)
-            elif self.scope != "run":
-                for each in view.compared if self.scope == "compared" else view.arms:
-                    yield from self._results(name, each.name, each)
-
-    def _results(self, cell: str | None, arm: str | None, *looked_at: Any) -> Iterator[CheckResult]:
-        found = self.look(*looked_at)
-        for level, sentence, tails in (found,) if isinstance(found, Outcome) else found or ():
-            yield CheckResult(check=self.name, level=level, sentence=sentence, cell=cell, arm=arm, tails=tails)
+                    yield from ((name, arm, view, arm, vitals) for vitals in view.vitals(arm))
+            else:
+                arms = view.compared if self.scope == "compared" else view.arms
+                yield from ((name, each.name, each) for each in arms)
 
 
 CHECKS: Final[list[Check]] = []
@@ -257,41 +247,27 @@ TAIL: Final = 0.75
 
 def without_refused_tails(findings: Findings, checked: Checked) -> Findings:
     """Return the findings without the percentiles, and the changes of them, that the checks refuse."""
-    refused: dict[tuple[str, str], str] = defaultdict(str)
-    for cell in findings.cells:
-        for arm in {each.arm for each in cell.figures}:
-            for refusal in checked.tail_refusals(cell.cell, arm)[:1]:
-                refused[cell.cell, arm] = refusal.check
-    if not refused:
-        return findings
 
     def figures(each: Figures) -> Figures:
-        why = refused.get((each.cell, each.arm))
-        if why is None:
-            return each
-        kept = {
-            # One that no n of this run would have bounded is missing for another reason.
-            share: replace(one, value=None, low=None, high=None, withheld=why)
-            if share > TAIL and one.value is not None
-            else one
-            for share, one in each.quantiles.items()
-        }
-        # The same few late ones make a mean, a deviation and a maximum.
-        return replace(each, quantiles=kept, mean=None, deviation=None, maximum=None)
+        for refusal in checked.tail_refusals(each.cell, each.arm):
+            kept = {
+                # One that no n of this run would have bounded is missing for another reason.
+                share: replace(one, value=None, low=None, high=None, withheld=refusal.check)
+                if share > TAIL and one.value is not None
+                else one
+                for share, one in each.quantiles.items()
+            }
+            # The same few late ones make a mean, a deviation and a maximum.
+            return replace(each, quantiles=kept, mean=None, deviation=None, maximum=None)
+        return each
 
-    return replace(
-        findings,
-        cells=tuple(
-            replace(
-                cell,
-                figures=tuple(map(figures, cell.figures)),
-                comparisons=tuple(
-                    replace(each, quantiles={share: one for share, one in each.quantiles.items() if share <= TAIL})
-                    if refused.keys() & {(cell.cell, each.arm), (cell.cell, each.reference)}
-                    else each
-                    for each in cell.comparisons
-                ),
-            )
-            for cell in findings.cells
-        ),
+    def comparison(each: ArmComparison) -> ArmComparison:
+        if not checked.tail_refusals(each.cell, each.arm, each.reference):
+            return each
+        return replace(each, quantiles={share: one for share, one in each.quantiles.items() if share <= TAIL})
+
+    cells = tuple(
+        replace(cell, figures=tuple(map(figures, cell.figures)), comparisons=tuple(map(comparison, cell.comparisons)))
+        for cell in findings.cells
     )
+    return replace(findings, cells=cells)

@@ -16,7 +16,6 @@ CPU_SHARE: Final = 0.7
 FIGURE_SHARE: Final = 0.1
 """A p99 of lags that is a tenth of the time to first token is a part of the figure."""
 IDLE_SHARE: Final = 0.35
-"""Of a core. A process that used less was late because the machine kept it waiting now and then."""
 _TAILS: Final = (
     ", though it used only {} of a core: the machine kept it waiting now and then. Medians hold, percentiles above p75 "
     "do not; leave the machine alone, or take a larger one"
@@ -30,7 +29,6 @@ _LATENESS: Final = {
 
 @looks_for("client saturated: CPU", "process")
 def cpu(_view: CellView, arm: str | None, vitals: Vitals) -> Outcome:
-    """Look for processes that used most of a core."""
     said = f"the process of {arm or 'the coordinator'} used {percent(vitals.cpu_share)} of a core"
     if vitals.cpu_share <= CPU_SHARE:
         return Outcome("passed", said)
@@ -41,7 +39,6 @@ def cpu(_view: CellView, arm: str | None, vitals: Vitals) -> Outcome:
 
 @looks_for("client saturated: lag", "process")
 def lag(view: CellView, arm: str | None, vitals: Vitals) -> Outcome:
-    """Look for processes whose threads or loops woke late."""
     whose, middle, p99 = arm or "the coordinator", vitals.loop_lag_p50_ms or 0.0, vitals.loop_lag_p99_ms
     if p99 is None:
         return Outcome("not checked", f"the lag of {whose} was not probed")
@@ -68,7 +65,6 @@ def _late(middle_ms: float, p99_ms: float, limit_ms: float, figure_ms: float | N
 
 @looks_for("client saturated: delivery")
 def delivery(arm: ArmView) -> Outcome:
-    """Look for streams whose chunks had arrived and were delivered late, which shared connections hide from a probe."""
     gaps = [sample.delivery_gap_ms for sample in arm.answered if sample.delivery_gap_ms is not None]
     if not gaps:
         return Outcome("not checked", f"{arm.name}'s client does not say when chunks arrived")
@@ -84,7 +80,6 @@ def delivery(arm: ArmView) -> Outcome:
 
 @looks_for("dispatch delay")
 def dispatch(arm: ArmView) -> Outcome | None:
-    """Look for an open load whose requests were sent later than its schedule wanted."""
     if arm.cell.load != "open":
         return None
     delays = [each * 1e3 for sample in arm.samples if (each := sample.dispatch_delay_s) is not None]
@@ -107,7 +102,6 @@ FEWEST_FOR_NEIGHBOURS: Final = 10
 
 @looks_for("out of line in a sweep")
 def in_line(arm: ArmView) -> Outcome | None:
-    """Look for cells of a sweep that stand above both of their neighbours, or below."""
     recorded, cell = arm.of.recorded, arm.cell
     kind = (cell.workload, cell.scenario, cell.load)
     sweep = [each for each in recorded.header.cells if (each.workload, each.scenario, each.load) == kind]

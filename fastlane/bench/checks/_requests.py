@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from .._formatting import percent
@@ -30,7 +30,6 @@ BUSY_LAG_MS: Final = 10.0
 EARLY_MS: Final = 1.0
 """A token cannot be seen before it arrives: the emulated wire is timed to less than this."""
 FIGURE_SHARE: Final = 0.1
-"""A typical lag of a tenth of the time to first token is a part of the figure."""
 BURST_S_PER_TOKEN: Final = 0.0001
 """10,000 tokens/s in one stream come from a buffer: several times what the fastest hosted models decode."""
 BURST_SHARE: Final = 0.1
@@ -42,7 +41,6 @@ _NO_LOG: Final = Outcome("not checked", "this provider gives no log of its own")
 
 @looks_for("tokens asked for")
 def as_asked(arm: ArmView) -> Outcome:
-    """Look for answers shorter than the workload meant, or longer than it allowed."""
     asked = [each for each in arm.answered if output_tokens(each)]
     asked = [each for each in asked if each.asked_output_tokens or each.least_output_tokens]
     if not asked:
@@ -53,26 +51,21 @@ def as_asked(arm: ArmView) -> Outcome:
     if not short and not long:
         return Outcome("passed", f"{len(asked)} answers have the length that was asked for")
     middle, early = statistics.median(map(output_tokens, asked)), sum(each.finish_reason == "stop" for each in short)
+    least = min((each.least_output_tokens for each in asked if each.least_output_tokens), default=None)
+    most = max((each.asked_output_tokens for each in asked if each.asked_output_tokens), default=None)
+    wanted = f"{least or most:,}" if least == most else f"{least:,} to {most:,}" if least and most else ""
+    wanted = wanted or (f"at least {least:,}" if least else f"at most {most or 0:,}")
     return Outcome(
         "refused" if (len(short) + len(long)) / len(asked) > SHORT_SHARE else "flagged",
-        f"{arm.name} was to get {_range(asked)} tokens an answer and got {middle:,.0f} (median): "
+        f"{arm.name} was to get {wanted} tokens an answer and got {middle:,.0f} (median): "
         f"{percent(len(short) / len(asked))} of the answers are shorter ({early} stopped by themselves), "
         f"{percent(len(long) / len(asked))} longer; have the server ignore the end of the text (ignore_eos, "
         "min_tokens) or keep to the limit (max_tokens where max_completion_tokens is ignored)",
     )
 
 
-def _range(samples: Sequence[Sample]) -> str:
-    least = min((sample.least_output_tokens for sample in samples if sample.least_output_tokens), default=None)
-    most = max((sample.asked_output_tokens for sample in samples if sample.asked_output_tokens), default=None)
-    if least is None or most is None:
-        return f"at least {least:,}" if least is not None else f"at most {most:,}"
-    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
-
-
 @looks_for("answers cut off")
 def complete(arm: ArmView) -> Outcome | None:
-    """Look for answers that ended without saying why, or hold no output at all."""
     samples = [sample for sample in arm.samples if sample.error is None]
     broken = errors_of(samples)
     if samples and all(each.token_ns and each.finish_reason is None and each.key not in broken for each in samples):
@@ -90,7 +83,6 @@ def complete(arm: ArmView) -> Outcome | None:
 
 @looks_for("usage against own count")
 def counted_alike(arm: ArmView) -> Outcome:
-    """Look for prompts whose tokens the provider and the workload count differently."""
     both = [each for each in arm.answered if each.input_tokens and each.meant_input_tokens]
     if not both:
         return Outcome("not checked", f"only the provider counted {arm.name}'s tokens")
@@ -107,10 +99,7 @@ def counted_alike(arm: ArmView) -> Outcome:
 
 @looks_for("chunks against tokens")
 def tokens_per_chunk(arm: ArmView) -> Outcome:
-    """Look for answers whose chunks are not one token each, which is what ITL is read as.
-
-    Where they are not, (E2E - TTFT) / ITL + 1 misses the tokens of the usage by the same factor.
-    """
+    """Look for chunks that are not one token each, which is what ITL is read as."""
     ratios = [each.output_tokens / len(each.token_ns) for each in arm.answered if each.output_tokens]
     if not ratios:
         return Outcome("not checked", f"no usage of {arm.name} to compare with")
@@ -124,7 +113,6 @@ def tokens_per_chunk(arm: ArmView) -> Outcome:
 
 @looks_for("reasoning in the answers")
 def reasoning(arm: ArmView) -> Outcome | None:
-    """Look for reasoning, streamed or hidden: which token is the first depends on it."""
     return of_share(
         arm.answered,
         lambda sample: sample.reasoning_tokens or (sample.first_content_ns or 0) > sample.token_ns[0],
@@ -136,7 +124,6 @@ def reasoning(arm: ArmView) -> Outcome | None:
 
 @looks_for("requests on both sides", "run")
 def requests_known(recorded: RecordedRun) -> Iterator[Outcome]:
-    """Look for requests that only one side knows of."""
     if recorded.log is None:
         yield _NO_LOG
         return
@@ -147,23 +134,22 @@ def requests_known(recorded: RecordedRun) -> Iterator[Outcome]:
     # What failed may have failed before it was sent, or was cut off before it was read.
     answered = [each.tag for each in recorded.samples if each.error is None or each.response_ns is not None]
     unseen, unknown = [tag for tag in answered if tag not in known], [tag for tag in tries if tag not in sent]
-    for tags, whose, where in (
-        (unseen, "the clients", "in the provider's log"),
-        (unknown, "the provider's log", "at the clients"),
-    ):
+    sides = (
+        (unseen, "the clients are missing in the provider's log"),
+        (unknown, "the provider's log are missing at the clients"),
+    )
+    for tags, said in sides:
         if tags:
             named = f"{', '.join(tags[:5])}{', …' if len(tags) > 5 else ''}"
-            yield Outcome("refused", f"{len(tags)} requests of {whose} are missing {where}: {named}; record again")
+            yield Outcome("refused", f"{len(tags)} requests of {said}: {named}; record again")
     if not unseen and not unknown:
         unlogged = len(recorded.unlogged)
         lost = f"; the account of {unlogged} more was lost with a session that was killed" if unlogged else ""
-        said = f"{len(tries)} requests are the same on both sides, in {tries.total()} tries{lost}"
-        yield Outcome("passed", said)
+        yield Outcome("passed", f"{len(tries)} requests are the same on both sides, in {tries.total()} tries{lost}")
 
 
 @looks_for("times by the server's log")
 def times_agree(arm: ArmView) -> Outcome:
-    """Look for first tokens that clients stamped before they can have arrived, or long after."""
     if arm.logged is None:
         return _NO_LOG
     way_ns = arm.of.recorded.header.one_way_s * 1e9
@@ -182,28 +168,23 @@ def times_agree(arm: ArmView) -> Outcome:
 
 
 # Tokens are in the figures; chunks and bytes are beside them.
-_COUNTS: Final[tuple[tuple[str, Level, Callable[[Sample, RequestLog], int | None]], ...]] = (
-    ("output tokens", "refused", lambda own, their: _less(own.output_tokens, their.output_tokens)),
-    ("cached tokens", "refused", lambda own, their: _less(own.cached_tokens, their.cached_tokens)),
-    ("chunks", "flagged", lambda own, their: len(own.token_ns) - len(their.token_ns)),
-    ("bytes of a request", "flagged", lambda own, their: _less(own.request_bytes, their.bytes_in)),
+_COUNTS: Final[tuple[tuple[str, Level, Callable[[Sample, RequestLog], tuple[int | None, int]]], ...]] = (
+    ("output tokens", "refused", lambda own, their: (own.output_tokens, their.output_tokens)),
+    ("cached tokens", "refused", lambda own, their: (own.cached_tokens, their.cached_tokens)),
+    ("chunks", "flagged", lambda own, their: (len(own.token_ns), len(their.token_ns))),
+    ("bytes of a request", "flagged", lambda own, their: (own.request_bytes, their.bytes_in)),
 )
-
-
-def _less(own: int | None, their: int) -> int | None:
-    return None if own is None else own - their
 
 
 @looks_for("counts by the server's log")
 def counts_agree(arm: ArmView) -> Iterator[Outcome]:
-    """Look for answers whose tokens, chunks or bytes the two sides count differently."""
     if arm.logged is None:
         yield _NO_LOG
         return
     agree = True
-    for what, level, difference in _COUNTS:
-        off = [(own.tag, by) for own, their in arm.logged if (by := difference(own, their))]
-        if off:
+    for what, level, both in _COUNTS:
+        counts = [(own.tag, *both(own, their)) for own, their in arm.logged]
+        if off := [(tag, ours - theirs) for tag, ours, theirs in counts if ours is not None and ours != theirs]:
             agree = False
             tag, by = max(off, key=lambda each: abs(each[1]))
             yield Outcome(level, f"{arm.name} and the provider's log count {what} differently, by {by:+,.0f} in {tag}")
@@ -213,10 +194,13 @@ def counts_agree(arm: ArmView) -> Iterator[Outcome]:
 
 @looks_for("end-to-end below first token")
 def in_order(arm: ArmView) -> Outcome | None:
-    """Look for requests whose stamps run backwards."""
+    def runs_backwards(sample: Sample) -> bool:
+        stamps = [sample.started_ns, *sample.token_ns, sample.ended_ns]
+        return any(map(operator.gt, stamps, stamps[1:])) or (sample.first_event_ns or 0) > stamps[1]
+
     return of_share(
         arm.samples,
-        _runs_backwards,
+        runs_backwards,
         f"requests of {arm.name} end before their first token, or have a token before the one before it: their stamps "
         "are not of one clock; record again",
         passed=f"{len(arm.samples)} requests end after they begin",
@@ -224,15 +208,8 @@ def in_order(arm: ArmView) -> Outcome | None:
     )
 
 
-def _runs_backwards(sample: Sample) -> bool:
-    if sample.first_event_ns is not None and sample.token_ns and sample.first_event_ns > sample.token_ns[0]:
-        return True
-    return any(before > after for before, after in pairwise([sample.started_ns, *sample.token_ns, sample.ended_ns]))
-
-
 @looks_for("buffered stream")
 def streamed(arm: ArmView) -> Outcome:
-    """Look for answers that came all at once, so that the time to first token is that of the whole generation."""
     tokens = [(each, max(each.output_tokens or 0, len(each.token_ns))) for each in arm.answered]
     bursts = [
         (each.generation_time_s or 0.0) < BURST_S_PER_TOKEN * (count - 1)

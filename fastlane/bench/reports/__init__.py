@@ -9,10 +9,8 @@ from fastlane.errors import ConfigurationError
 from ..checks import Checked
 from ..findings import Findings
 from ..recorded import RecordedRun
-from ._compare import compare as compare
 from ._figures import csv_rows as csv_rows, document as document, plain as plain, write_csv as write_csv
 from ._live import LiveProgress as LiveProgress
-from ._markdown import markdown as markdown, print_terminal as print_terminal
 from ._material import Material
 from ._page import page as page
 from ._rules import (
@@ -25,8 +23,16 @@ from ._rules import (
     rules_section,
 )
 from ._screen import screen as screen
-from ._sections import ab_report, sweep_report
-from ._tables import Entry as Entry, Line as Line, RunReport as RunReport, Section as Section, Table as Table
+from ._sections import ab_report, compare as compare, sweep_report
+from ._tables import (
+    Entry as Entry,
+    Line as Line,
+    RunReport as RunReport,
+    Section as Section,
+    Table as Table,
+    markdown as markdown,
+    print_terminal as print_terminal,
+)
 
 _REPORTS: Final = {"ab": ab_report, "sweep": sweep_report}
 KINDS: Final[tuple[str, ...]] = tuple(_REPORTS)
@@ -35,10 +41,7 @@ KINDS: Final[tuple[str, ...]] = tuple(_REPORTS)
 def report(
     kind: str, recorded: RecordedRun, findings: Findings, checked: Checked, *, rules: Sequence[RuleResult] = ()
 ) -> RunReport:
-    """Return one kind of report of a run, "ab" or "sweep", with the results of `rules`.
-
-    Raises ConfigurationError for an unknown kind.
-    """
+    """Return a report of a run, "ab" or "sweep", with the results of `rules`, or raise ConfigurationError."""
     if kind not in _REPORTS:
         raise ConfigurationError(f"unknown report {kind!r}: expected one of {', '.join(KINDS)}")
     made = _REPORTS[kind](Material(recorded=recorded, findings=findings, checked=checked))

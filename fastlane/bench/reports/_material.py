@@ -48,7 +48,6 @@ class ArmPhases:
 
     @property
     def total_ms(self) -> float:
-        """The mean API end-to-end of the same requests."""
         return sum(self.milliseconds.values())
 
 
@@ -61,14 +60,13 @@ class PhaseSources:
     log: bool
     """The provider's log has every request, with stamps of the same clock."""
     heads: bool
-    """It is known when each response's head came."""
 
 
 def phases(recorded: RecordedRun) -> Mapping[str, tuple[ArmPhases, ...]]:
     """Return every arm's phases by cell, without the arms of which no request succeeded.
 
-    All arms of a run are divided into the same phases: by the clients' own records where all keep one, by the
-    provider's log where it has every request, and otherwise by what every caller sees.
+    All arms are divided alike: by the clients' own records if all keep one, by the provider's log if it has every
+    request, and otherwise by what every caller sees.
     """
     found: dict[tuple[str, str], list[Sample]] = {}
     for sample in recorded.measured():
@@ -83,21 +81,18 @@ def phases(recorded: RecordedRun) -> Mapping[str, tuple[ArmPhases, ...]]:
         heads=all(sample.response_ns is not None for sample in every),
     )
     one_way_ns = round(recorded.header.one_way_s * 1e9)
-    return {
-        cell.name: tuple(
-            _means(arm.name, [spent(sample, sources, log.get(sample.tag), one_way_ns) for sample in samples])
-            for arm in recorded.header.arms
-            if (samples := found.get((cell.name, arm.name)))
-        )
-        for cell in recorded.header.cells
-    }
+    result: dict[str, list[ArmPhases]] = {cell.name: [] for cell in recorded.header.cells}
+    order = [arm.name for arm in recorded.header.arms]
+    for (cell, arm), samples in sorted(found.items(), key=lambda item: order.index(item[0][1])):
+        parts = [spent(sample, sources, log.get(sample.tag), one_way_ns) for sample in samples]
+        totals = {key: sum(each.get(key, 0) for each in parts) for key in TITLES}
+        means = {key: total / len(parts) / 1e6 for key, total in totals.items() if total}
+        result[cell].append(ArmPhases(arm=arm, n=len(parts), milliseconds=means))
+    return {cell: tuple(arms) for cell, arms in result.items()}
 
 
 def spent(sample: Sample, sources: PhaseSources, entry: RequestLog | None = None, way_ns: int = 0) -> dict[str, int]:
-    """Return the nanoseconds of each phase of a request that gave output, from its start to its last output.
-
-    Every nanosecond belongs to one phase, and nothing before the first token ends after it, whatever the stamps say.
-    """
+    """Return the nanoseconds of each phase of a request with output. They add up, whatever the stamps say."""
     first, last = sample.token_ns[0], sample.token_ns[-1]
     found: dict[str, int] = {}
     at = sample.started_ns
@@ -111,7 +106,6 @@ def spent(sample: Sample, sources: PhaseSources, entry: RequestLog | None = None
 def _ends(
     sample: Sample, sources: PhaseSources, entry: RequestLog | None, way_ns: int
 ) -> Iterator[tuple[str, int | None]]:
-    """Yield the phases before the first token with their ends."""
     first, wire = sample.token_ns[0], _wire(sample)
     logged = entry if sources.log else None
     yield "dispatch", sample.issued_ns
@@ -140,12 +134,6 @@ def _ends(
         yield "unsplit", first
 
 
-def _means(arm: str, found: Sequence[Mapping[str, int]]) -> ArmPhases:
-    totals = {key: sum(each.get(key, 0) for each in found) for key in TITLES}
-    means = {key: total / len(found) / 1e6 for key, total in totals.items() if total}
-    return ArmPhases(arm=arm, n=len(found), milliseconds=means)
-
-
 def _wire(sample: Sample) -> Mapping[str, Any] | None:
     """Return the stamps of the attempt that was answered; None for a client that keeps none."""
     attempts = (sample.call or {}).get("attempts") or ()
@@ -165,6 +153,8 @@ class Material:
     def __post_init__(self) -> None:
         object.__setattr__(self, "findings", without_refused_tails(self.findings, self.checked))
 
+    # What was run
+
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
         """Every cell that was begun, by scenario, then by users or rate."""
@@ -175,20 +165,15 @@ class Material:
 
     @property
     def valid_cells(self) -> tuple[Cell, ...]:
-        """The cells whose figures may be used."""
         return tuple(cell for cell in self.cells if not self.refused(cell.name))
 
     @property
     def several_cells(self) -> bool:
-        """Whether a row has to say of which cell it is."""
         return len(self.cells) > 1
 
     @cached_property
     def scenarios(self) -> tuple[str, ...]:
-        """The workloads or lengths that the cells differ by, from the shortest input to the longest.
-
-        The header has them in the random order in which they were run.
-        """
+        """The workloads or lengths that the cells differ by, from the shortest input to the longest."""
         names = {cell.name: scenario_of(cell) for cell in self.recorded.header.cells}
         inputs: dict[str, list[int]] = {scenario: [] for scenario in names.values()}
         for sample in self.recorded.measured():
@@ -200,11 +185,10 @@ class Material:
     @cached_property
     def arms(self) -> tuple[ArmInfo, ...]:
         """All arms: each reference, then its copy, then the arms that are compared with it."""
-        header = self.recorded.header
         order = {"reference": 0, "again": 1, "arm": 2}
-        names = [arm.name for arm in header.references]
+        at = self.references.index
         return tuple(
-            sorted(header.arms, key=lambda arm: (names.index(header.reference_of(arm.name).name), order[arm.role]))
+            sorted(self.recorded.header.arms, key=lambda arm: (at(self.reference_of(arm.name)), order[arm.role]))
         )
 
     @property
@@ -214,37 +198,32 @@ class Material:
 
     @property
     def compared_arms(self) -> tuple[ArmInfo, ...]:
-        """The arms that are compared with a reference, without the copies."""
-        return tuple(arm for arm in self.own_arms if arm not in self.recorded.header.references)
+        return tuple(arm for arm in self.own_arms if arm.name not in self.references)
 
     @property
     def references(self) -> tuple[str, ...]:
-        """The names of the references."""
         return tuple(arm.name for arm in self.recorded.header.references)
 
     def reference_of(self, arm: str) -> str:
-        """Return the name of an arm's reference."""
         return self.recorded.header.reference_of(arm).name
-
-    def who(self, arm: str) -> str:
-        """Return an arm's name, with its reference's where the run has several."""
-        return f"{arm} against {self.reference_of(arm)}" if len(self.references) > 1 else arm
 
     @property
     def metrics(self) -> tuple[RequestMetric, ...]:
-        """The metrics that the run compares its arms by."""
         return tuple(metric_named(name) for name in self.recorded.header.metrics)
 
+    @property
+    def blocks(self) -> int:
+        return len({sample.key for sample in self.recorded.measured()})
+
+    # What it shows: None where it may not be used
+
     def found(self, cell: str) -> CellFindings:
-        """Return what a cell shows."""
         return next(each for each in self.findings.cells if each.cell == cell)
 
     def figures(self, cell: str, arm: str, metric: str) -> Figures | None:
-        """Return one arm's figures of one metric in one cell; None where they may not be used."""
         return None if self.refused(cell, arm) else self.found(cell).of(arm, metric)
 
     def comparison(self, cell: str, arm: str, metric: str) -> ArmComparison | None:
-        """Return one arm's comparison; None where it may not be used."""
         return None if self.refused(cell, arm) else self.found(cell).comparison(arm, metric)
 
     def sent(self, cell: str, arm: str) -> Sequence[Sample]:
@@ -252,7 +231,6 @@ class Material:
         return () if self.refused(cell, arm) else self.recorded.measured(cell, arm)
 
     def phases(self, cell: str) -> tuple[ArmPhases, ...]:
-        """Return where the time of each arm's requests went in a cell."""
         return self._phases.get(cell, ())
 
     @cached_property
@@ -260,24 +238,33 @@ class Material:
         kept = tuple(each for each in self.recorded.samples if not self.refused(each.cell, each.arm))
         return phases(replace(self.recorded, samples=kept))
 
+    # "invalid: why" for what must not be used
+
     def refused(self, cell: str, arm: str | None = None) -> str | None:
-        """Return "invalid: why" for a cell, or one arm in it, whose figures must not be used."""
+        """Return why the figures of a cell, or of one arm in it, must not be used."""
         return _invalid(self.checked.refusals(cell, arm))
 
     def refused_attribution(self, cell: str) -> str | None:
-        """Return "invalid: why" for a cell in which an arm that an attribution is made of must not be used."""
+        """Return why an attribution, which is made of all arms, must not be used in a cell."""
         return next((why for arm in self.own_arms if (why := self.refused(cell, arm.name))), None)
 
     def refused_run(self) -> str | None:
-        """Return "invalid: why" where no figure of the whole run may be used."""
+        """Return why no figure of the whole run may be used."""
         return _invalid(each for each in self.checked.refusals() if each.cell is None)
 
     def refused_all(self, cells: Sequence[Cell] | None = None) -> str | None:
-        """Return "invalid: why" where none of the cells may be used."""
+        """Return why none of the cells may be used."""
         shown = self.cells if cells is None else cells
         if not all(self.refused(cell.name) for cell in shown):
             return None
         return _invalid(refusal for cell in shown for refusal in self.checked.refusals(cell.name))
+
+    def refusals(self) -> dict[str, str]:
+        """Return one sentence of each check that refused: it says the same of several arms, with other figures."""
+        found: dict[str, str] = {}
+        for each in self.checked.refusals():
+            found.setdefault(each.check, each.sentence)
+        return found
 
 
 def scenario_of(cell: Cell) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from types import ModuleType
+from importlib import import_module
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -23,7 +23,6 @@ from ._sections import INSTANT_MS, SLUGGISH_MS
 from ._tables import RunReport, Table
 
 ARM_COLOURS: Final = 8
-"""`--arm-0` to `--arm-7` of the page."""
 _KINDS: Final = {"ab": "A/B: arms side by side", "sweep": "Sweep: by users, rate and length"}
 _BY_LOAD: Final = (
     "time_to_first_token", "inter_token_latency", "api_end_to_end", "output_throughput", "decode_speed",
@@ -51,16 +50,13 @@ _CONFIG: Final = {
     "text": {"color": "var(--ink)", "fontSize": 11},
 }  # fmt: skip
 _Views = Iterator[tuple[str, Any]]
-"""Titles and altair's charts."""
 
 
 class View(NamedTuple):
     """One part of a chart."""
 
     title: str
-    """Empty where the chart has one view."""
     spec: Mapping[str, Any]
-    """Vega-Lite (https://vega.github.io/vega-lite/docs/spec.html), as JSON data."""
 
 
 class Chart(NamedTuple):
@@ -78,6 +74,11 @@ def page(report: RunReport, recorded: RecordedRun, findings: Findings, checked: 
     valid = material.refused_all() is None
     groups = (groups_of(material) or ()) if report.kind == "ab" and valid else ()
     charts = charts_of(report.kind, material) if valid else ()
+    tiles = [
+        (group, changes_of(material, group))
+        for group in groups
+        if not any(material.refused(material.cells[0].name, arm.name) for arm in group)
+    ]
     return html_page(
         "fastlane.bench.reports",
         title=f"{report.title} - fastlane bench",
@@ -85,11 +86,7 @@ def page(report: RunReport, recorded: RecordedRun, findings: Findings, checked: 
         scripts=(_vega(),) if charts else (),
         report=report,
         kind=_KINDS[report.kind],
-        tiles=[
-            (group, changes_of(material, group))
-            for group in groups
-            if not any(material.refused(material.cells[0].name, arm.name) for arm in group)
-        ],
+        tiles=tiles,
         verdicts=[line for line in report.verdicts if not groups or line.tone in ("bad", "warning")],
         words=report.verdicts if groups else (),
         charts=charts,
@@ -101,33 +98,29 @@ def page(report: RunReport, recorded: RecordedRun, findings: Findings, checked: 
 
 def charts_of(kind: str, material: Material) -> list[Chart]:
     """Return the charts of a kind of report that the run has something for. Raises MissingExtraError."""
+    titles = {f"{name}_by_load": "{0.title} ({0.unit}) by load, p25 to p75" for name in _BY_LOAD}
+    metrics = [metric_named("time_to_first_token")]
     if kind == "ab":
         # Where the time goes first: it is the picture that says why.
-        names = ["waterfall", *(f"{metric.name}_distribution" for metric in material.metrics)]
-    else:
-        names = [*(f"{name}_by_load" for name in _BY_LOAD), "time_to_first_token_distribution"]
-    found = (Chart(name, _title(name), draw(name, material)) for name in names)
+        titles, metrics = {"waterfall": "Where a mean request spends its time"}, list(material.metrics)
+    for metric in metrics:
+        most = "that took at most this long" if metric.unit == "ms" else "with at most this"
+        titles[f"{metric.name}_distribution"] = f"{{0.title}}: the share of requests {most}"
+    found = (Chart(name, title.format(_metric(name)), draw(name, material)) for name, title in titles.items())
     return [chart for chart in found if chart.views]
 
 
-def _title(name: str) -> str:
-    if name == "waterfall":
-        return "Where a mean request spends its time"
-    metric = metric_named(name.removesuffix("_distribution").removesuffix("_by_load"))
-    if name.endswith("_by_load"):
-        return f"{metric.title} ({metric.unit}) by load, p25 to p75"
-    most = "that took at most this long" if metric.unit == "ms" else "with at most this"
-    return f"{metric.title}: the share of requests {most}"
+def _metric(chart: str) -> RequestMetric:
+    name = chart.removesuffix("_distribution").removesuffix("_by_load")
+    return metric_named("time_to_first_token" if name == "waterfall" else name)
 
 
 def draw(name: str, material: Material) -> tuple[View, ...]:
     """Return the views of one chart: none where the run has nothing for it. Raises MissingExtraError."""
     if name == "waterfall":
         views = _waterfall(material)
-    elif name.endswith("_by_load"):
-        views = _by_load(material, metric_named(name.removesuffix("_by_load")))
     else:
-        views = _distribution(material, metric_named(name.removesuffix("_distribution")))
+        views = (_by_load if name.endswith("_by_load") else _distribution)(material, _metric(name))
     drawn = [(title, chart.to_dict()) for title, chart in views]
     return tuple(
         View(title if len(drawn) > 1 else "", _plain({**spec, "width": "container", "config": _CONFIG}))
@@ -144,29 +137,27 @@ def arm_colours(recorded: RecordedRun) -> dict[str, str]:
     for arm in header.arms:
         if arm.name not in found:
             wanted = crc32(arm.name.encode("utf-8", "replace")) % ARM_COLOURS
-            if wanted not in free:
-                wanted = free[0] if free else wanted
+            wanted = free[0] if free and wanted not in free else wanted
             free = [each for each in free if each != wanted]
             found[arm.name] = f"var(--arm-{wanted})"
     return found
 
 
-def _altair() -> ModuleType:
+def _imported(module: str, package: str) -> Any:
     try:
-        import altair as alt
+        return import_module(module)
     except ModuleNotFoundError as error:
-        raise MissingExtraError("charts", "altair") from error
-    return alt
+        raise MissingExtraError("charts", package) from error
+
+
+def _altair() -> Any:
+    return _imported("altair", "altair")
 
 
 @cache
 def _vega() -> str:
     """Return the scripts that draw charts: Vega, Vega-Lite and Vega-Embed, under their licences (BSD-3-Clause)."""
-    try:
-        import vl_convert
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("charts", "vl-convert-python") from error
-    bundle: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
+    bundle: str = _imported("vl_convert", "vl-convert-python").javascript_bundle()
     return bundle
 
 
@@ -174,11 +165,8 @@ def _waterfall(material: Material) -> _Views:
     """Return each arm's mean request as a bar of its phases, by cell."""
     alt = _altair()
     own = {arm.name for arm in material.own_arms}
-    found = {
-        cell: arms
-        for cell in material.valid_cells
-        if (arms := [each for each in material.phases(cell.name) if each.arm in own])
-    }
+    found = {cell: [each for each in material.phases(cell.name) if each.arm in own] for cell in material.valid_cells}
+    found = {cell: arms for cell, arms in found.items() if arms}
     every = [each for arms in found.values() for each in arms]
     longest = max((each.total_ms for each in every), default=0.0)
     phases = [key for key in TITLES if any(each.milliseconds.get(key, 0.0) > longest * _LEAST_SHOWN for each in every)]
@@ -208,17 +196,13 @@ def _waterfall(material: Material) -> _Views:
         x = alt.X("start:Q", scale=scale, title="Since the start (ms)", axis=alt.Axis(tickCount=5))
         colour = alt.Color("phase:N", scale=colours)
         bars, totals_at = alt.Chart(_data(rows)).encode(y=y), alt.Chart(_data(ends)).encode(y=y)
-        yield (
-            cell.name,
-            alt.layer(
-                bars.mark_bar(height=24).encode(x=x, x2="end:Q", color=colour, tooltip="said:N"),
-                bars.mark_text(fontWeight=600).encode(
-                    x="middle:Q", text="text:N", color=alt.Color("ink:N", scale=None)
-                ),
-                totals_at.mark_text(align="left", dx=6, fontWeight=600).encode(x="end:Q", text="text:N"),
-                height=40 * len(arms),
-            ),
+        ink = alt.Color("ink:N", scale=None)
+        layers = (
+            bars.mark_bar(height=24).encode(x=x, x2="end:Q", color=colour, tooltip="said:N"),
+            bars.mark_text(fontWeight=600).encode(x="middle:Q", text="text:N", color=ink),
+            totals_at.mark_text(align="left", dx=6, fontWeight=600).encode(x="end:Q", text="text:N"),
         )
+        yield cell.name, alt.layer(*layers, height=40 * len(arms))
 
 
 def _distribution(material: Material, metric: RequestMetric) -> _Views:
@@ -239,30 +223,21 @@ def _distribution(material: Material, metric: RequestMetric) -> _Views:
         is_log = min(row["value"] for row in rows) > 0
         names = list(dict.fromkeys(row["arm"] for row in rows))
         dashes = [[4, 3] if colours[name] == "var(--again)" else [1, 0] for name in names]
-        yield (
-            cell.name,
-            alt.Chart(_data(rows))
-            .mark_line(interpolate="step-after", strokeWidth=2, clip=True)
-            .encode(
-                x=alt.X(
-                    "value:Q",
-                    title=f"{metric.title} ({metric.unit}{', log' if is_log else ''})",
-                    scale=alt.Scale(type="log" if is_log else "linear", nice=False),
-                    axis=alt.Axis(tickCount=6, format=",~r"),
-                ),
-                y=alt.Y("share:Q", title="Share of requests", axis=alt.Axis(format=".0%", tickCount=5)),
-                color=_by_arm(names, colours),
-                strokeDash=alt.StrokeDash("arm:N", scale=alt.Scale(domain=names, range=dashes)),
-            )
-            .properties(height=220),
+        x = alt.X(
+            "value:Q",
+            title=f"{metric.title} ({metric.unit}{', log' if is_log else ''})",
+            scale=alt.Scale(type="log" if is_log else "linear", nice=False),
+            axis=alt.Axis(tickCount=6, format=",~r"),
         )
+        y = alt.Y("share:Q", title="Share of requests", axis=alt.Axis(format=".0%", tickCount=5))
+        dash = alt.StrokeDash("arm:N", scale=alt.Scale(domain=names, range=dashes))
+        line = alt.Chart(_data(rows)).mark_line(interpolate="step-after", strokeWidth=2, clip=True)
+        chart = line.encode(x=x, y=y, color=_by_arm(names, colours), strokeDash=dash).properties(height=220)
+        yield cell.name, chart
 
 
 def steps(values: Sequence[float], failed: int, *, lower_is_better: bool) -> list[tuple[float, float]]:
-    """Return corners (value, share of requests with at most this value) of the distribution of sorted values.
-
-    Failed requests count as worse than every value: as beyond the largest, or below the smallest.
-    """
+    """Return corners (value, share with at most it) of sorted values' distribution; failed requests are the worst."""
     before = 0 if lower_is_better else failed
     ranks = np.unique(np.linspace(0, len(values) - 1, min(_MOST_STEPS, len(values))).round().astype(int))
     return [(values[rank], float(before + rank + 1) / (len(values) + failed)) for rank in ranks]

@@ -7,23 +7,23 @@ import operator
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, cast, get_args
+from typing import Final, Literal
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from fastlane.errors import ConfigurationError
 
-from .._formatting import change_with_interval, interval, lowered, percent, with_unit
+from .. import _formatting as words
 from ..checks import Checked
 from ..findings import Findings, Interval
 from ..recorded import METRICS, Cell, RecordedRun, metric_named
 from ._material import Material, scenario_of
 from ._tables import Entry, Section, Table, Tone
 
-Statistic = Literal["typical", "mean", "min", "max", "deviation", "cv", "p25", "p50", "p75", "p90", "p95", "p99"]
-Operator = Literal["<", "<=", ">", ">="]
 Result = Literal["passed", "failed", "invalid", "not available"]
 
-STATISTICS: Final[tuple[Statistic, ...]] = get_args(Statistic)[1:]
+_CHANGED: Final = ("p50", "p90", "p95", "p99")
+"""The percentiles of which two arms' ratio is known."""
+STATISTICS: Final = ("mean", "min", "max", "deviation", "cv", "p25", "p75", *_CHANGED)
 """Of a figure; "typical" is only of a change."""
 SHORT_NAMES: Final = {
     "ttft": "time_to_first_token",
@@ -33,12 +33,10 @@ SHORT_NAMES: Final = {
     "throughput": "output_throughput",
     "bytes": "request_bytes",
 }
-_CHANGED: Final = ("p50", "p90", "p95", "p99")
-"""The percentiles of which two arms' ratio is known."""
 _COMPARE: Final = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _RULE: Final = re.compile(
     r"\s*(?P<what>\w+)\s*(?:@\s*(?P<scope>.+?))?\s*(?P<operator><=|>=|<|>)\s*"
-    r"(?P<sign>[+-]?)(?P<number>\d[\d,]*\.?\d*|\.\d+)\s*(?P<unit>%|ms|s|tokens/s|bytes|US\$|x)?\s*"
+    r"(?P<number>[+-]?(?:\d[\d,]*\.?\d*|\.\d+))\s*(?P<unit>%|ms|s|tokens/s|bytes|US\$)?\s*"
 )
 _HOW: Final = (
     'expected METRIC_STATISTIC < VALUE or METRIC_STATISTIC > VALUE, such as "ttft_p50 > +5%"; metrics: '
@@ -52,20 +50,16 @@ class Rule:
     """A bound for one figure, or for one change against the reference; it says what must not be."""
 
     text: str
-    """As it was written."""
     metric: str
-    statistic: Statistic
-    operator: Operator
+    statistic: str
+    operator: str
     value: float
     """In the metric's unit; a share for a relative rule (0.05 is +5 %) and for a "cv"."""
     relative: bool = False
-    """Whether it bounds the change against the reference, not the figure itself."""
     scope: str | None = None
-    """The scenario or cell that it is about; None for all."""
 
     @property
     def share(self) -> float | None:
-        """The percentile's share; None for another statistic."""
         return int(self.statistic[1:]) / 100 if re.fullmatch(r"p\d\d", self.statistic) else None
 
     def holds(self, value: float) -> bool:
@@ -91,8 +85,7 @@ class RuleResult:
 def parse_fail_if(text: str) -> Rule:
     """Read what must not happen, such as "ttft_p50 > +5%" (a change against the reference) or "e2e_p95 > 900 ms".
 
-    A change of a metric without a statistic is the typical change of its pairs, a figure without one its p50; a value
-    without a unit is in the metric's own. Raises ConfigurationError, which says what is expected.
+    Without a statistic a change is the typical change, and a figure its p50. Raises ConfigurationError.
     """
     found = _RULE.fullmatch(text)
     if found is None:
@@ -103,7 +96,7 @@ def parse_fail_if(text: str) -> Rule:
     metric = METRICS.get(SHORT_NAMES.get(name, name))
     if metric is None:
         raise ConfigurationError(f"rule {text!r} names no figure that is known ({what!r}): {_HOW}")
-    value = float(found["sign"] + found["number"].replace(",", ""))
+    value = float(found["number"].replace(",", ""))
     relative = unit == "%" and statistic != "cv"
     if not math.isfinite(value):
         raise ConfigurationError(f"rule {text!r}: the value must be a finite number")
@@ -117,12 +110,13 @@ def parse_fail_if(text: str) -> Rule:
     factors = {None: 1.0, metric.unit: 1.0, "%": 0.01} | ({"s": 1e3} if metric.unit == "ms" else {})
     if unit not in factors:
         also = " or s" if metric.unit == "ms" else ""
-        raise ConfigurationError(f"rule {text!r}: {lowered(metric.title)} is in {metric.unit}{also}, not in {unit}")
+        said = f"{words.lowered(metric.title)} is in {metric.unit}{also}, not in {unit}"
+        raise ConfigurationError(f"rule {text!r}: {said}")
     return Rule(
         text=text.strip(),
         metric=metric.name,
         statistic=statistic or ("typical" if relative else "p50"),
-        operator=cast("Operator", found["operator"]),
+        operator=found["operator"],
         value=value * factors[unit],
         relative=relative,
         scope=found["scope"],
@@ -132,10 +126,8 @@ def parse_fail_if(text: str) -> Rule:
 def judge(recorded: RecordedRun, findings: Findings, checked: Checked, rules: Sequence[Rule]) -> tuple[RuleResult, ...]:
     """Judge a run by rules that must not come true; see `parse_fail_if`.
 
-    A rule fails only where the whole 95 % interval says so: an interval that holds the bound is no proof of a
-    regression. A change is judged for every arm but the references and their copies, a figure for every arm but the
-    copies. Raises ConfigurationError for a rule about a scenario that the run does not have, and for a change where
-    there is no arm to compare.
+    A rule fails only where the whole 95 % interval says so. A change is judged for every arm but the references and
+    their copies, a figure for every arm but the copies. Raises ConfigurationError for a rule that fits no cell or arm.
     """
     material = Material(recorded=recorded, findings=findings, checked=checked)
     found = []
@@ -163,37 +155,32 @@ def fails(results: Sequence[RuleResult]) -> bool:
 
 
 def rules_section(results: Sequence[RuleResult]) -> Section:
-    """Return what became of the rules as a section of a report."""
-    rows = tuple(
-        (
-            *map(Entry, (each.rule.text, each.cell, each.arm)),
-            Entry(each.result, _TONES[each.result]),
-            Entry(each.sentence),
-        )
-        for each in results
-    )
+    rows = []
+    for each in results:
+        names = map(Entry, (each.rule.text, each.cell, each.arm))
+        rows.append((*names, Entry(each.result, _TONES[each.result]), Entry(each.sentence)))
     columns = ("rule", "cell", "arm", "result", "seen")
-    return Section(title="Rules", parts=(Table(title="What must not be", columns=columns, rows=rows, names=5),))
+    return Section(title="Rules", parts=(Table(title="What must not be", columns=columns, rows=tuple(rows), names=5),))
 
 
 def _judged(material: Material, rule: Rule, cell: str, arm: str) -> tuple[Result, str]:
     if refused := material.refused(cell, arm):
         return "invalid", refused
-    found = _change(material, rule, cell, arm) if rule.relative else _figure(material, rule, cell, arm)
+    found = _figure(material, rule, cell, arm)
     if found is None:
         return "not available", "there is no such figure at this n"
+    bounded = found.low is not None and found.high is not None
     if rule.relative:
-        seen = change_with_interval(found)
+        seen = words.change_with_interval(found)
         if len(material.references) > 1:
             seen += f" against {material.reference_of(arm)}"
+        if not bounded:
+            return "not available", f"{seen}: too few pairs for an interval"
     elif rule.statistic == "cv":
-        seen = percent(found.value)
+        seen = words.percent(found.value)
     else:
         unit = metric_named(rule.metric).unit
-        seen = with_unit(found.value, unit) if found.low is None else f"{interval(found, unit)} {unit}"
-    bounded = found.low is not None and found.high is not None
-    if rule.relative and not bounded:
-        return "not available", f"{seen}: too few pairs for an interval"
+        seen = f"{words.interval(found, unit)} {unit}" if bounded else words.with_unit(found.value, unit)
     bounds = [bound for bound in (found.low, found.high) if bound is not None] if bounded else [found.value]
     if all(map(rule.holds, bounds)):
         sure = "the whole interval is " if bounded else ""
@@ -201,14 +188,13 @@ def _judged(material: Material, rule: Rule, cell: str, arm: str) -> tuple[Result
     return "passed", f"{seen}: not shown, for the interval holds the bound" if rule.holds(found.value) else seen
 
 
-def _change(material: Material, rule: Rule, cell: str, arm: str) -> Interval | None:
-    comparison = material.comparison(cell, arm, rule.metric)
-    if comparison is None:
-        return None
-    return comparison.typical if rule.share is None else comparison.quantiles.get(rule.share)
-
-
 def _figure(material: Material, rule: Rule, cell: str, arm: str) -> Interval | None:
+    """Return what a rule bounds: a change, a percentile, or a figure without an interval."""
+    if rule.relative:
+        change = material.comparison(cell, arm, rule.metric)
+        if change is None:
+            return None
+        return change.typical if rule.share is None else change.quantiles.get(rule.share)
     figures = material.figures(cell, arm, rule.metric)
     if figures is None:
         return None

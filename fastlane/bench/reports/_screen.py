@@ -9,30 +9,18 @@ from typing import Final, NamedTuple
 
 from rich.text import Text
 
-from .._formatting import (
-    change_with_interval,
-    counted,
-    figure,
-    interval,
-    listed,
-    lowered,
-    percent,
-    percentile_name,
-    signed_figure,
-    with_unit,
-)
+from .. import _formatting as words
 from ..checks import Checked
 from ..findings import Findings
 from ..recorded import FAILED_ALIKE, ArmInfo, RecordedRun, RequestMetric
 from ..statistics import wanted
-from ._material import TITLES, ArmPhases, Material
+from ._material import TITLES, Material
 from ._sections import band_of, connections, play_name, tone_of, verdict_word
 from ._tables import Tone
 
 STYLES: Final = {"plain": "", "good": "green", "bad": "bold red", "warning": "yellow", "muted": "dim"}
 _WIDTH: Final = 100
 _NAME: Final = 25
-"""Characters for the name of a row."""
 _BAR: Final = 20
 _MOST_ROWS: Final = 12
 _MOST_PHASES: Final = 3
@@ -40,6 +28,7 @@ _MOST_ERRORS: Final = 3
 _MOST_FLAGS: Final = 2
 _LEAST_MS: Final = 1.0
 """Changes of a phase below this, and below 2 % of the whole request, are put together."""
+_DOT: Final = " \N{MIDDLE DOT} "
 
 
 class ArmGroup(NamedTuple):
@@ -50,7 +39,6 @@ class ArmGroup(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Whether the clients are "sync" or "async"."""
         return "async" if "Async" in (self.reference.client or self.reference.description) else "sync"
 
     @property
@@ -61,16 +49,13 @@ class ArmGroup(NamedTuple):
 
 
 class MetricChange(NamedTuple):
-    """One metric of a reference and of an arm, as it is read."""
+    """One metric of a reference and of an arm: both p50 with their unit, "-" where there is none, and the change."""
 
     title: str
     before: str
-    """The reference's p50 with its unit, "-" where there is none."""
     after: str
     change: str
-    """With its interval."""
     word: str
-    """Such as "faster"."""
     tone: Tone
 
 
@@ -83,20 +68,18 @@ def groups_of(material: Material) -> list[ArmGroup] | None:
 
 
 def changes_of(material: Material, group: ArmGroup) -> list[MetricChange]:
-    """Return the metrics of a reference and its arm."""
     cell = material.cells[0].name
     found = []
     for metric in material.metrics:
-        title = lowered(metric.title)
         before, after = (_median(material, cell, arm.name, metric) for arm in group)
         change, word = "", ""
         tone: Tone = "plain"
         if comparison := material.comparison(cell, group.arm.name, metric.name):
-            change = "" if comparison.typical is None else change_with_interval(comparison.typical)
+            change = "" if comparison.typical is None else words.change_with_interval(comparison.typical)
             word = verdict_word(comparison, metric)
-            word = f"same (±{percent(material.findings.margin)})" if word == "equivalent" else word
+            word = f"same (±{words.percent(material.findings.margin)})" if word == "equivalent" else word
             tone = tone_of(comparison, band_of(material, cell, group.arm.name, metric.name))
-        found.append(MetricChange(title, before, after, change, word, tone))
+        found.append(MetricChange(words.lowered(metric.title), before, after, change, word, tone))
     return found
 
 
@@ -109,7 +92,9 @@ def screen(
     refused = material.refused_all()
     lines = [_title(material), Text()]
     if refused is not None:
-        lines += _refusal(material)
+        why = list(material.refusals().items())[:_MOST_ERRORS]
+        said = ["No figure of this run may be used:", *(f"  {check}: {sentence}" for check, sentence in why)]
+        lines += [Text(line, style=STYLES["bad"]) for line in said]
     elif groups is None:
         lines += _grid(material)
     else:
@@ -130,27 +115,15 @@ def screen(
 
 def _title(material: Material) -> Text:
     recorded, header = material.recorded, material.recorded.header
-    facts = [
-        header.provider,
-        "; ".join(material.scenarios) or header.workload,
-        counted(len({sample.key for sample in recorded.measured()}), "pair"),
-        f"{figure(recorded.duration_s)} s",
-    ]
-    title = Text.assemble(("fastlane bench", "bold"), "   ", " \N{MIDDLE DOT} ".join(facts))
+    workload = "; ".join(material.scenarios) or header.workload
+    facts = header.provider, workload, words.counted(material.blocks, "pair"), f"{words.figure(recorded.duration_s)} s"
+    title = Text.assemble(("fastlane bench", "bold"), "   ", _DOT.join(facts))
     if recorded.ended in ("interrupted", FAILED_ALIKE):
-        title.append(f" \N{MIDDLE DOT} {recorded.ended}", style=STYLES["bad"])
+        title.append(f"{_DOT}{recorded.ended}", style=STYLES["bad"])
     return title
 
 
-def _refusal(material: Material) -> Iterator[Text]:
-    why = {each.check: each.sentence for each in reversed(material.checked.refusals())}
-    yield Text("No figure of this run may be used:", style=STYLES["bad"])
-    for check, sentence in list(reversed(why.items()))[:_MOST_ERRORS]:
-        yield Text(f"  {check}: {sentence}", style=STYLES["bad"])
-
-
 def _group_lines(material: Material, group: ArmGroup) -> Iterator[Text]:
-    """Return the metrics of a reference and the one arm that is compared with it."""
     yield Text(f"{_row(f'{group.kind}, p50', *group.names)}  change", style="bold")
     refused = [why for arm in group if (why := material.refused(material.cells[0].name, arm.name))]
     if refused:
@@ -171,16 +144,16 @@ def _row(name: str, before: str, after: str) -> str:
 def _median(material: Material, cell: str, arm: str, metric: RequestMetric) -> str:
     found = material.figures(cell, arm, metric.name)
     value = None if found is None else found.quantiles[0.5].value
-    return "-" if value is None else with_unit(value, metric.unit)
+    return "-" if value is None else words.with_unit(value, metric.unit)
 
 
 def _phase_lines(material: Material, groups: Sequence[ArmGroup]) -> Iterator[Text]:
     """Return by how much each part of a request became shorter or longer, in the mean."""
     found = {each.arm: each for each in material.phases(material.cells[0].name)}
-    shown_groups = [group for group in groups if group.reference.name in found and group.arm.name in found]
-    if not shown_groups:
+    groups = [group for group in groups if all(arm.name in found for arm in group)]
+    if not groups:
         return
-    pairs = [(found[group.reference.name], found[group.arm.name]) for group in shown_groups]
+    pairs = [(found[group.reference.name], found[group.arm.name]) for group in groups]
     changes = [
         {key: ours.milliseconds.get(key, 0.0) - theirs.milliseconds.get(key, 0.0) for key in TITLES}
         for theirs, ours in pairs
@@ -189,35 +162,34 @@ def _phase_lines(material: Material, groups: Sequence[ArmGroup]) -> Iterator[Tex
     size = {key: max(abs(change[key]) for change in changes) for key in TITLES}
     largest = sorted((key for key in TITLES if size[key] >= least), key=lambda key: -size[key])[:_MOST_PHASES]
     shown = [key for key in TITLES if key in largest]
-    kinds = [group.kind for group in shown_groups] if len(shown_groups) > 1 else [""]
+    kinds = [group.kind for group in groups] if len(groups) > 1 else [""]
     yield Text(f"{'Where from (mean)':<{_NAME}}" + "".join(f"{kind:>14}" for kind in kinds), style="bold")
-    opened = {key: _opened(material, pairs) for key in shown if key in ("opening", "connect", "tls")}
+    opening = next((key for key in shown if key in ("opening", "connect", "tls")), None)
     for key in shown:
         first = changes[0][key]
         bar = "#" * round(_BAR * abs(first) / (max(size.values()) or 1.0))
         line = Text(_parts(TITLES[key], [change[key] for change in changes]))
         line.append(f"   {bar:<{_BAR}}", style=STYLES["good" if first < 0 else "bad"])
-        line.append(f" {opened.pop(key)}" if key in opened else "", style=STYLES["muted"])
+        line.append(f" {_opened(material, groups)}" if key == opening else "", style=STYLES["muted"])
         line.rstrip()
         yield line
     yield Text(_parts("other parts", [sum(change[key] for key in TITLES if key not in shown) for change in changes]))
 
 
 def _parts(name: str, changes: Sequence[float]) -> str:
-    return f"{'  ' + name:<{_NAME}}" + "".join(f"{signed_figure(each, 'ms') + ' ms':>14}" for each in changes)
+    return f"{'  ' + name:<{_NAME}}" + "".join(f"{words.signed_figure(each, 'ms') + ' ms':>14}" for each in changes)
 
 
-def _opened(material: Material, pairs: Sequence[tuple[ArmPhases, ArmPhases]]) -> str:
+def _opened(material: Material, groups: Sequence[ArmGroup]) -> str:
     """Return how many connections the arms opened: "connections opened 170 -> 0"."""
-    cell = material.cells[0].name
-    counts = [[connections(material, material.recorded.measured(cell, each.arm)) for each in pair] for pair in pairs]
+    measured, cell = material.recorded.measured, material.cells[0].name
+    counts = [[connections(material, measured(cell, arm.name)) for arm in group] for group in groups]
     if any(None in pair for pair in counts):
         return ""
     return f"connections opened {', '.join(f'{before} -> {after}' for before, after in counts)}"
 
 
 def _grid(material: Material) -> Iterator[Text]:
-    """Return a row for each cell and arm, with each metric's median and change."""
     rows = [
         (f"{cell.name} | {arm.name}" if material.several_cells else arm.name, cell.name, arm.name)
         for cell in material.cells
@@ -226,38 +198,36 @@ def _grid(material: Material) -> Iterator[Text]:
     name = min(_NAME + 12, max(len(title) for title, _, _ in rows) + 2)
     yield Text(f"{'p50, change':<{name}}" + "".join(f"{metric.title:>28}" for metric in material.metrics), style="bold")
     for title, cell, arm in rows[:_MOST_ROWS]:
-        line = Text(f"{title:<{name}}")
         refused = material.refused(cell, arm)
-        line.append(refused or "", style=STYLES["bad"])
+        line = Text.assemble(f"{title:<{name}}", (refused or "", STYLES["bad"]))
         for metric in () if refused else material.metrics:
-            comparison = material.comparison(cell, arm, metric.name)
-            size = "" if comparison is None or comparison.typical is None else change_with_interval(comparison.typical)
+            change = material.comparison(cell, arm, metric.name)
+            size = "" if change is None or change.typical is None else words.change_with_interval(change.typical)
             line.append(f"{_median(material, cell, arm, metric):>10}")
-            line.append(f" {size:>17}", style=STYLES["plain" if comparison is None else tone_of(comparison)])
+            line.append(f" {size:>17}", style=STYLES["plain" if change is None else tone_of(change)])
         yield line
     if len(rows) > _MOST_ROWS:
-        yield Text(f"and {counted(len(rows) - _MOST_ROWS, 'row')} more", style=STYLES["muted"])
+        yield Text(f"and {words.counted(len(rows) - _MOST_ROWS, 'row')} more", style=STYLES["muted"])
 
 
 def _attribution_lines(material: Material) -> Iterator[Text]:
     for found in material.findings.attributions[:1]:
         if material.refused_attribution(found.cell) is None:
             unit = next(metric.unit for metric in material.metrics if metric.name == found.metric)
-            parts = [
-                f"{play_name(each.play, found)} {interval(each.share, unit, signed=True)}" for each in found.shares
+            shares = [
+                (play_name(each.play, found), words.interval(each.share, unit, signed=True)) for each in found.shares
             ]
-            yield Text(f"Part of each play ({unit}): {', '.join(parts)}")
+            yield Text(f"Part of each play ({unit}): {', '.join(map(' '.join, shares))}")
 
 
 def _error_lines(material: Material) -> Iterator[Text]:
-    """Return the provider's own error messages with their counts."""
     measured = material.recorded.measured()
     failed = [each for each in measured if each.error is not None]
     if not failed:
         return
     arms = Counter(each.arm for each in failed).most_common(_MOST_ERRORS)
     whose = ", ".join(f"{arm} {count:,}" for arm, count in arms)
-    yield Text(f"Failed: {len(failed):,} of {counted(len(measured), 'request')} ({whose})", style=STYLES["bad"])
+    yield Text(f"Failed: {len(failed):,} of {words.counted(len(measured), 'request')} ({whose})", style=STYLES["bad"])
     errors = Counter((each.error, each.error_message or "") for each in failed)
     for (error, message), count in errors.most_common(_MOST_ERRORS):
         line = f"  {count:,} x {error}" + (f": {' '.join(message.split())}" if message else "")
@@ -265,28 +235,21 @@ def _error_lines(material: Material) -> Iterator[Text]:
 
 
 def _trust_lines(material: Material) -> Iterator[Text]:
-    results = material.checked.results
+    recorded, results = material.recorded, material.checked.results
     counts = {level: sum(each.level == level for each in results) for level in ("passed", "flagged", "refused")}
-    words = [f"checks: {', '.join(f'{count} {level}' for level, count in counts.items() if count) or 'none'}"]
-    if all(sample.error is None for sample in material.recorded.measured()):
-        words.insert(0, "no request failed")
-    bands = [
-        band
-        for reference in material.references
-        for cell in material.valid_cells
-        if (band := band_of(material, cell.name, reference, material.metrics[0].name)) is not None
-    ]
-    if bands:
-        words.append(f"equal arms differed by up to {percent(max(bands))}")
-    yield Text(f"Trust    {'; '.join(words)}")
+    said = [f"checks: {', '.join(f'{count} {level}' for level, count in counts.items() if count) or 'none'}"]
+    if all(sample.error is None for sample in recorded.measured()):
+        said.insert(0, "no request failed")
+    metric, cells = material.metrics[0].name, material.valid_cells
+    bands = [band_of(material, cell.name, reference, metric) for reference in material.references for cell in cells]
+    if known := [band for band in bands if band is not None]:
+        said.append(f"equal arms differed by up to {words.percent(max(known))}")
+    yield Text(f"Trust    {'; '.join(said)}")
     flagged = list(dict.fromkeys(each.check for each in results if each.level in ("flagged", "refused")))
     if flagged:
         more = [f"{len(flagged) - _MOST_FLAGS} more"] if len(flagged) > _MOST_FLAGS else []
-        yield Text(f"         look at: {listed([*flagged[:_MOST_FLAGS], *more])}", style=STYLES["warning"])
-    recorded = material.recorded
+        yield Text(f"         look at: {words.listed([*flagged[:_MOST_FLAGS], *more])}", style=STYLES["warning"])
     least = min(len(recorded.measured(cell.name, arm.name)) for cell in material.cells for arm in material.arms)
-    missing = [
-        f"{percentile_name(share)} takes {wanted(share)}" for share in (0.5, 0.95, 0.99) if wanted(share) > least
-    ]
-    if missing:
-        yield Text(f"         {', '.join(missing)} requests of each arm, not {least:,}")
+    few = [f"{words.percentile_name(at)} takes {wanted(at)}" for at in (0.5, 0.95, 0.99) if wanted(at) > least]
+    if few:
+        yield Text(f"         {', '.join(few)} requests of each arm, not {least:,}")

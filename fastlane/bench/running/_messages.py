@@ -45,9 +45,7 @@ class EndCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """The first message of a worker: its client was made."""
+    """The first message of a worker: its client was made; see ArmInfo."""
 
     client: str
-    """Class of the client, such as "openai.AsyncOpenAI"."""
     plays: tuple[str, ...] | None
-    """Fingerprints of the client's plays; None for a client that has none."""

@@ -25,11 +25,8 @@ LOOP_INTERVAL_S: Final = 0.04
 class Probe:
     """Probes this process while one cell runs: `start` it before, `stop` it after, and start it again for the next.
 
-    A thread sleeps `INTERVAL_S` at a time and notes how late it is woken, as any thread is that waits for the
-    interpreter or for a core. If an event loop is watched, each wake-up also rings in the loop, as a socket that has
-    become readable does; the lag is then the time until the loop answers.
-
-    HTTP/2 hides a slow reader from such a probe, since many streams share one socket: see `Sample.delivery_gap_ms`.
+    A thread sleeps `INTERVAL_S` at a time and notes how late it is woken. If an event loop is watched, each wake-up
+    also rings in the loop, as a socket that has become readable does; the lag is then the time until the loop answers.
     """
 
     def __init__(self, *, shard: int = 0, arm: str | None = None) -> None:
@@ -100,8 +97,7 @@ class Probe:
 def waiting_times(lags: Iterable[int], interval_ns: int) -> list[int]:
     """Return the lags with those that a late probe could not take: a wake-up 20 ms late has missed three others.
 
-    Without them a process that hangs for a second would have one bad sample among hundreds; with them a quantile is
-    of what something that comes at any moment has to wait. (Gil Tene's correction for coordinated omission.)
+    A quantile of them is of what something that comes at any moment has to wait (Gil Tene's correction).
     """
     waited = []
     for lag in lags:

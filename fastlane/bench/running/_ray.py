@@ -25,8 +25,7 @@ _ANSWER_S: Final = 5.0
 class _Host(LocalShard):
     """The actor: a shard on its node.
 
-    Stamps are of that node's clock, and never compared with another one. So an intended time that comes from elsewhere
-    is moved by the difference of the clocks when the cell began here.
+    Stamps are of the node's clock. Intended times are moved by the difference of the clocks when the cell began.
     """
 
     def __init__(self, plan: ShardPlan) -> None:
@@ -35,7 +34,6 @@ class _Host(LocalShard):
         super().__init__(plan, lambda arm, message: self._received.put((arm, message)))
 
     def order_at(self, arm: str, order: Any, sent_ns: int) -> None:
-        """Pass an order on to an arm's process."""
         if isinstance(order, BeginCell):
             self._between_ns = now_ns() - sent_ns
         elif isinstance(order, ScheduledRequest) and order.place.intended_ns is not None:
@@ -44,7 +42,6 @@ class _Host(LocalShard):
         self.order(arm, order)
 
     def events(self) -> Iterator[tuple[str, Any]]:
-        """Yield the messages of the arms' processes without end."""
         while True:
             yield self._received.get()
 
@@ -84,10 +81,9 @@ class RayShard:
 
 @contextmanager
 def ray_shards(address: str, *, shards: int, loopback_only: bool) -> Iterator[MakeShard]:
-    """Connect to a cluster, and yield what makes a shard there.
+    """Connect to a cluster, and yield what makes a shard there. Raises ConfigurationError and MissingExtraError.
 
-    `loopback_only`: the provider is reached from this machine alone, as the embedded one is. Raises ConfigurationError
-    if the cluster cannot be reached, or has nodes that could not reach the provider, and MissingExtraError.
+    `loopback_only`: the provider is reached from this machine alone, as the embedded one is.
     """
     ray = _ray()
     try:
@@ -103,8 +99,8 @@ def ray_shards(address: str, *, shards: int, loopback_only: bool) -> Iterator[Ma
         ) from error
     try:
         nodes = [node for node in ray.nodes() if node["Alive"]]
-        addresses = [node["NodeManagerAddress"] for node in nodes]
         # Nodes of one machine may have several loopback addresses.
+        addresses = {node["NodeManagerAddress"] for node in nodes}
         machines = len({"" if ip_address(each).is_loopback else each for each in addresses})
         if loopback_only and machines > 1:
             raise ConfigurationError(

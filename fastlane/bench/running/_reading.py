@@ -19,7 +19,6 @@ from ._messages import ScheduledRequest
 
 _LONGEST: Final = 400
 _QUOTED: Final = 24
-"""Characters in a row by which a text is known to repeat another."""
 _CODES: Final = ("code", "type", "param")
 _CODE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,47}|[0-9]{3}")
 
@@ -47,7 +46,6 @@ class StreamReader:
         self.request_id = headers.get("x-request-id") if headers is not None else None
 
     def take(self, chunk: Any, stamp: int) -> None:
-        """Take note of one chunk that the caller got at `stamp`."""
         choices = chunk.choices
         # Nearly every chunk is one like this, and each costs its stream's neighbours what it costs here.
         if self.first_content_ns is not None and len(choices or ()) == 1:
@@ -75,12 +73,10 @@ class StreamReader:
 
 
 def sample_of(client: Any, place: SampleKey, reading: StreamReader, body: Any = None) -> Sample:
-    """Return the record of a request that is over, with the client's own one where it keeps one.
-
-    `body`: that of the request, of which no text gets into the record.
-    """
+    """Return the record of a request that is over, with the client's own one; no text of `body` gets into it."""
     usage, error = reading.usage, reading.error
     own = _own_record(client, reading)
+    status = getattr(error, "status_code", None)
     return Sample(
         **asdict(place),
         issued_ns=reading.issued_ns,
@@ -95,10 +91,19 @@ def sample_of(client: Any, place: SampleKey, reading: StreamReader, body: Any = 
         output_tokens=getattr(usage, "completion_tokens", None),
         reasoning_tokens=getattr(getattr(usage, "completion_tokens_details", None), "reasoning_tokens", None),
         finish_reason=reading.finish_reason,
-        error=_named(error) if error else None,
+        error=f"{type(error).__name__} {status or ''}".rstrip() if error else None,
         error_message=told(error, getattr(client, "api_key", None), body) if error else None,
         record=own,
     )
+
+
+def _own_record(client: Any, reading: StreamReader) -> CallRecord | None:
+    """Return the client's record of the call that gave this answer; None if it keeps none."""
+    # Requests share a client: its last call may be another request's.
+    name = "request_id" if reading.request_id else "response_id"
+    wanted = reading.request_id or reading.answer_id
+    calls: Sequence[CallRecord] = getattr(client, "calls", ()) if wanted else ()
+    return next((call for call in reversed(calls) if getattr(call, name) == wanted), None)
 
 
 def delivery_gap_ms(delivered_ns: Sequence[int], arrived_ns: Sequence[int]) -> float | None:
@@ -108,16 +113,10 @@ def delivery_gap_ms(delivered_ns: Sequence[int], arrived_ns: Sequence[int]) -> f
     return max(there - here for there, here in zip(delivered_ns, arrived_ns, strict=True)) / 1e6
 
 
-def _named(error: BaseException) -> str:
-    status = getattr(error, "status_code", None)
-    return type(error).__name__ + (f" {status}" if status else "")
-
-
 def told(error: BaseException, key: object = None, body: Any = None) -> str:
-    """Return the messages of an error and of its causes, without the key.
+    """Return the messages of an error and of its causes, without the key, and without words that repeat the `body`.
 
-    openai's own is often no more than the last of these. A provider's words that repeat some of the request's `body`
-    are left out.
+    openai's own is often no more than the last of these.
     """
     lines: list[str] = []
     cause: BaseException | None = error
@@ -141,39 +140,23 @@ def _words(error: BaseException, sent: Any) -> str:
             return str(error)
         except Exception:  # noqa: BLE001 - an error of somebody's own, which cannot say what it is
             return ""
-    told_of = body if isinstance(body, Mapping) else {}
-    codes = [f"{name} {told_of[name]}" for name in _CODES if _CODE.fullmatch(str(told_of.get(name, "")))]
-    message = told_of.get("message")
-    if sent is None or not isinstance(message, str) or _repeats(message, sent):
+    fields = body if isinstance(body, Mapping) else {}
+    codes = [f"{name} {fields[name]}" for name in _CODES if _CODE.fullmatch(str(fields.get(name, "")))]
+    message, text = fields.get("message"), json.dumps(sent, ensure_ascii=False, default=str)
+    if sent is None or not isinstance(message, str) or any(piece in text for piece in _pieces(message)):
         message = "the provider's own words are not kept"
     return message + (f" ({', '.join(codes)})" if codes else "")
 
 
-def _repeats(message: str, sent: Any) -> bool:
-    """Whether a message repeats some words of a request."""
-    text = json.dumps(sent, ensure_ascii=False, default=str)
-    return any(message[at : at + _QUOTED] in text for at in range(0, max(1, len(message) - _QUOTED + 1), _QUOTED // 3))
-
-
-def _own_record(client: Any, reading: StreamReader) -> CallRecord | None:
-    """Return the client's record of the call that gave this answer; None if it keeps none."""
-    # Requests share a client: its last call may be another request's.
-    calls: Sequence[CallRecord] = getattr(client, "calls", ())
-    for call in reversed(calls):
-        if reading.request_id:
-            if call.request_id == reading.request_id:
-                return call
-        elif reading.answer_id and call.response_id == reading.answer_id:
-            return call
-    return None
+def _pieces(message: str) -> Iterator[str]:
+    """Yield pieces of a message, one of which is in every text that it repeats."""
+    for at in range(0, max(1, len(message) - _QUOTED + 1), _QUOTED // 3):
+        yield message[at : at + _QUOTED]
 
 
 @contextlib.contextmanager
 def _errors_into(reading: StreamReader) -> Iterator[None]:
-    """Stamp the end, and keep whatever a client raises, an exit or a cancellation too, as its arm's result.
-
-    It must neither end the run nor vanish from it: the coordinator waits for every request.
-    """
+    """Stamp the end, and keep whatever a client raises as its arm's result: the coordinator waits for every request."""
     try:
         yield
     except BaseException as raised:  # noqa: BLE001

@@ -19,13 +19,11 @@ class RequestMaker:
 
     model: str
     limit_field: str = "max_completion_tokens"
-    """Name of the body's field that limits the answer's tokens."""
     embedded: bool = False
     seed: int = 0
     max_output_tokens: int | None = None
 
     def of_block(self, cell: Cell, due: Due, *, shard: int) -> ScheduledRequest:
-        """Return one arm's request of a block."""
         block, turn = due.block, due.block.turn
         replay = f"{cell.name}/{block.replay}"
         if cell.caching_forbidden:
@@ -107,8 +105,7 @@ class RequestMaker:
 def salt(seed: int, arm: str, replay: str) -> str:
     """Return the first line of an arm's prompts in one conversation: as long for every arm, equal for every turn.
 
-    Providers cache prefixes of prompts. Without the salt, the arm that sends a request first would fill the cache for
-    the others. With it, each arm has its own prefixes, and a conversation that is replayed finds none of its last pass.
+    Without it, the arm that sends a request first would fill the provider's prefix cache for the others.
     """
     digest = hashlib.blake2b(f"{seed}/{arm}/{replay}".encode(), digest_size=8).hexdigest()
     return f"Session {digest}."

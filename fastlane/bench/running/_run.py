@@ -20,19 +20,8 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 from ..._clock import now_ns, wall_ns
-from ..load import (
-    Due,
-    Open,
-    Pacing,
-    RunBudget,
-    RunCost,
-    blocks_in_pass,
-    exhausted,
-    lane_of,
-    limits_of,
-    open_blocks,
-    share_spent,
-)
+from .. import load as planning
+from ..load import Due, Pacing, RunBudget, RunCost
 from ..progress import Progress, Watch
 from ..recorded import (
     FAILED_ALIKE,
@@ -62,7 +51,6 @@ _STEP_S: Final = 0.5
 _START_NS: Final = 180_000_000_000
 """How long an arm's process may take to start and to make its client: seconds, unless the machine is overloaded."""
 _GRACE_NS: Final = 1_000_000_000
-"""How long requests under way may take after Ctrl-C."""
 _MOST_ALIKE: Final = 20
 """Failures with the same error that end a run, if more than half of all requests failed with it."""
 _SETTINGS: Final = ("budget", "precision", "warm_up", "max_output_tokens", "passes", "processes", "seed")
@@ -76,7 +64,6 @@ def run_benchmark(
     on_progress: Callable[[Progress], None] | None,
     make_shard: MakeShard | None,
 ) -> RecordedRun:
-    """Run a benchmark. See Benchmark.run."""
     with ExitStack() as stack:
         writer = None if folder is None else stack.enter_context(RunWriter(folder))
         provider = stack.enter_context(experiment.provider.running())
@@ -129,14 +116,12 @@ class _Run:
         self._pacing: Pacing | None = None
         self._watch = Watch({}, ())
         self._why: str | None = None
-        """Why no further block of the cell may start."""
         self._until_ns: int | None = None
         """When requests under way are given up, after Ctrl-C."""
         self._block_s = 0.0
         self._began_ns = 0
 
     def run(self, make_shard: MakeShard) -> RecordedRun:
-        """Start the arms' processes, run all cells, and return what was recorded."""
         experiment, provider = self._experiment, self._provider
         with ExitStack() as stack:
             try:
@@ -148,9 +133,8 @@ class _Run:
                         environment=provider.environment,
                         shard=number,
                     )
-                    shard = make_shard(plan, partial(self._take, number))
-                    self._shards.append(shard)
-                    stack.callback(shard.close)
+                    self._shards.append(make_shard(plan, partial(self._heard, number)))
+                    stack.callback(self._shards[-1].close)
                 self._start()
                 with self._ctrl_c():
                     return self._run_cells()
@@ -185,7 +169,10 @@ class _Run:
                 break
             self._cells_done += 1
         assert self._header is not None
-        ended = _run_ended(reasons)
+        # The reason that cut a cell short counts most.
+        spent = [reason for reason in reasons if reason.endswith(" spent")]
+        most = ("interrupted", FAILED_ALIKE, *spent, "precision reached")
+        ended = next((reason for reason in most if reason in reasons), "finished")
         if self._writer is not None:
             self._writer.end(self._header, ended)
         return RecordedRun(
@@ -199,18 +186,18 @@ class _Run:
 
     def _run_cell(self, cell: Cell) -> str:
         """Run a cell, and return why it ended."""
-        experiment = self._experiment
+        experiment, workers = self._experiment, len(self._arms) * len(self._shards)
         self._cell, self._why, self._pacing = cell, None, None
         metrics = [*experiment.metrics, *([experiment.precision.metric] if experiment.precision else [])]
         references = {arm.name: experiment.reference_of(arm) for arm in experiment.resolved}
         self._watch = Watch(references, list(dict.fromkeys(metrics)))
-        limits = limits_of(experiment.budget, self._spent, cells_left=len(self._cells) - self._cells_done)
+        limits = planning.limits_of(experiment.budget, self._spent, cells_left=len(self._cells) - self._cells_done)
         progress = partial(self._report_progress, limits, replace(self._spent), self._blocks_done)
         progress()
         probe = Probe()
         self._probing = 0
         self._order_all(BeginCell())
-        while self._probing < len(self._arms) * len(self._shards):
+        while self._probing < workers:
             self._receive()
         probe.start()
         workload = self._workload(cell)
@@ -223,7 +210,7 @@ class _Run:
         )
         self._run_blocks(limits, progress)
         self._order_all(EndCell(cell.name))
-        expected = len(self._vitals) + len(self._arms) * len(self._shards)
+        expected = len(self._vitals) + workers
         while len(self._vitals) < expected:
             self._receive()
         self._add_vitals(probe.stop(cell.name))
@@ -234,11 +221,11 @@ class _Run:
         workload, began_ns, before_s = self._workload(cell), now_ns(), self._spent.seconds
         seed = f"{experiment.seed}/{cell.name}"
         common: dict[str, Any] = {"passes": experiment.passes, "seed": seed}
-        if isinstance(load, Open):
-            pacing = Pacing([open_blocks(workload, self._arms, rate=cell.rate or 1.0, **common)], now=began_ns)
+        if isinstance(load, planning.Open):
+            pacing = Pacing([planning.open_blocks(workload, self._arms, rate=cell.rate or 1.0, **common)], now=began_ns)
         else:
             users = cell.users or 1
-            lanes = [lane_of(workload, self._arms, lane=lane, lanes=users, **common) for lane in range(users)]
+            lanes = [planning.lane_of(workload, self._arms, lane=lane, lanes=users, **common) for lane in range(users)]
             pacing = Pacing(lanes, now=began_ns, think_s=load.think_s, block_s=self._block_s, seed=seed)
         self._pacing = pacing
         blocks = self._blocks_done
@@ -247,7 +234,7 @@ class _Run:
             self._spent.seconds = before_s + (now - began_ns) / 1e9
             if self._until_ns is not None:
                 self._why = "interrupted"
-            self._why = self._why or exhausted(limits, self._spent, calls_of_next=len(self._arms))
+            self._why = self._why or planning.exhausted(limits, self._spent, calls_of_next=len(self._arms))
             due_ns = None if self._why else pacing.next_ns()
             if due_ns is not None and due_ns <= now:
                 self._spent.calls += len(self._arms)
@@ -272,7 +259,7 @@ class _Run:
             if self._until_ns is None:
                 self._spent.calls += 1
                 self._in_flight[tag] = None
-                self._order(request)
+                self._shards[request.place.shard].order(request.place.arm, request)
             while (tag in self._in_flight or tag in self._unrecorded) and not self._given_up(now_ns()):
                 self._receive()
         if sent := self._samples[before:]:
@@ -284,9 +271,8 @@ class _Run:
 
     # Messages
 
-    def _take(self, shard: int, arm: str, message: Any) -> None:
-        """Take what an arm's process sent; in a thread of the shard's."""
-        self._inbox.put((shard, arm, message))
+    def _heard(self, shard: int, arm: str, message: Any) -> None:
+        self._inbox.put((shard, arm, message))  # In a thread of the shard's.
 
     def _receive(self, until_ns: int | None = None) -> None:
         """Apply the next message, if one comes in time. Raises RunFailedError for the end of an arm's process."""
@@ -332,7 +318,9 @@ class _Run:
         self._spent.money += sample.price or 0.0
         if self._header is None:
             if sample.error is not None:
-                raise self._first_request_failed(sample)
+                whom = "" if self._provider.embedded else f" to {self._provider.host}"
+                failed = f"the first request of arm {sample.arm!r}{whom} failed"
+                raise RunFailedError(f"{failed}: {sample.error}: {sample.error_message}")
         elif self._writer is not None:
             self._writer.sample(sample)
         if due is None:
@@ -352,23 +340,14 @@ class _Run:
             if precision is not None and self._watch.reached(precision):
                 self._why = self._why or "precision reached"
 
-    def _first_request_failed(self, sample: Sample) -> RunFailedError:
-        whom = "" if self._provider.embedded else f" to {self._provider.host}"
-        return RunFailedError(
-            f"the first request of arm {sample.arm!r}{whom} failed: {sample.error}: {sample.error_message}"
-        )
-
     def _complete(self, received: Sample) -> Sample:
         """Return a sample with its price, and with its client's record as plain data."""
         sample = with_own_records(received, round(self._provider.one_way_s * 2e9))
-        routed = sample.record.routing.price if sample.record is not None and sample.record.routing else None
-        if routed is not None:
-            return replace(sample, price=routed)
-        if self._price is None or sample.input_tokens is None or sample.output_tokens is None:
-            return sample
-        return replace(
-            sample, price=self._price.of(sample.input_tokens, sample.output_tokens, sample.cached_tokens or 0)
-        )
+        price = sample.record.routing.price if sample.record is not None and sample.record.routing else None
+        tokens = sample.input_tokens, sample.output_tokens
+        if price is None and self._price is not None and None not in tokens:
+            price = self._price.of(tokens[0] or 0, tokens[1] or 0, sample.cached_tokens or 0)
+        return sample if price is None else replace(sample, price=price)
 
     def _add_vitals(self, vitals: Vitals) -> None:
         self._vitals.append(vitals)
@@ -399,9 +378,6 @@ class _Run:
         number = due.block.lane if due.intended_ns is None else due.block.number
         request = self._requests.of_block(self._cell, due, shard=number % len(self._shards))
         self._in_flight[request.place.tag] = due
-        self._order(request)
-
-    def _order(self, request: ScheduledRequest) -> None:
         self._shards[request.place.shard].order(request.place.arm, request)
 
     def _order_all(self, order: Any) -> None:
@@ -441,8 +417,8 @@ class _Run:
         if self._on_progress is None:
             return
         passes = self._experiment.passes
-        planned = blocks_in_pass(self._workload(self._cell)) * passes if passes is not None else math.inf
-        share = min(1.0, max(share_spent(limits, self._spent, before), (self._blocks_done - blocks) / planned))
+        planned = planning.blocks_in_pass(self._workload(self._cell)) * passes if passes is not None else math.inf
+        share = min(1.0, max(planning.share_spent(limits, self._spent, before), (self._blocks_done - blocks) / planned))
         self._on_progress(
             Progress(
                 cell=self._cell.name,
@@ -464,23 +440,24 @@ class _Run:
             "load": {"kind": type(experiment.load).__name__.lower(), **asdict(experiment.load)},
             **{name: getattr(experiment, name) for name in _SETTINGS},
         }
+        arms = tuple(
+            ArmInfo(
+                name=arm.name,
+                description=arm.description,
+                role=experiment.role_of(arm),
+                reference=experiment.reference_of(arm),
+                client=self._ready[0, arm.name].client,
+                plays=self._ready[0, arm.name].plays,
+            )
+            for arm in experiment.resolved
+        )
         return Header(
             name=experiment.name,
             provider=experiment.provider.describe(),
             model=provider.model,
             embedded=provider.embedded,
             one_way_s=provider.one_way_s,
-            arms=tuple(
-                ArmInfo(
-                    name=arm.name,
-                    description=arm.description,
-                    role=experiment.role_of(arm),
-                    reference=experiment.reference_of(arm),
-                    client=self._ready[0, arm.name].client,
-                    plays=self._ready[0, arm.name].plays,
-                )
-                for arm in experiment.resolved
-            ),
+            arms=arms,
             cells=self._cells,
             metrics=tuple(experiment.metrics),
             workload=", ".join(workload.name for workload in workloads),
@@ -496,12 +473,3 @@ class _Run:
             },
             started_at=datetime.fromtimestamp(wall_ns() / 1e9, UTC).isoformat(timespec="seconds"),
         )
-
-
-def _run_ended(reasons: list[str]) -> str:
-    """Return why a run ended whose cells ended for these reasons: the one that cut a cell short counts most."""
-    spent = [reason for reason in reasons if reason.endswith(" spent")]
-    for reason in ("interrupted", FAILED_ALIKE, *spent, "precision reached"):
-        if reason in reasons:
-            return reason
-    return "finished"

@@ -41,6 +41,8 @@ _STOP_TIMEOUT_S: Final = 5.0
 # Not fork: a child must not inherit what the parent has imported, opened or locked.
 _PROCESSES: Final = multiprocessing.get_context("spawn")
 
+Send = Callable[[ScheduledRequest], None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardPlan:
@@ -50,21 +52,18 @@ class ShardPlan:
     base_url: str
     api_key: str = field(repr=False)
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that the processes need beside those that they inherit."""
     shard: int = 0
 
 
 class SampleSender:
     """Sends the samples of requests that have ended to the parent.
 
-    `finished` is called where the request was read, and makes the sample there: a second thread that works while a loop
-    reads takes the interpreter's lock at each system call of the loop, and keeps it for up to 5 ms. While many chunks
-    come, it only sends Done, and makes the sample once fewer come or the cell has ended.
+    `finished` makes the sample where the request was read: a second thread would take the interpreter's lock at each
+    system call of the loop, for up to 5 ms. While many chunks come, it sends Done, and makes the sample later.
     """
 
     def __init__(self, client: Any, pipe: Connection) -> None:
-        self._client = client
-        self._pipe = pipe
+        self._client, self._pipe = client, pipe
         self._kept: deque[tuple[ScheduledRequest, StreamReader]] = deque()
         self._in_flight = 0
         self._lock = threading.Lock()
@@ -72,7 +71,6 @@ class SampleSender:
         threading.Thread(target=self._write, name="fastlane-bench-samples", daemon=True).start()
 
     def begun(self) -> None:
-        """Count a request that begins."""
         with self._lock:
             self._in_flight += 1
 
@@ -93,12 +91,10 @@ class SampleSender:
                 self._put_sample(*self._kept.popleft())
 
     def tell(self, message: Any) -> None:
-        """Send any other message."""
         with self._lock:
             self._put(message)
 
     def tell_kept(self) -> None:
-        """Send all samples that were kept."""
         with self._lock:
             while self._kept:
                 self._put_sample(*self._kept.popleft())
@@ -144,19 +140,12 @@ async def _serve(plan: ShardPlan, arm: Arm, pipe: Connection) -> None:
         pipe.send(RunFailedError(f"the client of arm {arm.name!r} could not be made: {why}"))
         return
     sender, loop, ended = SampleSender(client, pipe), asyncio.get_running_loop(), asyncio.Event()
-    send: Callable[[ScheduledRequest], None]
     if asynchronous:
         probe.watch(loop)
-        send = _Tasks(client, loop, sender).send
-    else:
-        send = _Threads(client, sender).send
+    send = _sending(client, sender, loop if asynchronous else None)
     kind, shell = type(client), getattr(client, "_fastlane", None)
-    sender.tell(
-        Ready(
-            client=f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}",
-            plays=None if shell is None else tuple(map(repr, shell.pipeline.plays)),
-        )
-    )
+    plays = None if shell is None else tuple(map(repr, shell.pipeline.plays))
+    sender.tell(Ready(client=f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}", plays=plays))
 
     def obey() -> None:
         # However this thread ends, the process has to end with it: its parent would wait without end.
@@ -173,7 +162,7 @@ async def _serve(plan: ShardPlan, arm: Arm, pipe: Connection) -> None:
             await closing
 
 
-def _obey(pipe: Connection, send: Callable[[ScheduledRequest], None], sender: SampleSender, probe: Probe) -> None:
+def _obey(pipe: Connection, send: Send, sender: SampleSender, probe: Probe) -> None:
     timer = _Timer(send)
     with suppress(EOFError, OSError):
         while (order := pipe.recv()) is not None:
@@ -192,14 +181,39 @@ def _obey(pipe: Connection, send: Callable[[ScheduledRequest], None], sender: Sa
                 sender.tell(vitals)
 
 
+def _sending(client: Any, sender: SampleSender, loop: asyncio.AbstractEventLoop | None) -> Send:
+    """Return what sends a request at once, from any thread, by a task in `loop` for each request, or by a thread."""
+    # The loop itself keeps only weak references to its tasks.
+    running: set[asyncio.Task[None]] = set()
+    pool = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="fastlane-bench-request")
+
+    def run(request: ScheduledRequest) -> None:
+        with _or_end():
+            sender.finished(request, read(client, request))
+
+    async def run_async(request: ScheduledRequest) -> None:
+        reading = await read_async(client, request)
+        with _or_end():
+            sender.finished(request, reading)
+
+    def start(request: ScheduledRequest) -> None:
+        running.add(task := asyncio.ensure_future(run_async(request)))
+        task.add_done_callback(running.discard)
+
+    def send(request: ScheduledRequest) -> None:
+        sender.begun()
+        if loop is None:
+            pool.submit(run, request)
+        else:
+            loop.call_soon_threadsafe(start, request)
+
+    return send
+
+
 class _Timer:
-    """Sends each request at its intended time.
+    """Sends each request at its intended time; an event loop's timer would round it to milliseconds."""
 
-    Requests come ahead of time, so that the coordinator's other work delays none. A thread is woken more precisely than
-    an event loop's timer, which is rounded to milliseconds.
-    """
-
-    def __init__(self, send: Callable[[ScheduledRequest], None]) -> None:
+    def __init__(self, send: Send) -> None:
         self._send = send
         self._due: list[tuple[int, int, ScheduledRequest]] = []
         self._number = count()
@@ -207,7 +221,6 @@ class _Timer:
         threading.Thread(target=self._run, name="fastlane-bench-timer", daemon=True).start()
 
     def add(self, request: ScheduledRequest) -> None:
-        """Add a request that is to be sent at its intended time, or at once if that has passed."""
         with self._changed:
             heapq.heappush(self._due, (request.place.intended_ns or 0, next(self._number), request))
             self._changed.notify()
@@ -219,50 +232,6 @@ class _Timer:
                     self._changed.wait((self._due[0][0] - now_ns()) / 1e9 if self._due else None)
                 request = heapq.heappop(self._due)[2]
             self._send(request)
-
-
-class _Threads:
-    """A thread for each request of a synchronous client that is in flight; idle threads take the next."""
-
-    def __init__(self, client: Any, sender: SampleSender) -> None:
-        self._client = client
-        self._sender = sender
-        self._pool = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="fastlane-bench-request")
-
-    def send(self, request: ScheduledRequest) -> None:
-        """Send a request at once."""
-        self._sender.begun()
-        self._pool.submit(self._run, request)
-
-    def _run(self, request: ScheduledRequest) -> None:
-        with _or_end():
-            self._sender.finished(request, read(self._client, request))
-
-
-class _Tasks:
-    """A task for each request of an asynchronous client that is in flight, all of them in one event loop."""
-
-    def __init__(self, client: Any, loop: asyncio.AbstractEventLoop, sender: SampleSender) -> None:
-        self._client = client
-        self._loop = loop
-        self._sender = sender
-        self._running: set[asyncio.Task[None]] = set()
-
-    def send(self, request: ScheduledRequest) -> None:
-        """Send a request at once; from any thread."""
-        self._sender.begun()
-        self._loop.call_soon_threadsafe(self._start, request)
-
-    def _start(self, request: ScheduledRequest) -> None:
-        task = self._loop.create_task(self._run(request))
-        # The loop itself keeps only weak references to its tasks.
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-
-    async def _run(self, request: ScheduledRequest) -> None:
-        reading = await read_async(self._client, request)
-        with _or_end():
-            self._sender.finished(request, reading)
 
 
 @contextmanager

@@ -24,21 +24,18 @@ _PIECE_CHARACTERS = 6_000
 def code_review() -> Workload:
     """Return one review for each of `MODULES`: the same for the same Python, on every machine."""
     tools = tuple(_TEXTS["tools"])
-    sources = {module: _source_of(module) for module in MODULES}
-    conversations = tuple(
-        Conversation(name=f"review {module}", messages=tuple(_review(module, source)), tools=tools)
-        for module, source in sources.items()
-        if source is not None
-    )
-    missing = [module for module, source in sources.items() if source is None]
+    conversations, missing = [], []
+    for module in MODULES:
+        spec = find_spec(module)
+        get_source = getattr(spec.loader, "get_source", None) if spec else None
+        source = get_source(module) if get_source else None
+        if source is None:
+            missing.append(module)
+        else:
+            messages = tuple(_review(module, source))
+            conversations.append(Conversation(name=f"review {module}", messages=messages, tools=tools))
     notes = (f"this Python has no source text of {', '.join(missing)}",) if missing else ()
-    return Workload(name="code-review", conversations=conversations, notes=notes)
-
-
-def _source_of(module: str) -> str | None:
-    spec = find_spec(module)
-    get_source = getattr(spec.loader, "get_source", None) if spec else None
-    return get_source(module) if get_source else None
+    return Workload(name="code-review", conversations=tuple(conversations), notes=notes)
 
 
 def _review(module: str, source: str) -> list[Message]:

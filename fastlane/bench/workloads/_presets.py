@@ -25,24 +25,17 @@ o200k_base and cl100k_base (checked with both); with its blank it is four charac
 provider. So a text of n of them has n tokens by either count."""
 INSTRUCTION: Final = "\n\nWrite one long text about these words, as long as you are allowed to."
 INSTRUCTION_TOKENS: Final = 17
-"""Of o200k_base and of cl100k_base."""
 _LEAD_WORDS: Final = 3
 
 
 def prompt(key: str, number: int, tokens: int) -> str:
-    """Return the text of prompt `number`, of `tokens` tokens: words that no other prompt begins with, and a request.
-
-    Prompts shorter than the request are the words alone. At least three words are always there.
-    """
+    """Return the text of prompt `number`, of `tokens` tokens: words that no other prompt begins with, and a request."""
     tail, tail_tokens = (INSTRUCTION, INSTRUCTION_TOKENS) if tokens >= 2 * INSTRUCTION_TOKENS else ("", 0)
     return _words(key, number, max(_LEAD_WORDS, tokens - tail_tokens)) + tail
 
 
 def shared_prompt(key: str, number: int, tokens: int, blocks: Sequence[int], block_tokens: int) -> str:
-    """Return a prompt of `tokens` tokens that begins with the text of its blocks, and goes on with its own text.
-
-    The text of a block is the same for the same number, and differs from the first word on for another.
-    """
+    """Return a prompt of `tokens` tokens: the text of its blocks, the same for the same number, and then its own."""
     lengths = [min(block_tokens, tokens - at * block_tokens) for at in range(len(blocks))]
     pieces = [_words(key, block, length) for block, length in zip(blocks, lengths, strict=True) if length > 0]
     if (rest := tokens - len(blocks) * block_tokens) > 0:
@@ -51,10 +44,7 @@ def shared_prompt(key: str, number: int, tokens: int, blocks: Sequence[int], blo
 
 
 def _words(key: str, number: int, count: int) -> str:
-    """Return `count` words, one token each, the first three of which no other of 16,777,216 numbers has.
-
-    Those of any 256 consecutive numbers differ in their very first word.
-    """
+    """Return `count` words, one token each; the first three are no other of 16,777,216 numbers'."""
     shift = hashlib.blake2b(key.encode(), digest_size=_LEAD_WORDS).digest()
     lead = [WORDS[(number // len(WORDS) ** at + shift[at]) % len(WORDS)] for at in range(_LEAD_WORDS)]
     drawn = hashlib.shake_128(f"{key}/{number}".encode()).digest(max(count - _LEAD_WORDS, 0))
@@ -70,7 +60,6 @@ class TokenLengths:
 
     @property
     def mean(self) -> float:
-        """(least + most) / 2, which cutting off at both ends leaves as it is."""
         return (self.least + self.most) / 2
 
     @property
@@ -79,7 +68,6 @@ class TokenLengths:
         return (self.most - self.least) / 4
 
     def drawn(self, key: str) -> int:
-        """Return the length that belongs to a key: always the same one."""
         if self.least == self.most:
             return self.least
         normal = NormalDist(self.mean, self.deviation)
@@ -94,14 +82,11 @@ class TokenLengths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One setting of lengths."""
+    """One setting of lengths: of prompts and answers, in tokens; without a name where the preset has only one."""
 
     name: str
-    """Empty where the preset has only one."""
     input: TokenLengths
-    """Of prompts, in tokens."""
     output: TokenLengths
-    """Of answers, in tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +95,9 @@ class Preset:
 
     name: str
     source: str
-    """Where its figures come from."""
     scenarios: tuple[Scenario, ...] = ()
     """Empty for conversations, which grow by turn. No two prompts of a scenario begin alike."""
     users: tuple[int, ...]
-    """Requests in flight that it is run with, one cell each."""
     requests: int = 2_000
     """Conversations that it has if not told otherwise; their text costs nothing until it is used."""
     runs: int | None = None
@@ -137,8 +120,7 @@ def presets() -> Mapping[str, Preset]:
 def preset(name: str, *, seed: int = 0, requests: int | None = None) -> Workload:
     """Return the workload of a preset with one setting of lengths, or of one of several: "scaling/chatbot".
 
-    `requests` is how many conversations it has. Prompts have their number of tokens by construction, for o200k_base and
-    cl100k_base. Raises ConfigurationError for an unknown name.
+    `requests` is how many conversations it has. Raises ConfigurationError for an unknown name.
     """
     made = scenarios(name, seed=seed, requests=requests)
     if len(made) > 1:
@@ -148,10 +130,7 @@ def preset(name: str, *, seed: int = 0, requests: int | None = None) -> Workload
 
 
 def scenarios(name: str, *, seed: int = 0, requests: int | None = None) -> tuple[Workload, ...]:
-    """Return the workloads of a preset, one for each setting of lengths, or of the named one; see `preset`.
-
-    Raises ConfigurationError for an unknown name.
-    """
+    """Return the workloads of a preset, one for each setting of lengths, or of the named one; see `preset`."""
     of, _, chosen = name.partition("/")
     if of not in _PRESETS:
         raise ConfigurationError(f"unknown preset {of!r}: the known ones are {', '.join(_PRESETS)}")

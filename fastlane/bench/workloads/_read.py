@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain, islice
@@ -25,20 +25,14 @@ _SENT_AGAIN: Final = (
     "parallel_tool_calls",
 )  # fmt: skip
 _ANSWER_TOKENS: Final = 256
-"""Of a call that failed before its answer's length was known."""
 _LIMITS: Final = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 
 def read_workload(path: Path, *, limit: int | None = None) -> Workload:
-    """Read a file of conversations or of recorded calls, by how it begins.
+    """Read a file of conversations (JSON lines, or a JSON list), or what `fastlane.recordings.record` has written.
 
-    - conversations: JSON lines, or one JSON list, of objects with "messages" each, "tools" optional
-    - a recording: what `fastlane.recordings.record` has written
-
-    No more than `limit` conversations or calls are kept; of a recording 100,000 if not given. Prompts of recordings
-    are made when they are used.
-
-    Raises ConfigurationError, which names the line, for what cannot be replayed.
+    No more than `limit` conversations or calls are kept; of a recording 100,000 if not given. Raises
+    ConfigurationError, which names the line, for what cannot be replayed.
     """
     path = Path(path)
     if limit is not None and limit < 1:
@@ -65,19 +59,16 @@ def _notes(changes: Counter[str]) -> list[str]:
 
 def _conversation(where: str, row: Any, changes: Counter[str]) -> Conversation:
     if not isinstance(row, dict) or "messages" not in row:
-        raise ConfigurationError(
-            f'{where}: expected an object with a list of chat messages under "messages", got {described(row)}'
-        )
+        wanted = 'an object with a list of chat messages under "messages"'
+        raise ConfigurationError(f"{where}: expected {wanted}, got {described(row)}")
     messages, tools = row["messages"], row.get("tools") or []
     if not isinstance(messages, list):
         raise ConfigurationError(f'{where}: "messages" is not a list of chat messages, but {described(messages)}')
     if not messages:
         raise ConfigurationError(f'{where}: "messages" is empty')
     if not isinstance(tools, list) or not all(isinstance(each, dict) and "type" in each for each in tools):
-        raise ConfigurationError(
-            f'{where}: expected tools as a list of objects such as {{"type": "function", "function": …}}, '
-            f"got {described(tools)}"
-        )
+        wanted = 'a list of objects such as {"type": "function", "function": …}'
+        raise ConfigurationError(f"{where}: expected tools as {wanted}, got {described(tools)}")
     try:
         cleaned = sendable(messages, changes)
     except UnusableMessageError as error:
@@ -90,22 +81,19 @@ def _conversation(where: str, row: Any, changes: Counter[str]) -> Conversation:
 
 
 class _Call(NamedTuple):
-    """A recorded call."""
+    """A recorded call: its line in the file, its request (without messages if no text was recorded), and its prompt.
+
+    Only prompts of the same family share text. Equal hashes of blocks stand for equal text.
+    """
 
     at_s: float
     number: int
-    """Its line in the file, from 1."""
     family: str
-    """Only prompts of the same family share text."""
     blocks: tuple[int, ...]
-    """Hashes of its prompt's blocks from the start: equal hashes stand for equal text."""
     input_tokens: int
-    """0 if the provider did not count them."""
     turn: Turn
-    """The request; without messages if no text was recorded."""
 
     def conversation(self, block_tokens: int) -> Conversation:
-        """Return the call as a conversation of one turn."""
         tokens = self.input_tokens or max(1, len(self.blocks) * block_tokens)
         made = LatePrompt(shared_prompt, (self.family, self.number, tokens, self.blocks, block_tokens))
         turn = replace(self.turn, messages=self.turn.messages or made, input_tokens=tokens)
@@ -113,11 +101,14 @@ class _Call(NamedTuple):
 
 
 def _recording(path: Path, limit: int, changes: Counter[str]) -> Workload:
-    """Return the workload of a recording, in order of time."""
     calls = sorted(_calls(rows_of(path, may_be_cut_off=True), limit, changes), key=lambda call: call.at_s)
     if not calls:
         raise ConfigurationError(f"{path} holds no call: expected a recording with at least one")
-    notes, block_tokens = _notes(changes), _block_tokens(calls)
+    # By the calls whose tokens were counted; the last block of each is half full.
+    counted = [call for call in calls if call.input_tokens]
+    tokens, blocks = sum(call.input_tokens for call in counted), sum(len(call.blocks) - 0.5 for call in counted)
+    block_tokens = max(1, round(tokens / blocks)) if counted else BLOCK_CHARACTERS // CHARACTERS_PER_TOKEN
+    notes = _notes(changes)
     if synthetic := sum(not call.turn.messages for call in calls):
         notes.append(
             f"{synthetic} calls are replayed as one message of synthetic words with about the recorded tokens; what "
@@ -130,14 +121,6 @@ def _recording(path: Path, limit: int, changes: Counter[str]) -> Workload:
         source=f"the recording {path.name} of one's own calls",
         shares_prefixes=True,
     )
-
-
-def _block_tokens(calls: Sequence[_Call]) -> int:
-    """Return the tokens of a block, by the calls whose tokens were counted; the last block of each is half full."""
-    counted = [call for call in calls if call.input_tokens]
-    if not counted:
-        return BLOCK_CHARACTERS // CHARACTERS_PER_TOKEN
-    return max(1, round(sum(call.input_tokens for call in counted) / sum(len(call.blocks) - 0.5 for call in counted)))
 
 
 def _calls(rows: Iterable[tuple[str, Any]], limit: int, changes: Counter[str]) -> Iterator[_Call]:
@@ -175,22 +158,15 @@ def _calls(rows: Iterable[tuple[str, Any]], limit: int, changes: Counter[str]) -
 
 
 def _header(where: str, row: Mapping[str, Any]) -> tuple[float, str]:
-    """Return when a session began, and its family."""
-    if row[HEADER_KEY] != VERSION:
-        raise ConfigurationError(
-            f"{where}: expected a recording of version {VERSION}, got {row[HEADER_KEY]!r:.20}: another version of "
-            "fastlane wrote it"
-        )
-    if row.get("block_characters") != BLOCK_CHARACTERS:
-        raise ConfigurationError(
-            f"{where}: expected blocks of {BLOCK_CHARACTERS} characters, got {row.get('block_characters')!r:.20}"
-        )
+    for key, wanted in ((HEADER_KEY, VERSION), ("block_characters", BLOCK_CHARACTERS)):
+        if row.get(key) != wanted:
+            said = f"expected a recording with {key} {wanted}, got {row.get(key)!r:.20}: another version wrote it"
+            raise ConfigurationError(f"{where}: {said}")
     try:
         return datetime.fromisoformat(row["started_at"]).timestamp(), str(row["family"])
     except (KeyError, TypeError, ValueError):
-        raise ConfigurationError(
-            f'{where}: expected "started_at" as a date and time and "family", got {described(row)}'
-        ) from None
+        said = f'expected "started_at" as a date and time and "family", got {described(row)}'
+        raise ConfigurationError(f"{where}: {said}") from None
 
 
 def _call(row: Mapping[str, Any], number: int, began_s: float, family: str, changes: Counter[str]) -> _Call:

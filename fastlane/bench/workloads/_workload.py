@@ -30,25 +30,18 @@ class UnusableMessageError(ValueError):
 
 
 def sendable(messages: Sequence[object], changes: Counter[str]) -> tuple[Message, ...]:
-    """Return the messages as an API takes them, and count in `changes` what had to be changed.
-
-    Raises UnusableMessageError for what an API would refuse.
-    """
+    """Return the messages as an API takes them, count what was changed in `changes`, or raise UnusableMessageError."""
     return tuple(_sendable(message, number, changes) for number, message in enumerate(messages, start=1))
 
 
 def _sendable(message: object, number: int, changes: Counter[str]) -> Message:
     if not isinstance(message, Mapping) or str(message.get("role")) not in _KEYS:
-        raise UnusableMessageError(
-            f'message {number} is no chat message: expected an object with a "role" of {", ".join(_KEYS)}'
-        )
+        wanted = f'an object with a "role" of {", ".join(_KEYS)}'
+        raise UnusableMessageError(f"message {number} is no chat message: expected {wanted}")
     role = str(message["role"])
-    clean = {key: message[key] for key in _KEYS[role] if message.get(key) is not None}
-    changes.update(
-        f"left out {key!r} of {role} messages"
-        for key, value in message.items()
-        if key not in _KEYS[role] and value is not None
-    )
+    given = {key: value for key, value in message.items() if value is not None}
+    clean = {key: given[key] for key in _KEYS[role] if key in given}
+    changes.update(f"left out {key!r} of {role} messages" for key in given if key not in _KEYS[role])
     if not clean.get("tool_calls"):
         clean.pop("tool_calls", None)
         # An assistant message may come without content only when it calls tools.
@@ -123,16 +116,12 @@ class Turn:
     number: int
     """1 for the conversation's first assistant turn."""
     messages: Sequence[Message]
-    """The whole history before the turn: a tuple, or a LatePrompt."""
     tools: Sequence[Message]
     answer_tokens: int
-    """Tokens of the recorded answer, at four characters a token; at least 2, so that there is a time per token."""
+    """Tokens of the recorded answer; at least 2, so that there is a time per token."""
     least_answer_tokens: int | None = None
-    """The fewest output tokens that this request is meant to get; None where it means none."""
     input_tokens: int | None = None
-    """The input tokens that it is meant to have; None where nobody says."""
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of the request's body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +136,6 @@ class Conversation:
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """Every assistant turn that has something before it, in order."""
         if self.made is not None:
             return self.made
         at = [index for index, message in enumerate(self.messages) if index and message["role"] == "assistant"]
@@ -173,7 +161,6 @@ class Workload:
     notes: tuple[str, ...] = ()
     """What had to be changed so that an API takes the messages, one sentence each."""
     source: str = ""
-    """Where it comes from: a document, a file, a paper."""
     caching_forbidden: bool = False
     """Whether all prompts are unique on purpose, so that nothing may be read from a provider's cache."""
     shares_prefixes: bool = False
@@ -195,26 +182,18 @@ class Workload:
         return self if conversations is None else replace(self, conversations=self.conversations[:conversations])
 
     def fitting(self, max_input_tokens: int | None) -> Workload:
-        """Return the workload without turns that have a longer prompt, and what follows them; None keeps all.
-
-        Raises ConfigurationError where no turn is left.
-        """
+        """Return the workload without turns that have a longer prompt, and what follows them."""
         if max_input_tokens is None:
             return self
-        kept = tuple(
-            replace(each, made=turns)
-            for each in self.conversations
-            if (turns := tuple(takewhile(lambda turn: _input_tokens(turn) <= max_input_tokens, each.turns)))
-        )
-        if not kept:
+
+        def fits(turn: Turn) -> bool:
+            text = json.dumps([*turn.messages, *turn.tools], ensure_ascii=False) if turn.input_tokens is None else ""
+            return (turn.input_tokens or len(text) // CHARACTERS_PER_TOKEN) <= max_input_tokens
+
+        kept = [replace(each, made=tuple(takewhile(fits, each.turns))) for each in self.conversations]
+        if not any(each.turns for each in kept):
             raise ConfigurationError(
                 f"no turn of workload {self.name!r} has a prompt of at most {max_input_tokens:,} tokens: allow more, "
                 "or take another workload"
             )
-        return replace(self, conversations=kept)
-
-
-def _input_tokens(turn: Turn) -> int:
-    if turn.input_tokens is not None:
-        return turn.input_tokens
-    return len(json.dumps([*turn.messages, *turn.tools], ensure_ascii=False)) // CHARACTERS_PER_TOKEN
+        return replace(self, conversations=tuple(kept))

@@ -11,7 +11,7 @@ from .compat import openai_types as _openai_types  # noqa: F401 - before anythin
 # isort: split
 import openai
 
-from . import telemetry as telemetry
+from . import plays as plays, telemetry as telemetry
 from ._version import __version__ as __version__
 from .client.clients import (
     AsyncAzureOpenAI as AsyncAzureOpenAI,
@@ -97,6 +97,7 @@ if TYPE_CHECKING:
         Hedging as Hedging,
         PromptCache as PromptCache,
         RateLimits as RateLimits,
+        Reproducible as Reproducible,
         RequestEncoding as RequestEncoding,
         Routing as Routing,
         Urgency as Urgency,
@@ -108,21 +109,8 @@ sys.meta_path.insert(0, OpenAIModules)
 Client = OpenAI
 AsyncClient = AsyncOpenAI
 
-# Loaded when they are first asked for: most applications use none of these modules, and two of these plays.
+# Loaded when they are first asked for, as the plays are: most applications use none of these modules.
 _MODULES = frozenset({"batch", "catalog", "experiments", "prompts", "reports", "schemas"})
-_PLAYS = frozenset(
-    {
-        "BoundedOutput",
-        "Connection",
-        "ContextTrimming",
-        "Hedging",
-        "PromptCache",
-        "RateLimits",
-        "RequestEncoding",
-        "Routing",
-        "Urgency",
-    }
-)
 
 if not TYPE_CHECKING:
 
@@ -130,9 +118,8 @@ if not TYPE_CHECKING:
         """What else `from openai import …` gives, so that an app changes the name of the module and nothing else."""
         if name in _MODULES or name in OPENAI_MODULES:
             return import_module(f".{name}", __name__)
-        if name in _PLAYS:
-            found = globals()[name] = getattr(import_module(".plays", __name__), name)
-            return found
+        if name in plays.__all__:
+            return getattr(plays, name)
         value = getattr(openai, name, None) if not name.startswith("_") else None
         # Classes and functions, also those that are missing in `__all__`. What configures the module-level client is
         # left out: setting it here would change nothing there. `type()`, because `isinstance` would make that client.
@@ -143,7 +130,10 @@ if not TYPE_CHECKING:
                 f"module 'fastlane' has no attribute {name!r}: make a client with fastlane.OpenAI(), or call "
                 f"fastlane.install() and use openai.{name}"
             )
-        raise AttributeError(f"module 'fastlane' has no attribute {name!r}, and openai exports none")
+        raise AttributeError(f"module 'fastlane' has no attribute {name!r}, and openai has none either")
+
+    def __dir__() -> list[str]:
+        return sorted({*__all__, *_MODULES, *OPENAI_MODULES, *openai.__all__})
 
 
 __all__ = [
@@ -170,6 +160,7 @@ __all__ = [
     "QueueFullError",
     "QueueTimeoutError",
     "RateLimits",
+    "Reproducible",
     "RequestEncoding",
     "Routing",
     "Session",

@@ -107,6 +107,11 @@ class _Client:
         if configure():
             log.info("%s", self.explain())
 
+    def __repr__(self) -> str:
+        client: Any = self
+        transport = "openai's" if self._fastlane is None else self._fastlane.transport
+        return f"<{type(self).__name__} {client.base_url.host}, transport: {transport}, plays: {list(self.plays)}>"
+
     @property
     def plays(self) -> tuple[Play, ...]:
         """The plays that are on, in order; empty if fastlane is disabled."""

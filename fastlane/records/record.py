@@ -62,7 +62,7 @@ class ExperimentRecord:
     """Why it went to another arm than `drawn`; None if it did not. Such calls are not counted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CallRecord:
     """One logical call, retries included. Contains no text of the prompt or the answer, and no key."""
 
@@ -106,6 +106,11 @@ class CallRecord:
     """What carried the last attempt: our own transport on the shared connections ("fastlane"), the HTTP library's own
     ("stock"), or the application's `http_client` ("caller"), whatever its transport is."""
 
+    def __repr__(self) -> str:
+        error = f" ({self.error})" if self.error else ""
+        many = "" if len(self.attempts) == 1 else f", {len(self.attempts)} attempts"
+        return f"<CallRecord {self.endpoint} {self.model}: {self.outcome}{error} in {self.duration_s:.3f} s{many}>"
+
     # The sections
 
     def get(self, kind: type[_S]) -> _S | None:
@@ -117,7 +122,7 @@ class CallRecord:
 
     @property
     def request_encoding(self) -> RequestEncodingRecord | None:
-        """In which form the body was sent; None where no play asked for another than JSON."""
+        """In which form the body was sent; None if no play asked for another than JSON."""
         return self.get(RequestEncodingRecord)
 
     @property
@@ -205,7 +210,7 @@ class CallRecord:
     def streamed_output_tokens(self) -> int | None:
         """Output tokens that can have arrived in the stream: reasoning counts only where it was streamed.
 
-        None where they were only estimated.
+        None if they were only estimated.
         """
         output = None if self.usage.estimated else self.usage.output_tokens
         if output is None or not self.usage.reasoning_tokens or self.timeline.first_token_kind == "reasoning":
@@ -225,7 +230,7 @@ class CallRecord:
 
     @property
     def decode_rate(self) -> float | None:
-        """Output tokens per second after the first; None where the provider reported no count."""
+        """Output tokens per second after the first; None if the provider reported no count."""
         per_token_s = self.time_per_output_token_s
         return 1 / per_token_s if per_token_s else None
 

@@ -15,7 +15,7 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import Connection, Hedging, Play, PromptCache, RequestEncoding, Urgency
+from fastlane import Connection, Hedging, Play, PromptCache, RateLimits, RequestEncoding, Urgency
 from fastlane.client import configuration as _configuration
 from fastlane.decode import probes as _seams
 from fastlane.experiments import Experiment
@@ -81,6 +81,17 @@ def test_client_plays_are_those_that_are_on(name: str, monkeypatch: pytest.Monke
     assert client.with_options(timeout=3.0).plays is client.plays
     monkeypatch.setenv("FASTLANE_DISABLED", "1")
     assert made(name, plays=[mark]).plays == ()
+
+
+def test_repr_of_a_client_names_host_transport_and_plays() -> None:
+    with fastlane.OpenAI(
+        api_key="sk-test", base_url="https://me:secret@example.com/v1", plays=[RateLimits()]
+    ) as client:
+        shown = repr(client)
+
+    assert shown.startswith("<OpenAI example.com, transport: fastlane, plays: [Connection(")
+    assert "RateLimits(" in shown
+    assert "secret" not in shown
 
 
 def test_explanation_to_dict_is_json() -> None:

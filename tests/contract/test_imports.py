@@ -38,6 +38,11 @@ def test_no_name_but_the_clients_means_something_else_here_than_in_openai() -> N
     assert {name for name in fastlane.__all__ if hasattr(openai, name)} == OURS
 
 
+def test_completion_of_the_package_offers_public_names_alone() -> None:
+    modules = {"batch", "catalog", "experiments", "prompts", "reports", "schemas", "telemetry"} | OPENAI_MODULES
+    assert set(dir(fastlane)) == {*fastlane.__all__, *openai.__all__} | modules
+
+
 ROOT = Path(fastlane.__file__).parent
 # What type checkers read: one file for each.
 TYPED = sorted(

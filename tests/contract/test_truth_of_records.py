@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -101,7 +102,18 @@ def test_the_query_of_an_address_is_not_recorded(provider: Emulator, arguments: 
 
         assert "secret" in provider.log()[0].path
         assert client.calls[0].endpoint == "/models"
-        assert "secret" not in repr(client.calls)
+        assert "secret" not in repr(client.calls[0].to_dict())
+
+
+def test_repr_of_a_record_is_one_line_of_what_happened(arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments) as client:
+        client.models.list()
+        with pytest.raises(openai.APIConnectionError):
+            client.copy(base_url="https://127.0.0.1:9/v1", max_retries=1).models.list()
+
+        shown = repr(client.calls)
+    assert re.search(r"<CallRecord /models None: completed in [\d.]+ s>", shown)
+    assert re.search(r"<CallRecord /models None: failed \(APIConnectionError\) in [\d.]+ s, 2 attempts>", shown)
 
 
 def test_errors_are_recorded_by_their_class_alone() -> None:

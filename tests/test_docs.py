@@ -74,6 +74,17 @@ def run(page: Path) -> None:
         example.evaluate()
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
+def test_code_of_the_first_pages_passes_strict_mypy(page: str, tmp_path: Path) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "code.py").write_text("".join(blocks))
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path}", "code.py"]
+
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def commands(page: Path) -> list[str]:
     blocks = re.findall(r"^```(?:bash|console|)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
     spoken = re.findall(r"`((?:make|fastlane|\.venv/bin/\S+) [^`]+)`", page.read_text())
@@ -125,6 +136,17 @@ def fields(kind: type[typing.Any]) -> set[str]:
 
 load_all()
 SECTIONS = {section.name for section in section_classes()}
+
+
+def test_picture_of_the_home_page_shows_the_figures_of_the_benchmarks_page() -> None:
+    picture = (ROOT / "docs/images/before_after.svg").read_text()
+    shown = re.findall(r">([\d.]+) (?:ms|us)<", picture)
+    page, readme = (ROOT / "docs/benchmarks.md").read_text(), (ROOT / "README.md").read_text()
+
+    assert len(shown) == 6
+    assert [figure for figure in shown if not re.search(rf"(?<![\d.]){figure}[ ;]", page)] == []
+    assert [figure for figure in shown if f"{figure} ms" not in readme] == []
+
 
 METRICS = (
     properties(Timeline)

@@ -1,4 +1,4 @@
-"""Celery: a client for all tasks of a process, which gives way to calls that somebody waits for.
+"""Celery: one client for all tasks of a process. Background tasks yield to interactive calls.
 
 celery --app examples.celery_tasks worker --concurrency 4
 python -c "from examples.celery_tasks import summarise; print(summarise.delay('…').get())"

@@ -61,7 +61,7 @@ def command_line(asked: str | None = None) -> typer.Typer:
 
     Where `asked`, the first argument, is the name of a command it is the only one: each takes up to a second to import.
 
-    Raises MissingExtraError where `asked` needs a package that is not installed.
+    Raises MissingExtraError if `asked` needs a package that is not installed.
     """
     app = typer.Typer(
         name="fastlane",

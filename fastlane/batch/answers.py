@@ -108,7 +108,7 @@ def line_of(finished: Finished) -> bytes:
 def read_line(raw: bytes) -> tuple[int | None, dict[str, Any]]:
     """Read a line of a batch's files: the job's number, None for a job of another queue, and the line.
 
-    Raises ValueError where it is no JSON object, as in a file that was cut off.
+    Raises ValueError if it is no JSON object, as in a file that was cut off.
     """
     line = _parsed(raw)
     if not isinstance(line, dict):

@@ -75,7 +75,7 @@ class BatchMode:
     """The limits of a provider's batches. The defaults are the lowest of all providers that were looked up."""
 
     endpoints: tuple[str, ...] | None = None
-    """None where they are not known: all are tried."""
+    """None if they are not known: all are tried."""
     metadata: bool = True
     most_requests: int = 50_000
     most_bytes: int = 100_000_000
@@ -87,7 +87,7 @@ class BatchMode:
 
 
 def mode_of(facts: ProviderFacts, settings: WorkerSettings) -> BatchMode | None:
-    """Return the limits of batches by facts and settings; None where jobs are sent as live calls.
+    """Return the limits of batches by facts and settings; None if jobs are sent as live calls.
 
     That is where the provider has no batch mode of OpenAI's shape, unless `lane` says otherwise.
     """
@@ -157,7 +157,7 @@ class BatchSteps:
     def take(self, held: LeasedBatch) -> float | None:
         """Take the next step of a batch.
 
-        Returns the seconds until the step after it, None where the batch is over. Raises LeaseLostError, StorageError,
+        Returns the seconds until the step after it, None if the batch is over. Raises LeaseLostError, StorageError,
         StoppedError, WorkerDeniedError, and openai's errors, after which the step has to be taken again.
         """
         steps = {

@@ -39,7 +39,7 @@ _SCHEMA = "fastlane_batch"
 
 batch = typer.Typer(
     name="batch",
-    help="Work with a queue of calls whose answers can wait. Exit codes: 0; 1 where the provider refuses the key, or "
+    help="Work with a queue of calls whose answers can wait. Exit codes: 0; 1 if the provider refuses the key, or "
     "the queue or a file cannot be read or written; 2 for input that cannot work; 130 after Ctrl-C.",
     no_args_is_help=True,
 )
@@ -54,14 +54,14 @@ def run(
     api_key_env: Annotated[
         str | None,
         typer.Option(
-            help="Environment variable that holds the key. If not given: OPENAI_API_KEY where the URL is OpenAI's, "
+            help="Environment variable that holds the key. If not given: OPENAI_API_KEY if the URL is OpenAI's, "
             "$OPENAI_BASE_URL or on this machine, and no key elsewhere.",
             show_default=False,
         ),
     ] = None,
-    until_empty: Annotated[bool, typer.Option("--until-empty", help="End when every job is over.")] = False,
+    until_empty: Annotated[bool, typer.Option("--until-empty", help="Exit when all jobs are finished.")] = False,
     lane: Annotated[
-        str, typer.Option(help="auto: batches where the provider is known to have them; or batch, or live.")
+        str, typer.Option(help="auto: batches if the provider has them, else live calls. Or batch, or live.")
     ] = "auto",
     settings: Annotated[
         list[str] | None,
@@ -69,7 +69,7 @@ def run(
     ] = None,
     schema: _Schema = _SCHEMA,
 ) -> None:
-    """Process a queue: as batches where the provider has a batch mode, else as live calls in the background.
+    """Process a queue: in batches if the provider has a batch mode, else by live calls in the background.
 
     Any number of these may run on one queue, here and on other machines. Ctrl-C and SIGTERM end it after what is under
     way; batches go on at the provider, and the next worker collects them. A worker that is killed loses nothing.
@@ -112,7 +112,7 @@ def submit(
     ],
     schema: _Schema = _SCHEMA,
 ) -> None:
-    """Put a file's calls into a queue, under their custom_id. Repeated, it adds nothing."""
+    """Add the calls of a file to a queue, under their custom_id. Repeating it adds nothing."""
     open_storage(where, schema=schema).close()
     with Queue(where, schema=schema) as queue:
         before, count = queue.status().total, 0
@@ -129,10 +129,10 @@ def submit(
 def results(
     where: _Where,
     out: Annotated[Path | None, typer.Option(help="Write them here in place of stdout.", show_default=False)] = None,
-    after: Annotated[int, typer.Option(help="Go on behind this place, which an earlier run printed.")] = 0,
+    after: Annotated[int, typer.Option(help="Continue after this number, which an earlier run printed.")] = 0,
     schema: _Schema = _SCHEMA,
 ) -> None:
-    """Write the answers of all jobs that are over, as lines of OpenAI's output files; custom_id is the job's key.
+    """Write the answers of all finished jobs, as lines of OpenAI's output files; custom_id is the job's key.
 
     Prints on stderr how many are not over, and the place for --after.
     """
@@ -151,10 +151,10 @@ def results(
 def cancel(
     where: _Where,
     keys: _Keys = None,
-    everything: Annotated[bool, typer.Option("--all", help="All jobs that are not over.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All unfinished jobs.")] = False,
     schema: _Schema = _SCHEMA,
 ) -> None:
-    """Cancel jobs: what was not sent never is; what was is not sent again, and its answer is kept if it comes."""
+    """Cancel jobs. Unsent jobs are never sent; the answer of a job that was sent is kept if it arrives."""
     if bool(keys) == everything:
         raise typer.BadParameter("name the jobs by their keys, or all that are not over by --all")
     with Queue(where, schema=schema) as queue:
@@ -173,13 +173,13 @@ def retry(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Jobs of batches at this base URL, which is gone. One that goes on there is answered twice.",
+            help="Jobs of batches at this base URL, which no longer exists. A batch that still runs is answered twice.",
             show_default=False,
         ),
     ] = None,
     schema: _Schema = _SCHEMA,
 ) -> None:
-    """Let failed jobs, or those of batches that are given up, wait again."""
+    """Queue failed jobs again, or the jobs of batches that you give up."""
     if bool(keys) + everything + bool(abandon) != 1:
         raise typer.BadParameter("name the jobs by their keys, all failed ones by --all, or an address by --abandon")
     with Queue(where, schema=schema) as queue:

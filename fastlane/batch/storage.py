@@ -237,7 +237,7 @@ class Storage:
         if "queue" not in tables:
             if tables and self._schema is None:
                 raise ConfigurationError(
-                    f"a queue has its own file, got {self.name!r}, a database of something else: give another path"
+                    f"a queue has its own file, got {self.name!r}, another application's database: give another path"
                 )
             if not self._create:
                 raise _not_found(self.name)
@@ -398,7 +398,7 @@ class Storage:
     ) -> BatchRow | None:
         """Pack as many waiting jobs of a group into a new batch as fit into both limits, but at least one.
 
-        Counts an attempt of each. None where none waits.
+        Counts an attempt of each. None if none waits.
         """
         now = now_of(t)
         in_group = jobs.c.endpoint == group.endpoint, jobs.c.model == group.model
@@ -594,7 +594,7 @@ def _batches(t: sa.Connection, *conditions: sa.ColumnElement[bool]) -> list[Batc
 
 
 def _change(t: sa.Connection, held: BatchRow, **values: Any) -> None:
-    """Change a batch. Raises LeaseLostError where it is not as its worker knows it."""
+    """Change a batch. Raises LeaseLostError if it is not as its worker knows it."""
     known = [batches.c[name] == getattr(held, name) for name in ("name", "state", "owner", "turn")]
     if not t.execute(sa.update(batches).where(*known).values(values)).rowcount:
         raise LeaseLostError(
@@ -689,7 +689,7 @@ class SqliteStorage(Storage):
     def _explained(self, error: DBAPIError, message: str) -> tuple[Exception, bool]:
         name, code = getattr(error.orig, "sqlite_errorname", ""), getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
         if name == "SQLITE_NOTADB":
-            words = f"a queue is a SQLite file, got {self.name!r}, something else: give another path"
+            words = f"a queue is a SQLite file, and {self.name!r} is not: give another path"
             return ConfigurationError(words), False
         words = f"the queue {self.name} failed: {message} ({name}). What was not written has to be repeated"
         return StorageError(words), code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

@@ -89,7 +89,7 @@ class QueueWorker(threading.Thread):
     def work(self, *, until_empty: bool = False) -> None:
         """Work until `stop()`, or until every job is over.
 
-        Raises WorkerDeniedError where the provider refuses the key, and StorageError where the storage has failed for
+        Raises WorkerDeniedError if the provider refuses the key, and StorageError where the storage has failed for
         ten minutes. Everything that it has begun is recorded, and the next worker continues it.
         """
         heartbeat = threading.Thread(target=self._keep_leases, name="fastlane-batch-lease", daemon=True)
@@ -256,7 +256,7 @@ class QueueWorker(threading.Thread):
         self._woken.set()
 
     def _outcome(self, job: Job, body: bytes) -> JobOutcome | None:
-        """Send a job's call. Return None where the key is refused."""
+        """Send a job's call. Return None if the key is refused."""
         options: Any = {
             "headers": {RAW_RESPONSE_HEADER: "true"},
             # The same for each attempt, also after a crash: the provider may know it.

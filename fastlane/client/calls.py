@@ -48,7 +48,7 @@ class Calls:
 
     @property
     def stock_request(self) -> Any:
-        """The `request()` of openai's class, or what somebody has put in its place."""
+        """The `request()` of openai's class, or its replacement."""
         return super().request  # type: ignore[misc]
 
     def _send_request(self, request: Any, *, stream: bool, **arguments: Any) -> Any:
@@ -86,7 +86,7 @@ class AsyncCalls:
 
     @property
     def stock_request(self) -> Any:
-        """The `request()` of openai's class, or what somebody has put in its place."""
+        """The `request()` of openai's class, or its replacement."""
         return super().request  # type: ignore[misc]
 
     async def _send_request(self, request: Any, *, stream: bool, **arguments: Any) -> Any:

@@ -85,7 +85,7 @@ def _functions(given: Any, *, asynchronous: bool) -> tuple[OnCallEnd, ...]:
         called = getattr(function, "__call__", None)  # noqa: B004 - it may be a coroutine function
         if not asynchronous and (iscoroutinefunction(function) or iscoroutinefunction(called)):
             raise ConfigurationError(
-                f"on_call_end of a sync client takes plain functions, got the coroutine function {function!r:.80}: "
+                f"on_call_end of a sync client takes plain functions, got a coroutine function ({function!r:.80}): "
                 "use an async client, or a plain function that passes the record on"
             )
     return functions
@@ -119,7 +119,7 @@ def checked_experiment(experiment: Any) -> Any:
         from ..experiments import Experiment
 
         if not isinstance(experiment, Experiment):
-            raise ConfigurationError(f"experiment takes an Experiment, got a {type(experiment).__name__}")
+            raise ConfigurationError(f"experiment takes an Experiment, got {type(experiment).__name__}")
     return experiment
 
 

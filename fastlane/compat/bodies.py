@@ -240,7 +240,7 @@ class SyncResponseBody(_Body):
         return self.peeked or iter(unwrapped(self._inner, "SyncBody"))
 
     def observed(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """The pieces, or those that `bare()` has not given yet, with everything told to the observer."""
+        """The pieces, or those that `bare()` has not given yet, with everything passed to the observer."""
         observer, reader, phases = self.observer, self._undecoded(), self.phases
         answer = observer.answer
         try:
@@ -251,7 +251,7 @@ class SyncResponseBody(_Body):
                     reader.feed(chunk)
                 yield chunk
         except GeneratorExit:
-            raise  # the reader gave up; whoever closes the body says how the call ended
+            raise  # the reader gave up; closing the body records how the call ended
         except BaseException as error:
             observer.body_failed(error)
             raise
@@ -277,7 +277,7 @@ class AsyncResponseBody(_Body):
         return self.peeked or aiter(unwrapped(self._inner, "AsyncBody"))
 
     async def observed(self, pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-        """The pieces, or those that `bare()` has not given yet, with everything told to the observer."""
+        """The pieces, or those that `bare()` has not given yet, with everything passed to the observer."""
         observer, reader, phases = self.observer, self._undecoded(), self.phases
         answer = observer.answer
         try:
@@ -288,7 +288,7 @@ class AsyncResponseBody(_Body):
                     reader.feed(chunk)
                 yield chunk
         except GeneratorExit:
-            raise  # the reader gave up; whoever closes the body says how the call ended
+            raise  # the reader gave up; closing the body records how the call ended
         except BaseException as error:
             observer.body_failed(error)
             raise

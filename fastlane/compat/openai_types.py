@@ -20,7 +20,7 @@ _PACKAGE = "openai.types"
 
 
 class _LazyPackage(SourceFileLoader):
-    """Loads a package whose modules wait until a name of theirs is asked for."""
+    """Loads a package whose modules are loaded when a name of theirs is first used."""
 
     def exec_module(self, module: ModuleType) -> None:
         holders = _holders(self.get_data(self.path))

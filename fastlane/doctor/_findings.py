@@ -16,7 +16,7 @@ State = Literal["seen", "notable", "failed", "left out"]
 """
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "the way there": ("DNS", "TCP", "TLS"),
+    "reaching the provider": ("DNS", "TCP", "TLS"),
     "the connection": (
         "HTTP", "HTTP/2 limits", "round trip", "HTTP version", "a new connection", "a request without a model",
         "idle life",

@@ -231,5 +231,5 @@ def _status_error(fault: Fault) -> ApiError:
     code = {429: "rate_limit_exceeded", 401: "invalid_api_key"}.get(status, "emulated_fault")
     kind = "server_error" if status >= 500 else "invalid_request_error"
     # LiteLLM knows a 401 by OpenAI's words for it alone.
-    what = "Incorrect API key provided, by order" if status == 401 else "Emulated fault"
+    what = "Incorrect API key provided, as the fault says" if status == 401 else "Emulated fault"
     return ApiError(status, f"{what}: {fault}.", type=kind, code=code, headers=retry_after(fault.retry_after))

@@ -49,7 +49,8 @@ class Settings:
         except ValidationError as error:
             wrong = error.errors()[0]
             name = ".".join(str(part) for part in wrong["loc"])
-            raise ConfigurationError(f"{cls.__name__}: {name}: {wrong['msg'].removeprefix('Value error, ')}") from error
+            where = f"{cls.__name__}: {name}" if name else cls.__name__
+            raise ConfigurationError(f"{where}: {wrong['msg'].removeprefix('Value error, ')}") from error
         return made
 
     def changed(self, values: Mapping[str, Any]) -> Self:

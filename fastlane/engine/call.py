@@ -67,7 +67,7 @@ class Call:
     """A function without arguments that returns an `engine.collector.Collecting`, which assembles the streamed answer
     of one attempt for a caller who does not stream. None: the default one, which checks nothing."""
     parser: Any = None
-    """openai's `post_parser`, which parses the answer into the application's own classes; None without one."""
+    """openai's `post_parser`, which parses the answer into your classes; None without one."""
     is_helped: bool = False
     """Whether a `.stream()` helper of openai reads the answer, and parses it into classes unknown to the call."""
     caller: Any = None

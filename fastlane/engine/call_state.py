@@ -443,7 +443,7 @@ class CallState:
             else:
                 self._report()
         except BaseException:
-            # After an interrupt amid it nobody else would end the call.
+            # After an interrupt here, nothing else would end the call.
             if not self._open and not self.is_final:
                 self._open.append(True)
                 self.pipeline.report_later(partial(self.finish, later=True))

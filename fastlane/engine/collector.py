@@ -257,7 +257,7 @@ class _Reading:
 
     @property
     def _library(self) -> Any:
-        """httpx2, or the legacy httpx of the application's own client."""
+        """httpx2, or the legacy httpx of an `http_client` of yours."""
         return sys.modules[type(self._response).__module__.partition(".")[0]]
 
     def piece(self, piece: bytes) -> bool:

@@ -73,7 +73,8 @@ def _converted(error: ValidationError, cls: Any, args: tuple[Any, ...], given: d
     name = wrong["loc"][0]
     if wrong["type"] in _WRONG_ARGUMENTS:
         verb = "needs" if wrong["type"] == "missing" else "does not take"
-        return TypeError(f"{cls.__name__}() {verb} {name!r}; its settings are {', '.join(fields)}")
+        what = repr(name) if isinstance(name, str) else "values without a name"
+        return TypeError(f"{cls.__name__}() {verb} {what}; its settings are {', '.join(fields)}")
     value = args[name] if isinstance(name, int) else given[name]
     name = list(fields)[name] if isinstance(name, int) else name
     wanted = raised or fields[name].description or _wanted(name, fields[name].annotation, fields[name].metadata)

@@ -112,7 +112,7 @@ def metric_values(call: CallState, prices: dict[str, Any]) -> dict[str, float]:
 
 
 def _price(call: CallState, prices: dict[str, Any], output: BoundedOutputRecord | None) -> float | None:
-    """Return what a call cost, with rejected answers and lost hedges; None where that is not known."""
+    """Return what a call cost, with rejected answers and lost hedges; None if that is not known."""
     price, usage = prices.get(call.model or ""), call.usage
     routing, hedging = _section(call, RoutingRecord), _section(call, HedgingRecord)
     if routing is not None and routing.price is not None:
@@ -279,7 +279,7 @@ class Comparison:
 
 
 def compare(metric: ExperimentMetric, arm: ArmSums, reference: ArmSums, alpha: float) -> Comparison | None:
-    """Compare one metric, with an interval of error `alpha`; None where neither arm has a value."""
+    """Compare one metric, with an interval of error `alpha`; None if neither arm has a value."""
     one, other = mean_of(arm, metric), mean_of(reference, metric)
     if one is None and other is None:
         return None

@@ -100,7 +100,7 @@ def arm_at(point: float, shares: Mapping[str, float], reference: str) -> str:
 
 
 def unit_id(of: UnitOf, options: Any) -> str | None:
-    """Return the id of a call's unit, or None where nothing names one. Raises what the user's function raises."""
+    """Return the id of a call's unit, or None if nothing names one. Raises what the user's function raises."""
     current = _current.get()
     if current is not None or of is None or not isinstance(options.json_data, Mapping):
         return current
@@ -121,7 +121,7 @@ class Experiment:
     `with fastlane.experiments.unit(...)` names a call's unit, or `unit`, a function of the call's body. Without either,
     each call is a unit of its own. `store` is a file, or the address of a Redis server, that the processes of the
     experiment share. `guards` end an arm that is shown to be worse. `catalog` has the prices of models. `salt` is a
-    secret: without it, nobody can match ids with hashes.
+    secret: without it, ids cannot be matched with hashes.
 
     Where the arms, shares or salt of a name change, counting begins anew. Raises ConfigurationError. As long as the
     store could not be read, calls go to the reference arm.
@@ -176,7 +176,7 @@ class Experiment:
         Raises ConfigurationError for anything but an id.
         """
         if not isinstance(unit, str) or not unit:
-            raise ConfigurationError(f"arm_of() takes the id of a unit, got a {type(unit).__name__}")
+            raise ConfigurationError(f"arm_of() takes the id of a unit, got {type(unit).__name__}")
         if self.ledger.ended is None:
             return None
         arm = arm_at(draw(self.key, unit).point, self.shares, self.reference)
@@ -212,7 +212,7 @@ class Experiment:
         if isinstance(quality, bool) or not isinstance(quality, int | float) or not 0 <= quality <= 1:
             raise ConfigurationError(f"score(quality=...) takes a number from 0 to 1, got {quality!r:.60}")
         if not isinstance(call, CallRecord):
-            raise ConfigurationError(f"score() takes the record of a call, got a {type(call).__name__}")
+            raise ConfigurationError(f"score() takes the record of a call, got {type(call).__name__}")
         record = call.experiment
         if record is None or record.name != self.name or record.why is not None:
             return False

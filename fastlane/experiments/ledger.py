@@ -31,7 +31,7 @@ log = logging.getLogger("fastlane")
 
 # Where the state is kept: in this process, in a SQLite file, or at a Redis server
 
-# Only the timer's threads wait for a store, and whoever makes an experiment or asks for a report.
+# Only the timer's threads wait for a store, and code that makes an experiment or a report.
 _TIMEOUT_S = 1.0
 _EXPIRY_S = 90 * 86_400
 _TABLE = "CREATE TABLE IF NOT EXISTS fastlane_experiments (key TEXT PRIMARY KEY, state TEXT NOT NULL) WITHOUT ROWID"
@@ -83,7 +83,7 @@ class MemoryStore:
 
 
 def _changed(change: Change, written: Any) -> tuple[ExperimentState, str | None]:
-    """Change a state that was written as JSON. Return it, and what to write; None where it is as it was."""
+    """Change a state that was written as JSON. Return it, and what to write; None if it is as it was."""
     known = None if written is None else _STATE.validate_json(written)
     state = change(known)
     return state, None if state is known else _STATE.dump_json(state).decode()

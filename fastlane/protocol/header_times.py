@@ -33,7 +33,7 @@ def wall_of(headers: Mapping[str, str]) -> Wall:
 
 
 def retry_after_s(names: tuple[str, ...], headers: Mapping[str, str], wall: Wall) -> float | None:
-    """Return the seconds that a refusal asks to wait; None where it says none that can be meant."""
+    """Return the seconds that a refusal asks to wait; None if it says none that can be meant."""
     for name in names:
         written = headers.get(name)
         if written is None:
@@ -49,7 +49,7 @@ def retry_after_s(names: tuple[str, ...], headers: Mapping[str, str], wall: Wall
 
 
 def number(written: str | None) -> float | None:
-    """Return a header's number; None where it is none, or not finite."""
+    """Return a header's number; None if it is none, or not finite."""
     if written is None or len(written) > 40:
         return None
     try:

@@ -57,7 +57,7 @@ class Part(BaseModel):
 
 
 class Fact(Part, Generic[T]):
-    """One fact about a provider, its source, and when somebody looked.
+    """One fact about a provider, its source, and when it was checked.
 
     `evidence` is "documented" (by the provider), "source code" (of its SDK or server), "reported" (by a user or a third
     party), "measured" (by fastlane, against the real server) or "not found": looked for in vain, and then there is no
@@ -235,7 +235,7 @@ class RateLimitFacts(Part):
 
 
 class ProviderFacts(Part):
-    """What is known of one provider or kind of server. What is absent, nobody has looked for."""
+    """What is known of one provider or kind of server. What is absent was not checked."""
 
     slug: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
     """The name for `extends` and `facts_named`; in a file without it, the file's name."""
@@ -262,7 +262,7 @@ class ProviderFacts(Part):
     batch: Batch = Batch()
 
     def forms(self, endpoint: str) -> tuple[Form, ...] | None:
-        """Return the forms of request bodies that an endpoint takes; None where that is not known."""
+        """Return the forms of request bodies that an endpoint takes; None if that is not known."""
         fact = self.encodings.get(endpoint)
         return None if fact is None else fact.value
 

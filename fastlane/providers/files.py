@@ -20,7 +20,7 @@ _WORDS = {"extra_forbidden": "unknown key", "missing": "expected this key, got n
 
 
 def content_of(path: Path, subject: str) -> bytes:
-    """Return the content of a file that the user named. Raises ConfigurationError where it cannot be read."""
+    """Return the content of a file that the user named. Raises ConfigurationError if it cannot be read."""
     try:
         return path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
@@ -29,7 +29,7 @@ def content_of(path: Path, subject: str) -> bytes:
 
 
 def parsed(written: bytes, file: str) -> dict[str, Any]:
-    """Return the tables of a TOML file. Raises ConfigurationError where it is not TOML."""
+    """Return the tables of a TOML file. Raises ConfigurationError if it is not TOML."""
     try:
         return tomllib.loads(written.decode())
     except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or too many digits or levels for Python

@@ -42,12 +42,12 @@ def limit_in(body: Mapping[str, Any], endpoint: str) -> int | None:
 
 
 def most_tokens(facts: ProviderFacts | None, model: str | None) -> int | None:
-    """Return the largest limit that a model accepts, in tokens; None where that is not known."""
+    """Return the largest limit that a model accepts, in tokens; None if that is not known."""
     return None if facts is None else for_model(facts.output.most_tokens, model)
 
 
 def reasons(facts: ProviderFacts | None, model: str | None) -> bool | None:
-    """Return whether a model reasons, by its name; None where that is not known."""
+    """Return whether a model reasons, by its name; None if that is not known."""
     if facts is None or model is None:
         return None
     does = len(_matching(model, _patterns(facts.reasoning.models)) or "")
@@ -56,7 +56,7 @@ def reasons(facts: ProviderFacts | None, model: str | None) -> bool | None:
 
 
 def efforts_of(facts: ProviderFacts | None, model: str | None) -> tuple[str, ...] | None:
-    """Return the values of `reasoning_effort` for a model; None where they are not known."""
+    """Return the values of `reasoning_effort` for a model; None if they are not known."""
     if facts is None:
         return None
     own = for_model(facts.reasoning.efforts, model)
@@ -64,7 +64,7 @@ def efforts_of(facts: ProviderFacts | None, model: str | None) -> tuple[str, ...
 
 
 def verbosities_of(facts: ProviderFacts | None, model: str | None) -> tuple[str, ...] | None:
-    """Return the values of `verbosity` for a model; None where they are not known."""
+    """Return the values of `verbosity` for a model; None if they are not known."""
     return None if facts is None else for_model(facts.reasoning.verbosities, model)
 
 

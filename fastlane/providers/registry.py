@@ -87,7 +87,7 @@ def facts_named(slug: str) -> ProviderFacts:
 
 
 def identified_facts(headers: Mapping[str, str], owned_by: str | None = None) -> ProviderFacts | None:
-    """Return the facts of the kind of server that identifies itself; None where it does not.
+    """Return the facts of the kind of server that identifies itself; None if it does not.
 
     `headers` are those of a response; `owned_by` is in its list of models (`GET /models`). Headers count first: a proxy
     passes the models of others on.
@@ -162,7 +162,7 @@ def names() -> tuple[str, ...]:
 
 
 def resolved(facts: ProviderFacts, named: Callable[[str], ProviderFacts] = facts_named) -> ProviderFacts:
-    """Return facts merged with those that they extend. Raises ConfigurationError where these are not known."""
+    """Return facts merged with those that they extend. Raises ConfigurationError if these are not known."""
     if facts.extends is None:
         return facts
     try:

@@ -1,4 +1,4 @@
-"""One recorded call as plain data: its shape, and its text only where that is asked for."""
+"""One recorded call as plain data: its shape, and its text only on request."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Ledger:
     """For each figure that is a string or a boolean: the number of calls by value, the most frequent first."""
     connections_saved_s: float | None
     """Seconds that opening a connection for each call that found it open would have taken: for each origin, the median
-    of what the client's own calls took for it. None where no call opened one at any of their origins; estimated."""
+    of what the client's own calls took for it. None if no call opened one at any of their origins; estimated."""
     connections_unpriced: int
     """Calls on a reused connection whose saving is unknown, because no call opened a connection to their origin."""
     prompt_tokens_said: int

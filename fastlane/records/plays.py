@@ -77,7 +77,7 @@ class BoundedOutputRecord(RecordSection):
     dropped_keywords: tuple[str, ...] = ()
     """Schema keywords that the provider refuses: not sent, but still checked by fastlane."""
     stop_reason: StopReason | None = None
-    """Why the stream was closed before its end; None where it was not."""
+    """Why the stream was closed before its end; None if it was not."""
     received_tokens: int | None = None
     """Estimated tokens received when the stream was stopped, reasoning included; None if it was not stopped."""
     tokens_not_generated: int | None = None
@@ -116,7 +116,7 @@ class Drift:
 
     kind: DriftKind
     path: str | None
-    """The value in the request's body, such as "messages[0].content" or "tools[2].function.description"; None where no
+    """The value in the request's body, such as "messages[0].content" or "tools[2].function.description"; None if no
     value differs (expired, evicted)."""
     character: int | None = None
     """Characters of that value before the difference; None if it is not a string."""
@@ -191,10 +191,10 @@ class PromptCacheRecord(RecordSection):
         drift = self.drift  # found before: what finds it is no JSON
         shown = asdict(self)
         del shown["explanation"]
-        told = None if drift is None else asdict(drift)
-        if told is not None:
-            del told["before"], told["after"]
-        return {**shown, "drift": told, "hit_ratio": self.hit_ratio}
+        shown_drift = None if drift is None else asdict(drift)
+        if shown_drift is not None:
+            del shown_drift["before"], shown_drift["after"]
+        return {**shown, "drift": shown_drift, "hit_ratio": self.hit_ratio}
 
     def __getstate__(self) -> list[Any]:
         # A copy has the drift, and neither the memory of prompts that finds it nor text of them.
@@ -244,7 +244,7 @@ class RateLimitsRecord(RecordSection):
     waited_s: float
     """Seconds for which it was held back, all attempts together."""
     waited_for: str | None
-    """The limit that its last attempt waited for, as the provider's facts name it; "stated" for the application's own,
+    """The limit that its last attempt waited for, as the provider's facts name it; "stated" for a limit of yours,
     "retry-after" for a pause that the provider asked for, "refusals" for a rate learned from them; None: it did not
     wait."""
     ahead: int

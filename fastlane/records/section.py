@@ -63,7 +63,7 @@ class RecordSection:
     figures: ClassVar[Mapping[str, Figure]] = {}
     """Every figure that `savings` may return."""
     checked_ns: tuple[int, int] | None = None
-    """When the answer was checked, from and until: monotonic nanoseconds; None where it was not."""
+    """When the answer was checked, from and until: monotonic nanoseconds; None if it was not."""
 
     def to_dict(self) -> dict[str, Any]:
         """The section as plain JSON data."""
@@ -118,7 +118,7 @@ class RecordSection:
 
     @property
     def queued_s(self) -> float | None:
-        """Seconds in a queue of fastlane's before attempts, all of them together; None where there was no queue."""
+        """Seconds in a queue of fastlane's before attempts, all of them together; None if there was no queue."""
         return None
 
     @property

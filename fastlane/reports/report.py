@@ -78,7 +78,7 @@ class Report:
     """Calls by what a play says to look at ("cache miss, timestamp"), the most frequent first."""
     ledger: Ledger
     filters: Mapping[str, Any]
-    """What was asked for: `model`, `user_action`, `since_s`."""
+    """The filters: `model`, `user_action`, `since_s`."""
 
     @property
     def calls(self) -> int:

@@ -31,7 +31,7 @@ def text_of(report: Report) -> str:
     asked = {"model": "of {!r}", "user_action": "in {!r}", "since_s": "issued in the last {:g} s"}
     filters = "".join(f" {asked[name].format(value)}" for name, value in report.filters.items())
     if not report.calls:
-        return f"No call is over{filters} yet."
+        return f"No call{filters} has ended yet."
     title = f"{counted(report.calls, 'call')}{filters}, {everything.answered:,} answered"
     if everything.answered:
         title += f", which took {duration(everything.total_s)} one after the other"

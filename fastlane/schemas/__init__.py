@@ -1,4 +1,4 @@
-"""JSON schemas as they are asked for: how long an answer to one can be, and how a provider takes it."""
+"""JSON schemas of structured answers: how long an answer can be, and how a provider takes it."""
 
 from .bound import Bound as Bound, Gap as Gap, bound as bound
 

@@ -73,7 +73,7 @@ class Bound:
 
     tokens: int | None
     """Characters of the longest JSON text, indented by four blanks for each level: it has no more tokens, as no token
-    is shorter. None where there is no longest text."""
+    is shorter. None if there is no longest text."""
     unbounded: tuple[Gap, ...]
     """The fields without a bound; at most 1,000 are named."""
 
@@ -202,7 +202,7 @@ class _Measuring:
         return self._of(self._root, 0, self._assumptions.closed) or _TextSize(0)
 
     def _of(self, schema: Any, depth: int, closed: bool) -> _TextSize | None:
-        """Return the size of a schema's longest value at a depth; None where no value is valid."""
+        """Return the size of a schema's longest value at a depth; None if no value is valid."""
         if schema is False:
             return None
         if not isinstance(schema, Mapping):
@@ -358,7 +358,7 @@ def _within(parts: Sequence[tuple[_TextSize, int]], depth: int) -> _TextSize:
 
 
 def _largest(sizes: Iterable[_TextSize | None]) -> _TextSize | None:
-    """Return what is enough for any of the values; None where no value is valid."""
+    """Return what is enough for any of the values; None if no value is valid."""
     found = [size for size in sizes if size is not None]
     if len(found) < 2:
         return found[0] if found else None
@@ -376,7 +376,7 @@ def _numbers(schema: Mapping[Any, Any], *names: str) -> list[float]:
 
 
 def _limit(schema: Mapping[Any, Any], name: str) -> int | None:
-    """Return a limit such as `maxItems`; None where it is none. 5.0 is 5."""
+    """Return a limit such as `maxItems`; None if it is none. 5.0 is 5."""
     return next((int(value) for value in _numbers(schema, name) if value >= 0), None)
 
 

@@ -41,8 +41,7 @@ def given_schema(given: Any) -> Given:
     if _is_type(given):
         return Given(_schema_of(given), given.__name__ if isinstance(given, type) else None, is_type=True)
     raise ConfigurationError(
-        "bound() takes a JSON schema, which is a mapping, or a type that pydantic has one for, such as a model "
-        f"class, got {type(given).__name__}: pass what the answer has to be valid for"
+        f"bound() takes a JSON schema as a dict, or a type such as a pydantic model, got {type(given).__name__}"
     )
 
 
@@ -108,7 +107,7 @@ def validator_of(text: bytes) -> jsonschema_rs.Validator:
 
 
 def resolve(root: Schema, reference: str) -> Schema | None:
-    """Return what a reference such as "#/$defs/Node" leads to; None where it leads out of the document or nowhere.
+    """Return what a reference such as "#/$defs/Node" leads to; None if it leads out of the document or nowhere.
 
     Anchors and identifiers are not followed: what they lead to counts as unknown.
     """

@@ -276,7 +276,7 @@ def _add_sections(found: Attributes, sections: Iterable[RecordSection]) -> list[
         try:
             attributes, own = section.attributes(), section.optimizations
         except Exception as error:  # noqa: BLE001 - a play must not break a call
-            warn_once("%s raised %s; spans go without its attributes", type(section).__name__, type(error).__name__)
+            warn_once("%s raised %s; spans lack its attributes", type(section).__name__, type(error).__name__)
         else:
             found.update(attributes)
             optimizations += own
@@ -293,7 +293,7 @@ def queued_ns(record: CallRecord, before_ns: int) -> int:
 
 
 def error_type(record: CallRecord) -> str | None:
-    """Return `error.type` of a call; None where it did not fail."""
+    """Return `error.type` of a call; None if it did not fail."""
     if record.outcome == "failed":
         return record.error or "_OTHER"
     return "truncated" if record.outcome == "truncated" else None
@@ -329,7 +329,7 @@ def experiment_attributes(experiment: ExperimentArm) -> Attributes:
 
 
 def attempt_error(attempt: Attempt) -> str | None:
-    """Return `error.type` of an attempt: its status code, or the class of its error; None where it did not fail."""
+    """Return `error.type` of an attempt: its status code, or the class of its error; None if it did not fail."""
     if attempt.status_code is not None and attempt.status_code >= 400:
         return str(attempt.status_code)
     if attempt.given_up is not None or attempt.error in CANCELLATIONS:

@@ -172,7 +172,7 @@ class Standing(NamedTuple):
     """Who makes the span of one call, and in which context."""
 
     mode: Literal["own", "defer", "silent"]
-    """fastlane, another tool, or nobody, because the application has suppressed instrumentation."""
+    """fastlane, another tool, or none, because the application has suppressed instrumentation."""
     context: Context
     """The application's: the parent of fastlane's spans."""
     span: Span | None = None
@@ -180,7 +180,7 @@ class Standing(NamedTuple):
     suppresses: bool = False
     """Whether spans started in the current context would be lost: `context` is to be attached meanwhile."""
     counts_generic: bool = True
-    """Whether fastlane records the `gen_ai.*` metrics of the call: nobody else does."""
+    """Whether fastlane records the `gen_ai.*` metrics of the call: no other tool does."""
 
 
 @contextmanager

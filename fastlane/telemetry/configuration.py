@@ -41,10 +41,10 @@ class Telemetry:
 
     settings: TelemetrySettings
     tracer_provider: Any
-    """The provider that spans go to: the given one or the global one; None where there is none."""
+    """The provider that spans go to: the given one or the global one; None if there is none."""
     meter_provider: Any
     trace_file: Path | None
-    """The file that this process writes spans to, from the first span on; None where it writes to none."""
+    """The file that this process writes spans to, from the first span on; None if it writes to none."""
 
     def force_flush(self, timeout_s: float = 10.0) -> bool:
         """Send what is not sent yet. Return whether every provider has done so within `timeout_s` seconds.
@@ -124,7 +124,7 @@ class _Process:
     def _exporters(self, signal: str) -> list[Any]:
         """Make the exporters of one signal; of metrics, they may be readers."""
         names = _exporter_names(signal)
-        # Metrics are exported only where that is asked for: once a minute, they would fill a file of calls.
+        # Metrics are exported only on request: once a minute, they would fill a file of calls.
         if names is None and signal != METRICS and self._open_file():
             names = [_FILE_EXPORTER]
         kinds = {name: _exporter_class(signal, name) for name in names or []}
@@ -156,14 +156,14 @@ def _api(signal: str) -> Any:
 
 
 def _global_provider(signal: str) -> Any:
-    """Return the global provider of a signal; None where none has been set."""
+    """Return the global provider of a signal; None if none has been set."""
     provider = getattr(_api(signal), f"get_{_KINDS[signal]}_provider")()
     is_proxy = "Proxy" in type(provider).__name__ and type(provider).__module__.startswith("opentelemetry.")
     return None if is_proxy else provider
 
 
 def _exporter_names(signal: str) -> list[str] | None:
-    """Return the names of the exporters that variables ask for, none where they want none; None without variables."""
+    """Return the names of the exporters that variables ask for, none if they want none; None without variables."""
     if named := os.environ.get(f"OTEL_{signal.upper()}_EXPORTER", "").strip():
         names = [name.strip() for name in named.split(",") if name.strip()]
         return [] if "none" in names else names
@@ -182,7 +182,7 @@ def _exporter_class(signal: str, name: str) -> Any:
         protocol = _otlp_variable(signal, "PROTOCOL").lower() or "http/protobuf"
         if protocol not in _BY_PROTOCOL:
             raise ConfigurationError(
-                f"OTEL_EXPORTER_OTLP_PROTOCOL is one of {', '.join(_BY_PROTOCOL)}; got {protocol!r:.60}"
+                f"OTEL_EXPORTER_OTLP_PROTOCOL: expected {', '.join(_BY_PROTOCOL)}, got {protocol!r:.60}"
             )
         name = _BY_PROTOCOL[protocol]
     group = f"opentelemetry_{signal}_exporter"

@@ -115,7 +115,7 @@ class EndedCall(NamedTuple):
     operation: str
     """`gen_ai.operation.name`: "chat", "text_completion" or "embeddings"."""
     span: SpanContext | None
-    """The call's span, for exemplars; None where there is none."""
+    """The call's span, for exemplars; None if there is none."""
     experiment: ExperimentArm | None
     counts_generic: bool
     """Whether `gen_ai.*` metrics are fastlane's to record: no other instrumentation records them for this call."""
@@ -402,7 +402,7 @@ _made: dict[int, Meters] = {}
 
 
 def meters_of(providers: Providers) -> Meters | None:
-    """Return the instruments of the provider in force; None where nobody measures. Not for finalizers."""
+    """Return the instruments of the provider in force; None if metrics are off. Not for finalizers."""
     found: Meters | None = providers.meters
     if providers.measures and (found is None or found.registrations != registrations()):
         provider = providers.meter_provider

@@ -91,4 +91,4 @@ def _described(call: CallState) -> dict[str, Any]:
 
 
 watched: RunningCalls | None = None
-"""None where spans go to no trace file."""
+"""None if spans go to no trace file."""

@@ -53,7 +53,7 @@ def from_environment(environment: Mapping[str, str]) -> TelemetrySettings:
         return TelemetrySettings(level="off")
     level: Any = environment.get(LEVEL_VARIABLE, "").strip().lower() or "call"
     if level not in get_args(Level):
-        raise ConfigurationError(f"{LEVEL_VARIABLE} is one of {', '.join(get_args(Level))}; got {level!r:.60}")
+        raise ConfigurationError(f"{LEVEL_VARIABLE}: expected {', '.join(get_args(Level))}, got {level!r:.60}")
     return TelemetrySettings(level=level, propagate=flag(PROPAGATE_VARIABLE, environment) or False)
 
 
@@ -126,7 +126,7 @@ _PLACEHOLDERS = frozenset({"ProxyTracerProvider", "_ProxyMeterProvider", "NoOpTr
 
 
 def _global_providers() -> tuple[Any, Any]:
-    """Return the global providers of spans and metrics that OpenTelemetry's API keeps; None where none has been set."""
+    """Return the global providers of spans and metrics that OpenTelemetry's API keeps; None if none has been set."""
     module = sys.modules.get
     return (
         getattr(module("opentelemetry.trace"), "_TRACER_PROVIDER", None),

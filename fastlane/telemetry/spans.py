@@ -145,7 +145,7 @@ class SpanMaker:
         error: str | None = None,
         compute: Compute = dict,
     ) -> SpanContext | None:
-        """Make a span that is over, and return its context; None where it is not recorded.
+        """Make a span that is over, and return its context; None if it is not recorded.
 
         Its parent is `parent`, or else the span of `context`. `attributes` are shown to the sampler, those that
         `compute` gives are not.
@@ -209,14 +209,14 @@ class SpanMaker:
         return self._root_decision is not None and not self._decision(_parent_in(context))
 
     def _decision(self, parent: SpanContext | None) -> bool | None:
-        """Return whether a span is sampled; None where the sampler has to be asked."""
+        """Return whether a span is sampled; None if the sampler has to be asked."""
         if parent is None or self._root_decision is None or not self._follows_parent:
             return self._root_decision
         return parent.trace_flags.sampled
 
 
 def _parent_in(context: Context) -> SpanContext | None:
-    """Return the span that a context has; None where it has none."""
+    """Return the span that a context has; None if it has none."""
     parent = get_current_span(context).get_span_context() if context else None
     return None if parent is None or not parent.is_valid else parent
 
@@ -251,7 +251,7 @@ PREPARE_SPAN_MIN_NS: Final = 1_000_000
 
 
 def status_of(record: CallRecord) -> str | None:
-    """Return the description of the status of a call's span: its error and status code; None where it did not fail."""
+    """Return the description of the status of a call's span: its error and status code; None if it did not fail."""
     error, status = error_type(record), record.status_code
     has_status = record.outcome == "failed" and status is not None and status >= 400
     return f"{error} ({status})" if has_status else error

@@ -36,7 +36,7 @@ _RUNNING_NAME = re.compile(r"\d{8}T\d{6}Z-\d+(?:-\d+)?\.running(?:\.new)?")
 def directory(environment: Mapping[str, str] | None = None) -> Path:
     """Return where traces are kept: `FASTLANE_TRACE_DIR`, or else the platform's directory for the state of programs.
 
-    Raises RuntimeError where there is no home directory.
+    Raises RuntimeError if there is no home directory.
     """
     environment = os.environ if environment is None else environment
     if given := environment.get(DIRECTORY_VARIABLE, "").strip():
@@ -53,7 +53,7 @@ def directory(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def newest() -> Path | None:
-    """Return the file of traces that was written to last, or None where there is none yet."""
+    """Return the file of traces that was written to last, or None if there is none yet."""
     try:
         found = _files(directory(), _NAME)
     except RuntimeError:

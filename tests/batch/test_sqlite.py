@@ -130,7 +130,7 @@ def test_a_file_of_something_else_is_refused_and_left_as_it_is(path: Path) -> No
     path.unlink()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE groceries (name TEXT)")
-    with pytest.raises(ConfigurationError, match="a database of something else"):
+    with pytest.raises(ConfigurationError, match="another application's database"):
         open_storage(path)
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("groceries",)]

@@ -40,7 +40,7 @@ def test_the_findings_are_printed_in_groups_with_the_facts_behind_them(provider:
     assert result.exit_code == 0, result.output
     for expected in (
         f"{provider.base_url}, model instant",
-        "The way there",
+        "Reaching the provider",
         "TLSv1.3",
         "Request bodies",
         "json+gzip, msgpack, msgpack+gzip taken",
@@ -105,7 +105,7 @@ def test_facts_that_cannot_be_written_are_an_error_and_the_findings_are_printed(
 
     assert result.exit_code == 1
     assert "the facts could not be written to" in result.stderr
-    assert "The way there" in result.stdout
+    assert "Reaching the provider" in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -100,13 +100,13 @@ def test_unknown_arm_cannot_be_ended(make: Make) -> None:
 def test_wrong_score_raises_what_is_expected(make: Make, quality: Any) -> None:
     with pytest.raises(ConfigurationError, match="takes a number from 0 to 1"):
         make().score(None, quality=quality)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="takes the record of a call, got a str"):
+    with pytest.raises(ConfigurationError, match="takes the record of a call, got str"):
         make().score("a call", quality=0.5)  # type: ignore[arg-type]
 
 
 def test_client_takes_no_other_experiment() -> None:
     wrong: Any = "encoding"
-    with pytest.raises(ConfigurationError, match="experiment takes an Experiment, got a str"):
+    with pytest.raises(ConfigurationError, match="experiment takes an Experiment, got str"):
         fastlane.OpenAI(api_key="sk-test", experiment=wrong)
 
 

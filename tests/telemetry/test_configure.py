@@ -209,10 +209,10 @@ print("opentelemetry.sdk.trace" in sys.modules)
 
 
 BAD: list[tuple[dict[str, str], str]] = [
-    ({"FASTLANE_TELEMETRY_LEVEL": "loud"}, "FASTLANE_TELEMETRY_LEVEL is one of"),
+    ({"FASTLANE_TELEMETRY_LEVEL": "loud"}, "FASTLANE_TELEMETRY_LEVEL: expected"),
     ({"OTEL_TRACES_EXPORTER": "zipkinn"}, "OTEL_TRACES_EXPORTER"),
     ({"OTEL_METRICS_EXPORTER": "nobody"}, "OTEL_METRICS_EXPORTER"),
-    ({"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "http"}, "OTEL_EXPORTER_OTLP_PROTOCOL is one of"),
+    ({"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "http"}, "OTEL_EXPORTER_OTLP_PROTOCOL: expected"),
 ]
 BAD_ARGUMENTS = {
     "level='loud'": "level",

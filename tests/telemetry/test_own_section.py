@@ -178,7 +178,7 @@ def test_section_that_raises_leaves_the_span_of_the_call(
     assert [span.attributes["gen_ai.usage.output_tokens"] > 0 for span in told.named("chat") if span.attributes]  # type: ignore[operator]
     assert len(told.named("chat")) == 2
     assert [line for line in caplog.messages if "RaisingRecord raised KeyError" in line] == [
-        "RaisingRecord raised KeyError; spans go without its attributes (logged once)"
+        "RaisingRecord raised KeyError; spans lack its attributes (logged once)"
     ]
 
 

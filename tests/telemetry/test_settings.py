@@ -11,7 +11,7 @@ from fastlane.telemetry.settings import from_environment
 
 def test_a_value_that_is_none_of_fastlanes_own_is_an_error_that_names_the_variable() -> None:
     with pytest.raises(
-        ConfigurationError, match=r"FASTLANE_TELEMETRY_LEVEL is one of off, call, attempts, phases; got"
+        ConfigurationError, match=r"FASTLANE_TELEMETRY_LEVEL: expected off, call, attempts, phases, got"
     ):
         from_environment({"FASTLANE_TELEMETRY_LEVEL": "everything"})
     with pytest.raises(ConfigurationError, match=r"FASTLANE_TELEMETRY_PROPAGATE: expected .* got 'maybe'"):

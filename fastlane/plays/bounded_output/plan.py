@@ -86,7 +86,7 @@ class OutputPlanner:
         self._optional: list[str] = []
 
     def run(self) -> tuple[Call, OutputPlan | None]:
-        """Return the call with its output bounded; as it is and None where there is nothing to do."""
+        """Return the call with its output bounded; as it is and None if there is nothing to do."""
         call, play = self._call, self._play
         body, endpoint = call.body, call.endpoint
         wanted = wanted_of(body, endpoint)
@@ -143,7 +143,7 @@ class OutputPlanner:
         return wire
 
     def _bound(self, wanted: Wanted, tools: Mapping[str, Tool], only: str | None) -> Bound | None:
-        """Return how long the answer can be; None where it has no form."""
+        """Return how long the answer can be; None if it has no form."""
         schema: Any = wanted.schema
         name, strict = wanted.name, wanted.strict
         if only is not None and only in tools:
@@ -190,7 +190,7 @@ class OutputPlanner:
 def _reasoning_room(facts: ProviderFacts | None, model: str | None, effort: str | None) -> int:
     """Return the tokens that a limit of the output has to leave beside the visible answer.
 
-    None where facts say that the model does not reason, that it takes an effort of "none", or that limits do not count
+    None if facts say that the model does not reason, that it takes an effort of "none", or that limits do not count
     reasoning.
     """
     if facts is not None and facts.reasoning.counted is not None and facts.reasoning.counted.value is False:

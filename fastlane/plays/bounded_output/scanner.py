@@ -35,7 +35,7 @@ class JsonScanner:
         self.start = -1
         """Where the value begins in all text fed, in characters; -1: it has not."""
         self.end: int | None = None
-        """Where it ends; None where it has not."""
+        """Where it ends; None if it has not."""
         self.reason: StopReason | None = None
         """Why the stream can be closed; None as long as it cannot."""
         self._parts: list[str] = []

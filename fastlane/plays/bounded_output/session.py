@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Around what was wrong, the sentences are always the same: the provider's prompt cache holds the first request.
 _WRONG = "Your last answer is not valid. What is wrong with it:\n"
-_AGAIN = "\nGive the whole answer again, corrected: only the answer itself, in the form that was asked for."
+_AGAIN = "\nGive the whole answer again, corrected: only the answer itself, in the requested form."
 
 
 class BoundedOutputSession(Session):
@@ -97,7 +97,7 @@ class BoundedOutputSession(Session):
     def _next_body(self, result: Any, error: Exception | None) -> Mapping[str, Any] | None:
         """Return what to ask instead of handing out an answer; None to hand it out. Raises its error.
 
-        Raises InvalidOutputError where the answer is not valid and the model is not to be asked again.
+        Raises InvalidOutputError if the answer is not valid and the model is not to be asked again.
         """
         try:
             is_truncated = isinstance(error, openai.LengthFinishReasonError)
@@ -131,7 +131,7 @@ class BoundedOutputSession(Session):
     def _body_for_invalid(
         self, plan: OutputPlan, error: Exception | None, *, is_parsed: bool
     ) -> Mapping[str, Any] | None:
-        """Return the body that asks again for an answer that is not valid; None where it is to be handed out.
+        """Return the body that asks again for an answer that is not valid; None if it is to be handed out.
 
         `error` is what openai's code has raised over the answer.
         """

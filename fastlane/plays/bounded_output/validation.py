@@ -59,7 +59,7 @@ class Problem:
 
 
 def problem_in(text: str, schema: Schema) -> Problem | None:
-    """Return what keeps the text of an answer from being valid for a JSON schema; None where it is valid.
+    """Return what keeps the text of an answer from being valid for a JSON schema; None if it is valid.
 
     Formats are asserted. An answer counts as valid for a pattern that takes too long to be looked for. Raises
     ConfigurationError for what is no JSON schema.

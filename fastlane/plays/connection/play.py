@@ -14,7 +14,7 @@ from .section import ConnectionSection
 
 @settings
 class Connection(Play):
-    """Send calls over connections that all clients with equal settings share and that stay open while nobody calls.
+    """Send calls over connections that all clients with equal settings share and that stay open between calls.
 
     A client made with its own `http_client` keeps that client, and this play does nothing there.
     Raises ConfigurationError for a setting that cannot work.
@@ -33,7 +33,7 @@ class Connection(Play):
     max_connections: Annotated[int, Field(ge=1)] = 1_000
     """Connections open at once in one pool, to all providers together: the stock client's own limit. Synchronous calls,
     and those of each event loop, have a pool of their own."""
-    # Below the idle time-outs of common load balancers (60 s), and far below what flood limits of HTTP servers count.
+    # Below the idle timeouts of common load balancers (60 s), and far below what flood limits of HTTP servers count.
     # Only gRPC's own servers want fewer without an open stream (more than two within two hours are too many,
     # https://github.com/grpc/grpc/blob/master/doc/keepalive.md); they say so (ENHANCE_YOUR_CALM), which ends the pings.
     ping_s: Annotated[float, Field(ge=1, le=86_400)] | None = 45.0

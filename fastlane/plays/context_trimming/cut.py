@@ -42,7 +42,7 @@ class Change(NamedTuple):
 
     kind: CutKind
     text: str | None
-    """The line that stands for its text; None where the message is left out."""
+    """The line that stands for its text; None if the message is left out."""
     tokens: int
     """Tokens saved."""
     point: int

@@ -88,7 +88,7 @@ class _Session(Session):
         messages = call.body[name]
         if placements is None or len(placements) != len(messages):
             placements = ("session",) * len(messages)
-        # What is volatile stands behind the conversation, and is no part of it: the next call has others.
+        # What is volatile follows the conversation, and is no part of it: the next call has others.
         end = len(messages)
         while end and placements[end - 1] == "volatile":
             end -= 1

@@ -65,7 +65,7 @@ class Trimmed(NamedTuple):
     """A conversation as it is to be sent."""
 
     messages: list[Any] | None
-    """None where it is sent as it came."""
+    """None if it is sent as it came."""
     indexes: Sequence[int]
     """Where each of them stood; empty where it is sent as it came."""
     record: ContextTrimmingSection

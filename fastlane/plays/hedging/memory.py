@@ -57,7 +57,7 @@ class Lateness:
         return self._late_share > self._most
 
     def delay_s(self, uncached_tokens: float) -> float | None:
-        """Return the seconds after which a call is late; None where too few first tokens have been seen."""
+        """Return the seconds after which a call is late; None if too few first tokens have been seen."""
         if self._speed.first.count < LEAST_SIGHTINGS:
             return None
         return max(self._minimum_delay_s, self._speed.late_after(uncached_tokens, self._quantile))
@@ -127,7 +127,7 @@ class HedgePlan:
     delay_s: float | None
     """Seconds from the start of the first attempt: without content by then it is late. None: it never is."""
     why_not: str | None
-    """Why there is no second attempt; None where there is a delay."""
+    """Why there is no second attempt; None if there is a delay."""
     lateness: Lateness
     upstream: Upstream
     body_bytes: int
@@ -243,7 +243,7 @@ def sightings_of(record: CallRecord, plans: Collection[HedgePlan] = ()) -> list[
 
 
 def _answering(record: CallRecord) -> Attempt | None:
-    """Return the attempt that the timeline is about; None where another answer was asked for after it."""
+    """Return the attempt that the timeline is about; None if another answer was requested after it."""
     if any(attempt.kind == "repair" for attempt in record.attempts):
         return None
     for attempt in reversed(record.attempts):

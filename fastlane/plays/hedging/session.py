@@ -159,7 +159,7 @@ def _wait_as_long(first: UpstreamAttempt, second: UpstreamAttempt) -> None:
 
 
 def _why_never(first: UpstreamAttempt) -> str | None:
-    """Why an attempt cannot be cancelled, so that there is no second one; None where it can."""
+    """Why an attempt cannot be cancelled, so that there is no second one; None if it can."""
     if first.state.transport != "fastlane":
         return "fastlane's transport does not carry the call: client.explain() says why"
     if first.client._asynchronous and not is_asyncio():

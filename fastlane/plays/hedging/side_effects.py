@@ -12,9 +12,9 @@ _OWN_TOOLS = frozenset({"function", "custom"})
 
 
 def why_only_once(endpoint: str, body: Mapping[str, Any], not_with_tools: Collection[str]) -> str | None:
-    """Return why a call is not made twice; None where it may be."""
+    """Return why a call is not made twice; None if it may be."""
     if body.get("background") is True:
-        return "background work is done where nobody waits for it"
+        return "no user waits for background work"
     if body.get("previous_response_id") is not None or body.get("conversation") is not None:
         return "the provider holds the conversation, and would hold both answers"
     kept = body.get("store")

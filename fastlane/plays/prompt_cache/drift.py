@@ -1,4 +1,4 @@
-"""Why a prompt was not read from the cache: compares it with earlier prompts, once somebody looks.
+"""Why a prompt was not read from the cache: compares it with earlier prompts, when it is read.
 
 A conversation that goes on has drifted if something before its end differs. Another question after the same system
 prompt, an edited last message, or another agent's prompt has not: nothing was to be had in common.
@@ -192,7 +192,7 @@ def segments_of(line: PromptLine, count: int) -> PromptSegments | None:
     if known is None or known[0] is not chunks:
         rows: list[Segment] = []
         for part, value in parsed(line.head.text).items():
-            # The bytes of a name belong to what stands behind it, so that sizes add up to those of the whole prompt.
+            # A name's bytes belong to the value that follows it, so that sizes add up to those of the whole prompt.
             _add(rows, part, value, len(part) + 4)
         heads = len(rows)
         _add(rows, line.head.items_name, parsed(b"".join(chunks) + line.end), 0)
@@ -425,7 +425,7 @@ def _written(value: Any) -> str:
 
 
 def json_of(value: Any) -> bytes:
-    """Return a value as JSON. What is no JSON is told apart by its type alone: its `repr` may hold a secret."""
+    """Return a value as JSON. What is no JSON is recognised by its type alone: its `repr` may hold a secret."""
     try:
         return orjson.dumps(value)
     except TypeError:  # surrogates, integers beyond 64 bits, a caller's own classes

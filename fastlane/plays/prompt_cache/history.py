@@ -127,7 +127,7 @@ class SentPrompt:
     stable_key: str
     """The cache key of all prompts with these stable parts."""
     given_key: str | None
-    """The application's own."""
+    """The key that the caller set."""
     key: str | None
     """The cache key that is sent."""
     shards: int = 1

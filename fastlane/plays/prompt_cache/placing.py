@@ -108,7 +108,7 @@ def place_breakpoints(
 ) -> tuple[str, list[Any], list[int]] | None:
     """Mark the ends of the stable prefix and of the session.
 
-    Returns the field of the messages, the messages with the marks, and which have one. None where the caller has marks
+    Returns the field of the messages, the messages with the marks, and which have one. None if the caller has marks
     already, where facts have no such field, or there is nothing to mark. A session's end is marked twice: where it ends
     now, and where it ended with the last call, so that what that call wrote is found. A message whose content is a text
     gets a list of one part instead, which the model reads alike. Where the message that would be marked cannot be, the

@@ -251,8 +251,8 @@ class _View(Generic[K]):
         found = [play for play in plays if isinstance(play, PromptCache)]
         if not found and shell is not None:
             raise ConfigurationError(
-                "client.prompt_cache needs the play that keeps track of prompts: add PromptCache() to the "
-                "only_plays of the client, or make it with plays=..., which keeps the default plays"
+                "client.prompt_cache needs the PromptCache play: add PromptCache() to only_plays=[...], or use "
+                "plays=[...], which keeps the default plays"
             )
         for play in found:
             play.clear()

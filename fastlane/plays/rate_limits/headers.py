@@ -77,7 +77,7 @@ def retry_headers_of(facts: RateLimitFacts | None) -> tuple[str, ...]:
 
 
 def announcement_of(limit: RateLimit, headers: Mapping[str, str], wall: Wall) -> Announcement | None:
-    """Return what a response says of a limit; None where it says nothing, or what cannot be."""
+    """Return what a response says of a limit; None if it says nothing, or what cannot be."""
     if limit.remaining_header is None:
         return None
     remaining = number(headers.get(limit.remaining_header))
@@ -100,7 +100,7 @@ def announcement_of(limit: RateLimit, headers: Mapping[str, str], wall: Wall) ->
 
 
 def reset_s(written: str, form: ResetFormat | None, wall: Wall) -> float | None:
-    """Return the seconds until a limit is whole again; None where the text does not say so."""
+    """Return the seconds until a limit is whole again; None if the text does not say so."""
     written = written.strip()
     value = None if written.endswith("s") else number(written)
     seconds: float | None

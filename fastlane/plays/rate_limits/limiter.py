@@ -101,7 +101,7 @@ class RateLimiter:
     ) -> int:
         """Return when a request may be sent: `now_ns` or later.
 
-        `patient`: whether it leaves the last of a limit to more urgent ones. `stated`: the application's own limits,
+        `patient`: whether it leaves the last of a limit to more urgent ones. `stated`: the limits of the settings,
         what they count and how much of it in a minute. A response may be wrong: a minute after the last request, one
         finds out.
         """
@@ -188,7 +188,7 @@ class RateLimiter:
         return self._rest_after(now_s, sent, status, retry_after_s(), is_explained=is_explained)
 
     def settled(self, now_ns: int, sent: Reservation, cost: RequestCost | None) -> None:
-        """A call is over; `cost` is what the provider counted, None where that is not known."""
+        """A call is over; `cost` is what the provider counted, None if that is not known."""
         now_s = now_ns / _NS
         if not sent.is_answered and sent.number == self._number and now_s < self._asked_until_s:
             self._rest_until_s = now_s  # the probe ended without a response
@@ -197,7 +197,7 @@ class RateLimiter:
         sent.is_settled = True
         for bucket, _ in self._stated.values():
             bucket.give_back(sent.cost[bucket.part] - cost[bucket.part])
-        if self._is_refunded:  # where nobody says so, the next response tells
+        if self._is_refunded:  # else the next response says so
             unused = RequestCost(*map(sub, sent.cost, cost))
             self._total = RequestCost(*map(sub, self._total, unused))
             for announced in self._announced.values():

@@ -34,7 +34,7 @@ class RateLimits(Play):
     reads: ClassVar[tuple[type, ...]] = (CallUrgency,)
 
     requests_per_minute: Annotated[float, Field(gt=0)] | None = None
-    """The application's own limit, kept to without any header; None: the provider's alone."""
+    """Your limit, kept without any header; None: the provider's alone."""
     tokens_per_minute: Annotated[float, Field(gt=0)] | None = None
     """Of prompt and answer together."""
     max_queued: Annotated[int, Field(ge=1)] = 10_000
@@ -47,7 +47,7 @@ class RateLimits(Play):
     )  # it may hold a password
     """Where replicas share their limits, such as "redis://host:6379/0" (extra `redis`); None: in this process."""
     stated: Any = field(init=False, repr=False, compare=False)
-    """The application's own limits: what they count, and how much of it in a minute."""
+    """Your limits: what they count, and how much of it in a minute."""
     redis: Any = field(init=False, repr=False, compare=False)
     """What this process shares through the store."""
 

@@ -28,7 +28,7 @@ class RateLimitTicket(QueueTicket):
         stated: Sequence[tuple[Counts, float]] = (),
         **settings: Any,
     ) -> None:
-        """`stated`: the application's own limits of a minute. `settings`: see `QueueTicket`."""
+        """`stated`: the limits per minute of the settings. `settings`: see `QueueTicket`."""
         super().__init__(queue, level, **settings)
         self.cost = cost
         self.stated = stated

@@ -102,7 +102,7 @@ class RateLimitsSession(QueueSession):
 
 
 def counted_tokens(facts: RateLimitFacts | None, *, prompt: float, output: float) -> int:
-    """Return the tokens that a provider counts before it answers. Where nobody says, it is both.
+    """Return the tokens that a provider counts before it answers. It is both if that is not known.
 
     `output`: the most that the answer may have.
     """

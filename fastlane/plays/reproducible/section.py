@@ -19,9 +19,9 @@ class ReproducibleSection(RecordSection):
     """The seed of a call, and whether another backend answered the same request before."""
 
     seed: int | None
-    """The seed that was sent; None where the provider is not known to take one, or has refused it."""
+    """The seed that was sent; None if the provider is not known to take one, or has refused it."""
     system_fingerprint: str | None
-    """The backend that answered, by the provider's own word; None where it did not say."""
+    """The backend that answered, by the provider's own word; None if it did not say."""
     previous_fingerprint: str | None
     """The backend that answered the last equal request of this process within a day; None for the first one."""
 

@@ -72,7 +72,7 @@ class RequestEncodingSession(Session):
     def __init__(self, play: RequestEncoding) -> None:
         self._play = play
         self._call: Call | None = None
-        """The call as it is sent; None where the caller has decided on the form of its body."""
+        """The call as it is sent; None if the caller has decided on the form of its body."""
         self._forms: tuple[Form, ...] = ()
         """Those that may be used, the best first; without "json", which is always allowed."""
         self._writing = Writing()

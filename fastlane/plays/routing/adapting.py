@@ -103,7 +103,7 @@ class ModelRules:
         self._grade(("reasoning_effort", "reasoning.effort"), efforts_of(facts, model.model), thinks=thinks)
         self._grade(("verbosity", "text.verbosity"), verbosities_of(facts, model.model), thinks=thinks)
         self.limits = {endpoint: self._limit_field(endpoint, model, facts) for endpoint in model.endpoints}
-        """By endpoint: the field that bounds the length of an answer; None where each is refused."""
+        """By endpoint: the field that bounds the length of an answer; None if each is refused."""
         bounds = (model.max_output_tokens, most_tokens(facts, model.model))
         self.most_tokens = min((bound for bound in bounds if bound is not None), default=None)
 
@@ -124,7 +124,7 @@ class ModelRules:
     def _grade(self, names: Sequence[str], of_model: tuple[str, ...] | None, *, thinks: bool) -> None:
         """Set the rule of both names of an effort or a verbosity: by the catalog, else the facts of the model.
 
-        Where nobody says that a model thinks or takes any, it takes none.
+        A model that is not known to think takes none.
         """
         said = [self.rules[name] for name in names if name in self.from_catalog]
         said += [of_model] if of_model is not None else [self.rules[name] for name in names if name in self.rules]
@@ -162,7 +162,7 @@ class Demands(NamedTuple):
     """What they come to, estimated."""
 
     def unmet_by(self, rules: ModelRules, *, is_checked: bool = False) -> str | None:
-        """Return why a model cannot answer this call as it is meant; None where it can, as far as is known.
+        """Return why a model cannot answer this call as it is meant; None if it can, as far as is known.
 
         Capabilities, endpoints and sizes of the catalog are not looked at. `is_checked`: the answer is validated, so
         that the provider need not keep to the whole schema.
@@ -306,7 +306,7 @@ class Adapted(NamedTuple):
     """What was changed, one sentence each, without any value of the caller's."""
     optional: tuple[str, ...] = ()
     """Fields that this model is not known to take, and without which the answer is of the same kind: where it refuses
-    one, the call can go without."""
+    one, the call does not need it."""
 
 
 def adapted(

@@ -76,7 +76,7 @@ NO_KEY = "none"
 
 
 def key_of(model: CatalogModel) -> str | None:
-    """Return the key that a model's upstream is called with now; None where it needs one that cannot be had."""
+    """Return the key that a model's upstream is called with now; None if it needs one that cannot be had."""
     if model.api_key_env is None:
         return NO_KEY
     # Keys that come out of files end in a line feed.
@@ -86,7 +86,7 @@ def key_of(model: CatalogModel) -> str | None:
 
 
 def missing_key(model: CatalogModel) -> str | None:
-    """Return why there is no key for a model's upstream, with the name of its variable; None where there is one."""
+    """Return why there is no key for a model's upstream, with the name of its variable; None if there is one."""
     if key_of(model) is not None:
         return None
     is_set = bool(os.environ.get(model.api_key_env or "", "").strip())

@@ -159,7 +159,7 @@ class RoutingKnowledge:
         self._responses.put(hash(response_id), upstream)
 
     def _kept_at(self, body: Mapping[str, Any]) -> set[tuple[str | None, str | None]] | None:
-        """Return where all is kept that a call continues: base URLs and names of keys. None where it continues nothing.
+        """Return where all is kept that a call continues: base URLs and names of keys. None if it continues nothing.
 
         What no call of ours has made is at the client's own provider.
         """
@@ -197,7 +197,7 @@ class RoutingKnowledge:
         if timeline.first_token_ns is not None:
             first_s = max((timeline.first_token_ns - sent_ns) / 1e9, 1e-4)
             if output is None:
-                # Nobody has counted them. An event is about a token, and length and rate are then off by the same.
+                # They were not counted. An event is about a token, and length and rate are then off by the same.
                 output = len(timeline.token_ns)
             if len(timeline.token_ns) > 1:
                 decode_s = (timeline.token_ns[-1] - timeline.first_token_ns) / 1e9

@@ -92,7 +92,7 @@ class Routing(Play):
     def route_of(self, call: Call) -> Route:
         """Return the route that a call asks for, with the play's defaults.
 
-        Raises ConfigurationError where it is for a task that the catalog does not have, and nobody gives a bar.
+        Raises ConfigurationError if it is for a task that the catalog does not have, and no bar is given.
         """
         route = Route.parse(call.model or "")
         assert route is not None
@@ -103,7 +103,7 @@ class Routing(Play):
     def decide(self, call: Call, route: Route, **known: Any) -> tuple[RouteQuery, Decision]:
         """Decide which models are tried, and in which order. `known`: see `RoutingKnowledge.query`.
 
-        Raises CallRefusedError where no model can answer the call.
+        Raises CallRefusedError if no model can answer the call.
         """
         query = self.knowledge.query(call, route, **known)
         decision = self.knowledge.router.decide(query, call.issued_ns)
@@ -118,7 +118,7 @@ class Routing(Play):
 
 
 def _check_task(route: Route, catalog: Catalog) -> None:
-    """A slip in a task's name would take away the bar that the catalog has for the task, and nobody would notice."""
+    """A slip in a task's name would take away the bar that the catalog has for the task, unnoticed."""
     task, tasks = route.task, catalog.tasks
     if task is None or not tasks or task in tasks or route.min_quality is not None or route.min_pass_rate is not None:
         return

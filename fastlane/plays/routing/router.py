@@ -78,7 +78,7 @@ class Candidate(NamedTuple):
     """One model of the catalog, as the decision saw it. The least of several is the fastest."""
 
     total_s: float
-    """Seconds that the call is expected to take at the quantile that was asked for; infinite where it cannot go
+    """Seconds that the call is expected to take at the quantile of its route; infinite where it cannot go
     there."""
     number: int
     """The position in the catalog."""
@@ -90,7 +90,7 @@ class Candidate(NamedTuple):
     """From the first token to the last, as the median."""
     output_tokens: float = 0.0
     why_not: str | None = None
-    """Why it was not eligible; None where it was."""
+    """Why it was not eligible; None if it was."""
 
 
 Reason = Literal["fastest", "only", "explored", "probed"]
@@ -112,7 +112,7 @@ class Decision(NamedTuple):
     resting: tuple[Candidate, ...]
     """Those that rest after failures, while others do not: better than an error where all others fail."""
     reason: Reason | None
-    """None where nothing is eligible."""
+    """None if nothing is eligible."""
 
 
 class Breaker:
@@ -130,7 +130,7 @@ class Breaker:
         self._random = random
         self._failures = self._pauses = self._failed_ns = self._probe_until_ns = 0
         self.until_ns: int | None = None
-        """Until when it is open; None where it is closed."""
+        """Until when it is open; None if it is closed."""
 
     def state(self, now_ns: int) -> BreakerState:
         """Return the state; it is half-open while a call may probe, and none does."""
@@ -473,7 +473,7 @@ def _ended(waiting: _Waiting, number: int, has_token: bool) -> None:
 def _slowness(state: ModelState, now_ns: int) -> float:
     """Return how many times as long as expected the oldest waiting call has waited; 1 where that may be chance.
 
-    A model becomes slow long before a time-out tells.
+    A model becomes slow long before a timeout ends an attempt.
     """
     for began_ns, expected_s in list(state.waiting.values())[:1]:
         times = (now_ns - began_ns) * 1e-9 / expected_s

@@ -69,7 +69,7 @@ class RoutingSession(Session):
         return send_routed
 
     def _decide(self, call: Call) -> _ModelChoice:
-        """Choose the models. Raises CallRefusedError where none can answer the call."""
+        """Choose the models. Raises CallRefusedError if none can answer the call."""
         play, pipeline = self._play, call.upstream.client._fastlane.pipeline
         try:
             route = play.route_of(call)
@@ -178,14 +178,14 @@ class _ModelChoice:
     # The attempts
 
     def first(self) -> UpstreamAttempt:
-        """Return the first attempt. Raises CallRefusedError where no model can be called."""
+        """Return the first attempt. Raises CallRefusedError if no model can be called."""
         first = self._next("first")
         if first is None:
-            raise CallRefusedError("no model of the catalog can be called any more: the keys are gone")
+            raise CallRefusedError("no model of the catalog has a usable API key any more: set their variables again")
         return first
 
     def _next(self, kind: AttemptKind) -> UpstreamAttempt | None:
-        """Return the next attempt that can be made; None where there is none."""
+        """Return the next attempt that can be made; None if there is none."""
         while self._left > 0 and (model := self._take()) is not None:
             upstream = self._attempt(model, kind)
             if upstream is not None:
@@ -205,7 +205,7 @@ class _ModelChoice:
         return self._steps.pop(0) if self._steps else None
 
     def _attempt(self, model: CatalogModel, kind: AttemptKind) -> UpstreamAttempt | None:
-        """Make an attempt at a model; None where its key has gone since the decision."""
+        """Make an attempt at a model; None if its key has gone since the decision."""
         call, own = self._call, self._own.client
         client = upstream_clients_of(own._fastlane.pipeline).of(own, model)
         if client is None:
@@ -330,7 +330,7 @@ class _ModelChoice:
 
 
 def _price(model: CatalogModel, usage: Usage) -> float | None:
-    """Return what the answer cost, in the catalog's currency; None where its price or its tokens are not known."""
+    """Return what the answer cost, in the catalog's currency; None if its price or its tokens are not known."""
     if model.price is None or usage.input_tokens is None or usage.output_tokens is None:
         return None
     return model.price.of(usage.input_tokens, usage.output_tokens, usage.cached_tokens or 0)

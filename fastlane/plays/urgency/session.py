@@ -43,7 +43,7 @@ class UrgencySession(QueueSession):
         return call if self._tier is None else self._tier.applied_to(call)
 
     def around_call(self, send: SendCall) -> SendCall:
-        """Ask for the usual tier where the one that was asked for is full."""
+        """Request the usual tier if the requested one is full."""
 
         def send_at_tiers(call: Call) -> Flow:
             try:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TierFullError(FastlaneError):
-    """The tier that was asked for has no capacity: the call asks for another one.
+    """The requested tier has no capacity: the call requests another one.
 
     It never reaches the application. An error of openai's would wait in the retry loop and ask for the same again.
     """
@@ -38,7 +38,7 @@ class RequestedTier:
     field: str
     """The field of the body, "service_tier"."""
     asked: str | None
-    """What the next attempt asks for; None where it asks for none."""
+    """What the next attempt asks for; None if it asks for none."""
     added: str | None = None
     """The tier that the play has put into the body, and not the caller."""
     is_full: bool = False
@@ -81,7 +81,7 @@ class RequestedTier:
 
 
 def requested_tier(call: Call, level: Level, *, is_on: bool) -> RequestedTier | None:
-    """Return the tier of a call; None where the provider's tiers are not known.
+    """Return the tier of a call; None if the provider's tiers are not known.
 
     `is_on`: whether a call that can wait asks for a slower tier. The caller's own is recorded in any case.
     """

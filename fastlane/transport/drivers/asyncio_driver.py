@@ -97,7 +97,7 @@ class AsyncioExchange(PooledExchange):
         if (self.answer_ended and self.request_ended) or self.error is not None:
             self.leave()
         if self.answer_ended or self.error is not None:
-            self.done()  # nobody will wait any more, and a timer would keep what nobody reads
+            self.done()  # nothing waits any more, and a timer would keep what is not read
         if self._callback is not None and not self._is_woken:
             self._is_woken = True
             if self.connection.is_reading:
@@ -151,7 +151,7 @@ class AsyncioExchange(PooledExchange):
         """Take the cancellation of the waiting task, as a future does. Return False if the task is about to resume."""
         if self._callback is None or self._is_woken:
             return False
-        # With its message, by which whoever cancelled knows its own cancellation again.
+        # With its message, by which the canceller recognises its cancellation.
         self._cancellation = asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
         self._is_woken = True
         self._loop.call_soon(self.resume)
@@ -484,7 +484,7 @@ class AsyncioConnection(ClientConnection, asyncio.BufferedProtocol):
         if transport is not None and not transport.is_closing():
             if not by_peer:
                 self._say_goodbye()
-            # Nobody waits for what a peer does not take.
+            # Do not wait for what a peer does not take.
             if transport.get_write_buffer_size():
                 transport.abort()
             else:
@@ -530,7 +530,7 @@ class AsyncioConnection(ClientConnection, asyncio.BufferedProtocol):
             if exchange.error is not None or exchange.answer_ended or exchange.answer_head is not None:
                 return
             if self._dead or http is None or transport is None or transport.is_closing():
-                self.is_closed = True  # the pool hears of it in a later turn of the loop, and would give it to others
+                self.is_closed = True  # the pool learns it in a later turn of the loop, and would give it to others
                 raise TransportError("ReadError", CLOSED, unprocessed=begin)
             if begin:
                 clean = not transport.get_write_buffer_size()
@@ -545,7 +545,7 @@ class AsyncioConnection(ClientConnection, asyncio.BufferedProtocol):
                 if begin:
                     begin = False
                     if transport.is_closing() and clean:
-                        # Not a byte of the request has left this machine: nobody can have processed it.
+                        # Not a byte of the request has left this machine: the server cannot have processed it.
                         self.is_closed = True
                         exchange.phases.send_started_ns = None
                         raise TransportError("WriteError", CLOSED, unprocessed=True)
@@ -564,7 +564,7 @@ class AsyncioConnection(ClientConnection, asyncio.BufferedProtocol):
             data, last = await anext(rest)
 
     def drop(self, exchange: AsyncioExchange, given_up: bool = False) -> None:
-        """Drop an exchange that nobody reads any more, or that was given up."""
+        """Drop an exchange that is no longer read, or that was given up."""
         exchange.done()
         if self._dead:
             exchange.leave()
@@ -609,7 +609,7 @@ class AsyncioConnection(ClientConnection, asyncio.BufferedProtocol):
     def forget(self) -> None:
         """Release the socket without closing the protocol: its loop has ended, or belongs to the parent process."""
         self._dead = True
-        self.is_reading = True  # nobody can be resumed on a loop that has ended
+        self.is_reading = True  # nothing can be resumed on a loop that has ended
         self.tls = None
         if self._socket is not None:
             self._socket.close()
@@ -707,7 +707,7 @@ class LoopPool:
                     self.pool.withdraw(waiter.origin, waiter)
                     for unwanted in self.pool.take_unwanted(waiter.origin):
                         assert isinstance(unwanted, AsyncioConnection)
-                        unwanted.hang_up(TransportError("ConnectTimeout", "Nobody waits for the connection any more."))
+                        unwanted.hang_up(TransportError("ConnectTimeout", "No call waits for the connection any more."))
                 self._serve()
         except BaseException:
             self.pool.withdraw(waiter.origin, waiter)

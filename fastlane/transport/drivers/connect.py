@@ -21,7 +21,7 @@ from fastlane._clock import now_ns
 from ..pool.settings import Http2
 from ..protocols.exchange import Opening, TransportError
 
-# Two silences end a connection after the same 90 s. Sent data that nobody acknowledges (TCP_USER_TIMEOUT; Linux alone
+# Two silences end a connection after the same 90 s. Sent data that is not acknowledged (TCP_USER_TIMEOUT; Linux alone
 # would go on for about 15 minutes), and a connection that waits for a response and whose peer does not acknowledge the
 # kernel's probes (SO_KEEPALIVE). A live peer acknowledges both in its kernel, however long its application thinks.
 # Where TCP_USER_TIMEOUT is set, Linux no longer counts the probes: it gives up at the first unanswered one once the
@@ -105,7 +105,7 @@ def literal_address(host: str, port: int) -> list[Address] | None:
         return [Address(socket.AF_INET, (host, port))]
     if "%" not in host:
         return [Address(socket.AF_INET6, (host, port, 0, 0))]
-    return resolve(host, port, socket.AI_NUMERICHOST)  # the zone's number; asks nobody
+    return resolve(host, port, socket.AI_NUMERICHOST)  # the zone's number; sends no query
 
 
 def resolve(host: str, port: int, flags: int = 0) -> list[Address]:
@@ -143,7 +143,7 @@ def ssl_context(
     `verify`: True for the trust of the stock client; False, said explicitly, for none at all; or a context of the
     application's, which is used as it is, apart from the protocols that it offers (ALPN). Those are written into it, as
     httpcore does: where an application gives one context to clients of different `http2`, each connection offers what
-    was asked for last.
+    was requested last.
 
     `certificates`: SSL_CERT_FILE and SSL_CERT_DIR, as they were when the client was made.
 

@@ -85,7 +85,7 @@ class Tls:
     def handshake(self) -> bool:
         """Continue the handshake with the received bytes; return whether it is done.
 
-        Raises TransportError where the peer is not trusted, or talks no TLS that we do.
+        Raises TransportError if the peer is not trusted, or talks no TLS that we do.
         """
         if self._is_open:
             return True
@@ -198,8 +198,8 @@ _PING_TIMEOUT_NS = 15_000_000_000
 # Body bytes that are given to the protocol at once: enough to fill a window, and not the whole of a large upload.
 _WRITE_BYTES = 262_144
 
-# A connection is opened for as long as a call waits for it, which has a time-out of its own. One that is opened for
-# nobody, or for calls without a time-out, is given up after this long.
+# A connection is opened for as long as a call waits for it, which has a timeout of its own. One that is opened for
+# no call, or for calls without a timeout, is given up after this long.
 MOST_OPENING_S = 600.0
 
 CLOSED = "The connection was closed."
@@ -215,7 +215,7 @@ class PooledExchange(Exchange):
 
     connection: ClientConnection
     has_left: bool
-    """Whether its place was given back: it is over by both sides, or nobody wants it any more."""
+    """Whether its place was given back: it is over by both sides, or it is not wanted any more."""
 
     def leave(self) -> None:
         """Release the place, once."""
@@ -406,15 +406,15 @@ class ClientConnection(PooledConnection):
         return position
 
     def cancel(self, exchange: PooledExchange, time_ns: int, *, given_up: bool = False) -> bool:
-        """Cancel an exchange that nobody reads any more. Return False if the connection has to be closed for that.
+        """Cancel an exchange that is no longer read. Return False if the connection has to be closed for that.
 
-        `given_up`: somebody may be reading it still, who is told. An answer that has come to its end can be read.
+        `given_up`: it may still be read, and the reader gets the error. An answer that has come to its end can be read.
         """
         if given_up and (exchange.is_over or exchange.discarding):
             return True
         http, stays, lingers = self.http, True, False
         if http is not None and not (exchange.is_over and exchange.request_ended) and exchange.error is None:
-            # (Over HTTP/1.1 its reader has waited for the end, and nobody else can use the connection until it comes.)
+            # (Over HTTP/1.1 its reader has waited for the end, and no call can use the connection before it.)
             lingers = ends_soon(exchange) and not self.is_http1 and not given_up
             if lingers:
                 if not any(other is exchange for _, other in self._lingering):

@@ -29,7 +29,7 @@ from .connect import ssl_context
 from .requests import OutgoingRequest, async_body_pieces, body_pieces, read_request, response_of
 from .thread_driver import ThreadConnection, ThreadExchange, ThreadPool
 
-# Bytes read by the application before the server is told that it may send as many more.
+# Bytes read by the application before the server may send as many more.
 _CREDIT_BYTES = 262_144
 
 # After `data: [DONE]` the end of the body is in the same packet or right behind it. Over HTTP/1.1 the next call can use
@@ -80,7 +80,7 @@ class _Body:
         return as_library_error(error, self._engine.library, self._request)
 
     def __del__(self) -> None:
-        # Dropped without being closed: nobody reads the rest.
+        # Dropped without being closed: the rest is not read.
         if not getattr(self, "_is_closed", True) and not self._exchange.has_left:
             self._connection.abandon(self._exchange)
 
@@ -271,14 +271,14 @@ class SyncEngine(Engine):
                     patience.check()
                 connection = self._pool.acquire(route.origin, timeouts, phases, patience)
                 exchange: ThreadExchange | None = None
-                try:  # from here on, lest Ctrl-C leave a place taken
+                try:  # from here on, so that Ctrl-C leaves no place taken
                     exchange = ThreadExchange(head, phases, connection, patience)
                     if patience is not None:
                         patience.check()
                     connection.send_request(exchange, chain([first], rest), timeouts.write)
                     while exchange.answer_head is None:
                         if exchange.error is not None:
-                            raise exchange.error.again()  # lest the error and this frame keep each other
+                            raise exchange.error.again()  # so that the error and this frame do not keep each other
                         if not exchange.wait(timeouts.read):
                             raise TransportError("ReadTimeout", "The server did not answer in time.")
                     return self._response(request, outgoing, exchange, connection)
@@ -366,7 +366,7 @@ class AsyncEngine(Engine):
                     await connection.send_request(exchange, first, rest, timeouts.write)
                     while exchange.answer_head is None:
                         if exchange.error is not None:
-                            raise exchange.error.again()  # lest the error and this frame keep each other
+                            raise exchange.error.again()  # so that the error and this frame do not keep each other
                         if not await exchange.expect(timeouts.read):
                             raise TransportError("ReadTimeout", "The server did not answer in time.")
                     return self._response(request, outgoing, exchange, connection)

@@ -85,7 +85,7 @@ class OutgoingRequest(NamedTuple):
     timeouts: Timeouts
     head: RequestHead
     body: bytes | None
-    """None where it is produced on the way: such a request cannot be sent twice."""
+    """None if it is produced on the way: such a request cannot be sent twice."""
     phases: Phases
     """Those that the request brought along, or new ones."""
     patience: Patience | None

@@ -25,7 +25,7 @@ from .requests import Timeouts
 
 
 def start(thread: threading.Thread) -> None:
-    """Start it. Raises RuntimeError where there is no thread to be had, and what a signal raises.
+    """Start it. Raises RuntimeError if there is no thread to be had, and what a signal raises.
 
     `threading` waits for a new thread with a lock of its own. What a signal raises amid that may be followed by an
     error over this lock, which is a RuntimeError too, though the thread has begun.
@@ -71,7 +71,7 @@ class ThreadExchange(PooledExchange):
 
     def notify(self) -> None:
         """Wake the thread that waits."""
-        # Only whoever holds the connection's lock gets here, so that no two release it at once.
+        # Only the holder of the connection's lock gets here, so that no two release it at once.
         if self._signal.locked():
             self._signal.release()
 
@@ -120,7 +120,7 @@ class ThreadConnection(ClientConnection):
         self.ready = threading.Event()
         """The peer has said what it allows, or the connection is gone."""
         self.dropped: deque[tuple[ThreadExchange, bool]] = deque()
-        """Exchanges that nobody reads any more; whether they were given up. Whoever lets go of the lock looks here."""
+        """Exchanges that are no longer read; whether they were given up. Read by the thread that releases the lock."""
         self._by_us = False
         # No Event: an interrupt within its `set()` would leave the lock inside it taken.
         self._has_room = threading.Lock()
@@ -129,7 +129,7 @@ class ThreadConnection(ClientConnection):
         self.reads = 0
 
     def start(self) -> None:
-        """Have it opened, and read from. Raises RuntimeError where there is no thread to be had.
+        """Have it opened, and read from. Raises RuntimeError if there is no thread to be had.
 
         Ctrl-C may come amid it, and then it is to be called again: of several threads one does it.
         """
@@ -168,12 +168,12 @@ class ThreadConnection(ClientConnection):
         del owner
         sock, opening = connect_sync(self.origin.host, self.origin.port, cancelled=lambda: self._dead)
         self._socket = sock
-        if self._dead:  # since nobody wanted it any more, and there was no socket to be closed yet
+        if self._dead:  # it was not wanted any more, and there was no socket to be closed yet
             raise TransportError("ConnectError", CLOSED)
         tls_started_ns = None if self.tls is None else now_ns()
         self._handshake(sock)
         established_ns = now_ns()
-        # Two views of one socket, because a time-out belongs to the view: the reader waits, writers do not.
+        # Two views of one socket, because a timeout belongs to the view: the reader waits, writers do not.
         self._writer = socket.socket(sock.family, sock.type, sock.proto, fileno=sock.fileno())
         self._writer.settimeout(0)
         sock.settimeout(self.tick_s)
@@ -220,7 +220,7 @@ class ThreadConnection(ClientConnection):
             tell(owner)
 
     def _flush(self) -> None:
-        """Send what there is, without waiting. Raises TransportError where the socket is broken."""
+        """Send what there is, without waiting. Raises TransportError if the socket is broken."""
         data = self.output()
         if self._unsent:
             data = self._unsent + data
@@ -241,14 +241,14 @@ class ThreadConnection(ClientConnection):
     def _run(self) -> None:
         try:
             self._open()
-        except BaseException as error:  # noqa: BLE001 - whoever waits has to be told, whatever it was
+        except BaseException as error:  # noqa: BLE001 - the waiting thread must get it, whatever it is
             failure = (
                 error if isinstance(error, TransportError) else TransportError("ConnectError", type(error).__name__)
             )
             self._let_go()
             self._tell(lambda owner: owner.failed(self, failure))
             if self.error is not None:
-                return  # nobody wanted it any more
+                return  # not wanted any more
             # Calls may go on waiting for a place on another connection: for them it is tried again.
             threading.Event().wait(GROW_AGAIN_NS / 1e9)
             self._tell(lambda owner: owner.serve())
@@ -262,7 +262,7 @@ class ThreadConnection(ClientConnection):
         self._finish(ended_by)
 
     def _read(self) -> TransportError | None:
-        """Read until the connection is at its end; what broke it off, or None where nothing was harmed."""
+        """Read until the connection is at its end; what broke it off, or None if nothing was harmed."""
         sock = self._socket
         assert sock is not None
         tick_ns = int(self.tick_s * 1e9)
@@ -333,7 +333,7 @@ class ThreadConnection(ClientConnection):
         http = self.http
         with self.lock:
             by_peer = not self._dead and not self._by_us
-            self._dead = self.is_closed = True  # the pool is told in a moment, and would give it to others
+            self._dead = self.is_closed = True  # the pool learns it in a moment, and would give it to others
             idle = not self.claimed
             if http is not None and not by_peer:
                 self._say_goodbye()
@@ -365,7 +365,7 @@ class ThreadConnection(ClientConnection):
                             exchange.phases.send_ended_ns = now_ns()
                 except TransportError:
                     raise
-                except BaseException:  # Ctrl-C amid it: nobody knows what of the frames has been sent
+                except BaseException:  # Ctrl-C amid it: it is unknown which frames were sent
                     self.hang_up(TransportError("ReadError", CLOSED))
                     raise
                 finally:
@@ -407,7 +407,7 @@ class ThreadConnection(ClientConnection):
                 raise
             self.is_closed = True
             if begin and clean and self._sent_bytes == sent_bytes:
-                # Not a byte of the request has left this machine: nobody can have processed it.
+                # Not a byte of the request has left this machine: the server cannot have processed it.
                 error.unprocessed = True
                 exchange.phases.send_started_ns = None
                 raise
@@ -426,7 +426,7 @@ class ThreadConnection(ClientConnection):
         return True
 
     def drop(self, exchange: ThreadExchange, *, given_up: bool = False) -> None:
-        """Drop an exchange that nobody reads any more, or that was given up. Waits for no lock.
+        """Drop an exchange that is no longer read, or that was given up. Waits for no lock.
 
         The garbage collector may get here, by way of an answer that was dropped or of a generator that closes one, in a
         thread that holds the very lock.
@@ -454,7 +454,7 @@ class ThreadConnection(ClientConnection):
         exchange.notify()  # another thread may be reading it
 
     def sweep(self) -> None:
-        """Drop what nobody reads, unless somebody holds the lock, who does so when they let go of it."""
+        """Drop what is not read, unless another thread holds the lock: it does so when it releases it."""
         while self.dropped:
             taken: list[bool] = []
             try:
@@ -492,7 +492,7 @@ class ThreadConnection(ClientConnection):
                 self.sweep()
 
     def _hang_up(self, error: TransportError) -> None:
-        """Under the lock. The reading thread does the rest: nobody else may give its socket's number away."""
+        """Under the lock. The reading thread does the rest: no other thread may give its socket's number away."""
         if self._dead:
             return
         self._dead = self.is_closed = True
@@ -552,7 +552,7 @@ class ThreadWaiter(PoolWaiter[ThreadConnection]):
         """Wake the thread. From any thread."""
         try:
             self._signal.release()
-        except RuntimeError:  # somebody else has woken it
+        except RuntimeError:  # another thread has woken it
             pass
 
     give_up = wake
@@ -571,7 +571,7 @@ class ThreadPool:
         self.context = context
         self._lock = threading.Lock()
         self._changed: deque[ThreadConnection] = deque()
-        """Connections that have other places than before. Whoever lets go of the lock looks here."""
+        """Connections that have other places than before. The thread that releases the lock looks here."""
         self._start_over()
 
     def _start_over(self) -> None:
@@ -628,7 +628,7 @@ class ThreadPool:
         return waiter.take()
 
     def _withdraw(self, waiter: ThreadWaiter) -> list[ThreadConnection]:
-        """Wait no longer; the connections that were being opened and that nobody waits for any more."""
+        """Wait no longer; the connections that were being opened and that no call waits for any more."""
         try:
             with self._lock:
                 self.pool.withdraw(waiter.origin, waiter)
@@ -682,7 +682,7 @@ class ThreadPool:
             raise
 
     def _catch_up(self) -> None:
-        """Take note of connections that have changed, unless somebody holds the lock, who does so when they let go."""
+        """Take note of connections that have changed, unless another thread holds the lock: it does so on release."""
         try:
             self._note_changes()
         except BaseException:
@@ -712,7 +712,7 @@ class ThreadPool:
                 raise
 
     def _order(self, new: list[PooledConnection], surplus: list[PooledConnection]) -> None:
-        """Have somebody else carry it out.
+        """Have another thread carry it out.
 
         The garbage collector may have come here, in a thread that holds who knows what. (A bare thread: starting one of
         `threading` takes locks too.)

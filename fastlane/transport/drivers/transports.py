@@ -115,7 +115,7 @@ class LibraryTransports:
         """Whether the library's own transport has to carry a request, or the next one."""
         # A test's mock, or an instrumentation, sees every request of the stock client, and has to see ours too; unless
         # that instrumentation is to keep silent about it.
-        # Where nobody has imported the library's core, nobody has replaced a method of it.
+        # If the library's core was not imported, none of its methods was replaced.
         core = sys.modules.get(self._core_name)
         for method in _methods(self._library, core, asynchronous=self._asynchronous):
             if method.owner.__dict__[method.name] is method.original or not method.is_replaced:
@@ -129,7 +129,7 @@ class LibraryTransports:
 
     @property
     def pool(self) -> Any:
-        """The library's own pool for whoever asks."""
+        """The library's own pool for this caller."""
         key = _running() if self._asynchronous else None
         pool = self._pools.get(key)
         if pool is None:
@@ -145,7 +145,7 @@ class LibraryTransports:
             request.extensions["trace"] = trace
 
     def _forget_ended(self) -> None:
-        """Let go of the connections of event loops and trio runs that have ended: nobody can close them any more."""
+        """Let go of the connections of event loops and trio runs that have ended: they cannot be closed any more."""
         running = _running()
         for run in list(self._pools):
             # A trio run does not tell whether it has ended.
@@ -367,7 +367,7 @@ class Transport(_OwnPool, SyncEngine, httpx2.BaseTransport):
 
     `http2`: "prefer" (HTTP/2 where the server speaks it), "require" or "never". `max_connections`: open at once.
     `idle_s`: seconds for which a connection without a request is kept. `ping_s`: seconds between pings on a connection
-    without a request; None for none. `verify`: False for no verification at all, or the application's own context.
+    without a request; None for none. `verify`: False for no verification at all, or an `ssl.SSLContext`.
     """
 
 

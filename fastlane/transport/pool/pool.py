@@ -59,7 +59,7 @@ class PooledConnection:
         self.http: Http1Connection | Http2Connection | None = None
         """None while the connection is being opened."""
         self.is_open = False
-        """Whether the pool has heard that it is open: `http` may be there a moment earlier."""
+        """Whether the pool knows that it is open: `http` may be there a moment earlier."""
         self.is_closed = False
         """Whether no call gets it any more: it is closed, or a driver knows that it is about to be."""
         self.claimed = 0
@@ -88,7 +88,7 @@ class PooledConnection:
         return None
 
     def looks_stale(self) -> bool:
-        """Whether something has come from the peer that nobody has looked at yet. Drivers override it."""
+        """Whether something has come from the peer that was not looked at yet. Drivers override it."""
         return False
 
 
@@ -215,7 +215,7 @@ class OriginState:
         if http is None:
             return
         self.speaks_http2 = http.http_version == "HTTP/2"
-        # What it says first, because that is what the next connection will hear as well.
+        # What it says first, because the next connection will get that as well.
         if http.is_ready and not member.has_said:
             member.has_said = True
             self.streams = min(BUSY_STREAMS, http.capacity) or self.streams
@@ -229,7 +229,7 @@ class OriginState:
 class Pool:
     """The connections of one transport (in one event loop). Not thread-safe.
 
-    `make` makes a member that is about to open; whoever calls a method that may have made some then starts those that
+    `make` makes a member that is about to open; the caller of a method that may have made some then starts those that
     `take_orders()` gives.
     """
 
@@ -242,7 +242,7 @@ class Pool:
         self._origins: dict[ServerOrigin, OriginState] = {}
         self._most_origins = MOST_ORIGINS
         self._waiting: dict[ServerOrigin, OriginState] = {}
-        """Those at which somebody waits."""
+        """Those at which a call waits."""
         self._numbers = count()
         self._count = 0
         self._idle: OrderedDict[PooledConnection, None] = OrderedDict()
@@ -271,20 +271,20 @@ class Pool:
         return orders
 
     def take_unwanted(self, origin: ServerOrigin) -> list[PooledConnection]:
-        """The connections that were being opened and that nobody waits for any more: out of the pool, to be closed."""
+        """The connections that were being opened and that no call waits for any more: out of the pool, to be closed."""
         state = self._origins.get(origin)
         if state is None or state.waiters or not state.opening:
             return []
         unwanted = [member for member in state.members if not member.is_open]
         for member in unwanted:
-            self._remove(state, member)  # at once, lest the next call waits for one that is about to fail
+            self._remove(state, member)  # at once, so that the next call does not wait for one that fails
             member.is_closed = True
         return unwanted
 
     # Calls
 
     def claim(self, origin: ServerOrigin, now_ns: int, avoid: str | None = None) -> PooledConnection | None:
-        """A place on an open connection, or None where the call has to wait.
+        """A place on an open connection, or None if the call has to wait.
 
         `avoid`: local address of a connection that is taken only where no other is to be had.
         """
@@ -305,7 +305,7 @@ class Pool:
         self._waiting[origin] = state
         try:
             self.serve(now_ns)
-        except BaseException:  # no connection can be made: nobody must be left behind in the queue
+        except BaseException:  # no connection can be made: no call may be left in the queue
             self.withdraw(origin, waiter)
             raise
 
@@ -332,7 +332,7 @@ class Pool:
         return bool(self._waiting)
 
     def refuse_all(self, error: TransportError) -> None:
-        """Nobody gets a connection any more."""
+        """Give out no connection any more."""
         for state in list(self._waiting.values()):
             self._refuse(state, error)
 
@@ -354,7 +354,7 @@ class Pool:
         self.serve(now_ns)
 
     def failed(self, member: PooledConnection, error: TransportError, now_ns: int) -> None:
-        """The connection could not be opened: those who waited for it are told, unless others are open or opening."""
+        """The connection failed to open: pass the error to the calls that waited, unless others are opening."""
         state = self._state_with(member)
         if state is None:
             return
@@ -414,7 +414,7 @@ class Pool:
         return state
 
     def _state_with(self, member: PooledConnection) -> OriginState | None:
-        """The state of a member's origin; None where the member is not, or no longer, in the pool."""
+        """The state of a member's origin; None if the member is not, or no longer, in the pool."""
         state = self._origins.get(member.origin)
         return state if state is not None and member in state.members else None
 

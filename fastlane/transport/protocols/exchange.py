@@ -74,21 +74,21 @@ class Patience:
 
     def __init__(self, *, until_ns: int | None = None, avoid: str | None = None) -> None:
         self.until_ns = until_ns
-        """When every wait for the request ends with a time-out (a connection, the head, each piece of the body), in
-        nanoseconds of the one clock; None: it has only the time-outs of its own. Any thread may change it at any time,
+        """When every wait for the request ends with a timeout (a connection, the head, each piece of the body), in
+        nanoseconds of the one clock; None: it has only the timeouts of its own. Any thread may change it at any time,
         which counts from the next wait on."""
         self.avoid = avoid
         """Local address (`Opening.local_address`) of a connection that is not to carry the request where another is to
         be had without a long wait."""
         self.given_up = False
-        """Whether nobody wants the request any more."""
-        # Weakly, because an exchange knows its patience: whoever keeps one keeps no connection, and there is no cycle.
+        """Whether the request is not wanted any more."""
+        # Weakly, because an exchange knows its patience: its holder keeps no connection, and there is no cycle.
         self._waiting: ref[Any] | None = None
 
     def give_up(self) -> None:
         """Give up the request: its current or next wait raises the library's ReadError.
 
-        The server is told to stop. From any thread, any number of times, from finalisers too; without effect on an
+        Asks the server to stop. From any thread, any number of times, from finalisers too; without effect on an
         answer that has come to its end.
         """
         self.given_up = True
@@ -134,7 +134,7 @@ class Opening:
     """How a connection was opened. Stamps are monotonic nanoseconds; None for what did not happen."""
 
     dns_started_ns: int | None
-    """None where the host is an address already."""
+    """None if the host is an address already."""
     dns_ended_ns: int | None
     connect_started_ns: int
     connect_ended_ns: int
@@ -200,7 +200,7 @@ class Phases:
         """To the server's end of HTTP, the smallest that its connection has seen of late: opening it, and over HTTP/2
         the acknowledgements of settings and pings."""
         self.connection_wait_started_ns: int | None = None
-        """The attempt began to wait for a connection; None where one could be used at once."""
+        """The attempt began to wait for a connection; None if one could be used at once."""
 
     @property
     def first_data_ns(self) -> int | None:
@@ -294,7 +294,7 @@ class Exchange:
         self.error: TransportError | None = None
         """What broke the exchange off. Pieces that came before may still be unread."""
         self.discarding = False
-        """Nobody reads the rest: what still comes is counted and thrown away."""
+        """Count and discard the rest of the response."""
         self.tail = b""
         """The last bytes of the body that have come, 16 or more: whether it said that it is done."""
 
@@ -329,7 +329,7 @@ class Exchange:
 
 
 def ends_soon(exchange: Exchange) -> bool:
-    """Return whether a response that nobody reads any more is about to end by itself."""
+    """Return whether a response that is no longer read is about to end by itself."""
     head = exchange.answer_head
     if head is None or exchange.is_over or not exchange.request_ended:
         return False

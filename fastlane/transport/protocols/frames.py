@@ -101,7 +101,7 @@ def header_block(flags: int, payload: bytes) -> bytes:
 _OF_ANOTHER_PROTOCOL = frozenset(
     (b"host", b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
 )
-# What is remembered of fields that were sent is what most calls have in common, and never what lets somebody in.
+# What is remembered of fields that were sent is what most calls have in common, and never a credential.
 _MOST_KEPT_BYTES = 64
 _SECRETS = frozenset((b"authorization", b"proxy-authorization", b"api-key", b"x-api-key", b"cookie"))
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+").fullmatch

@@ -86,7 +86,7 @@ class Http1Connection:
         self._left: int | None = None
         """Bytes that h11 needs to the end of a chunk; at 0 it holds nothing, and the next chunk need not pass it.
 
-        None where we do not know: after the first thing in a body that is not a plain chunk.
+        None if we do not know: after the first thing in a body that is not a plain chunk.
         """
         self._size_line = b""
         """The beginning of a chunk's size line, kept from h11 until it is known what it becomes."""
@@ -135,7 +135,7 @@ class Http1Connection:
     def send(self, exchange: Exchange, data: bytes, *, end: bool) -> None:
         """Send bytes of the request's body. What comes after the end of the exchange is discarded.
 
-        Raises LocalProtocolError where there are more or fewer of them than the head has said.
+        Raises LocalProtocolError if there are more or fewer of them than the head has said.
         """
         if exchange is not self._exchange:
             return

@@ -164,7 +164,7 @@ class Stream:
         self.window = limits.STREAM_WINDOW
         """Bytes that the peer may still send."""
         self.uncredited = 0
-        """Bytes that are read and that the peer has not been told of yet."""
+        """Bytes that are read and that were not acknowledged to the peer yet."""
         self.body_bytes: int | None = None
         """Length of the body, where the head states it."""
         self.received = 0
@@ -175,7 +175,7 @@ class PeerLimits(NamedTuple):
     """What a peer allows on one connection."""
 
     most_streams: int | None
-    """Requests at once; None where it sets no limit."""
+    """Requests at once; None if it sets no limit."""
     stream_window: int
     """Bytes of one request's body that may be unacknowledged."""
     connection_window: int

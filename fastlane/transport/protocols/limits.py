@@ -6,7 +6,7 @@ FRAME_BYTES = 16_384
 """The largest frame that we take: SETTINGS_MAX_FRAME_SIZE as it is without a word of ours (RFC 9113, 6.5.2)."""
 
 STREAM_WINDOW = 4 * 1024 * 1024
-"""Bytes of one answer that nobody has read yet: 40 ms at 840 Mbit/s, and the memory that one slow reader can cost."""
+"""Bytes of one answer that were not read yet: 40 ms at 840 Mbit/s, and the memory that one slow reader can cost."""
 
 CONNECTION_WINDOW = 64 * 1024 * 1024
 """Bytes on their way to us. What arrives is credited at once, so that a slow reader holds up no other."""
@@ -25,7 +25,7 @@ ROUND_TRIPS = 8
 
 HIGHEST_STREAM_ID = 2**31 - 1
 
-# What a side may send before it is told otherwise, and what it may be allowed at most (RFC 9113, 6.9).
+# What a side may send before the peer sets another limit, and what it may be allowed at most (RFC 9113, 6.9).
 FIRST_WINDOW = 65_535
 LARGEST_WINDOW = 2**31 - 1
 

@@ -20,7 +20,7 @@ CORRECTION = {
     "role": "user",
     "content": "Your last answer is not valid. What is wrong with it:\n"
     '- category: got "x"\n'
-    "Give the whole answer again, corrected: only the answer itself, in the form that was asked for.",
+    "Give the whole answer again, corrected: only the answer itself, in the requested form.",
 }
 
 

@@ -31,7 +31,7 @@ CAPABILITIES: tuple[Capability, ...] = get_args(Capability)
 - json: answer with some JSON object, where it is asked to
 - json_strict: answer with JSON that is valid for a schema for sure
 - reasoning: think before it answers, and take a request's `reasoning_effort`
-- audio: hear or speak
+- audio: audio input or output
 """
 
 
@@ -137,7 +137,7 @@ class Task(_Part):
 
 
 class CatalogModel(_Part):
-    """One model at one provider. Raises ConfigurationError where something of it cannot be."""
+    """One model at one provider. Raises ConfigurationError if something of it cannot be."""
 
     name: Text
     """How records, scores and the application call it: unique in its catalog."""
@@ -174,7 +174,7 @@ class CatalogModel(_Part):
     source: str = ""
     """Where all this stands."""
     checked: date | None = None
-    """When somebody looked."""
+    """When it was checked."""
 
     def __hash__(self) -> int:
         return hash((self.name, self.model, self.base_url))
@@ -204,7 +204,7 @@ def _some(value: tuple[CatalogModel, ...]) -> tuple[CatalogModel, ...]:
 
 
 class Catalog(_Part):
-    """The models that calls may be routed to. Raises ConfigurationError where something of it cannot be."""
+    """The models that calls may be routed to. Raises ConfigurationError if something of it cannot be."""
 
     models: Annotated[tuple[CatalogModel, ...], Field(strict=False), AfterValidator(_some)]
     tasks: Table[Task] = {}

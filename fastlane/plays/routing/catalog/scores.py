@@ -1,4 +1,4 @@
-"""How often models have passed the application's own evaluations, and whether that clears a bar."""
+"""How often models have passed your evaluations, and whether that clears a bar."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def clears(
     if min_quality is None:
         return None
     if model.quality is None:
-        return f"its quality is not known, and {min_quality:g} is asked for"
+        return f"its quality is not known, and {min_quality:g} is required"
     return f"quality {model.quality:g} is below {min_quality:g}" if model.quality < min_quality else None

@@ -24,7 +24,7 @@ def test_a_score_that_cannot_be_is_refused(passed: int, count: int) -> None:
     [
         (33.3, 45, None, Score(), "quality 33.3 is below 45"),
         (45, 45, None, Score(), None),
-        (None, 45, None, Score(), "its quality is not known, and 45 is asked for"),
+        (None, 45, None, Score(), "its quality is not known, and 45 is required"),
         (None, None, None, Score(), None),
         (50, 45, None, Score(0, 100), None),
         (50, 45, 0.8, Score(), None),

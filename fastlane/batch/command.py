@@ -134,7 +134,7 @@ def results(
 ) -> None:
     """Write the answers of all finished jobs, as lines of OpenAI's output files; custom_id is the job's key.
 
-    Prints on stderr how many are not over, and the place for --after.
+    Prints on stderr how many are unfinished, and the number for --after.
     """
     with Queue(where, schema=schema) as queue:
         storage, written = queue.storage, 0
@@ -144,7 +144,7 @@ def results(
                 file.writelines(map(line_of, page))
                 after, written = page[-1].sequence, written + len(page)
             file.flush()
-        _note(f"{written:,} answers up to place {after}; {storage.unfinished():,} jobs are not over")
+        _note(f"{written:,} answers up to number {after}; {storage.unfinished():,} jobs are unfinished")
 
 
 @batch.command()
@@ -156,7 +156,7 @@ def cancel(
 ) -> None:
     """Cancel jobs. Unsent jobs are never sent; the answer of a job that was sent is kept if it arrives."""
     if bool(keys) == everything:
-        raise typer.BadParameter("name the jobs by their keys, or all that are not over by --all")
+        raise typer.BadParameter("name the jobs by their keys, or all unfinished ones by --all")
     with Queue(where, schema=schema) as queue:
         found = queue.cancel(None if everything else keys)
         over = sum(job.state == "cancelled" for job in found)
@@ -251,7 +251,7 @@ def _shown(now: Status) -> str:
     """Return a status as lines for the terminal."""
     lines = ["  ".join(_counts(now)) or "the queue is empty"]
     if now.total:
-        lines.append(f"{now.over:,} of {now.total:,} are over ({now.over / now.total:.0%})")
+        lines.append(f"{now.over:,} of {now.total:,} finished ({now.over / now.total:.0%})")
     lines += filter(None, [_without_worker(now)])
     if now.failures:
         lines.append("failed: " + ", ".join(f"{count:,} {reason}" for reason, count in now.failures.items()))

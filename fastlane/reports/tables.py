@@ -34,7 +34,7 @@ def text_of(report: Report) -> str:
         return f"No call{filters} has ended yet."
     title = f"{counted(report.calls, 'call')}{filters}, {everything.answered:,} answered"
     if everything.answered:
-        title += f", which took {duration(everything.total_s)} one after the other"
+        title += f", {duration(everything.total_s)} in total"
     attempts = ", ".join(f"{count:,} {kind}" for kind, count in report.attempts.items())
     look_at = list(_look_at(report))
     sections = [
@@ -72,7 +72,7 @@ def _look_at(report: Report) -> Iterator[str]:
     """Return failures, the warnings of plays, and avoidable waits."""
     for ended in report.unanswered[:_MOST_NAMED]:
         if ended.outcome == "failed":
-            yield f"{ended.error or ended.outcome}: {counted(ended.calls, 'call')}, {duration(ended.total_s)} in all"
+            yield f"{ended.error or ended.outcome}: {counted(ended.calls, 'call')}, {duration(ended.total_s)} in total"
     for warning, count in list(report.warnings.items())[:_MOST_NAMED]:
         yield f"{warning}: {counted(count, 'call')}; the calls' records say where"
     for phase in _AVOIDABLE:
@@ -97,7 +97,7 @@ def _phases(group: Group) -> str:
     ]
     rest = [phase for phase, share in shares.items() if share < _LEAST_SHARE]
     header = ("<phase", "calls", "p50", "p95", "p99", "highest", "of the time", "<")
-    return _table("Where the time went", header, rows, [f"next to nothing: {', '.join(rest)}"] if rest else [])
+    return _table("Where the time went", header, rows, [f"negligible: {', '.join(rest)}"] if rest else [])
 
 
 def _metrics(group: Group) -> str:
@@ -149,7 +149,7 @@ def _unanswered(report: Report) -> str:
         (ended.outcome, _clipped(ended.error or "-"), ended.status_code, ended.calls, ended.total_s)
         for ended in report.unanswered[:_ROWS]
     ]
-    header = ("<outcome", "<error", "status", "calls", "took in all")
+    header = ("<outcome", "<error", "status", "calls", "total")
     return _table("Not answered (in no percentile)", header, rows)
 
 
@@ -190,7 +190,7 @@ def _value(total: Total) -> str:
 
 
 def _ledger_table(title: str, rows: Sequence[Sequence[Any]], notes: Iterable[str] = ()) -> str:
-    return _table(title, ("<what", "in all", "calls", "<how it is known"), rows, notes)
+    return _table(title, ("<what", "total", "calls", "<basis"), rows, notes)
 
 
 # Cells

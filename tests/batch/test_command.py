@@ -63,7 +63,7 @@ def test_a_file_goes_through_a_queue_and_comes_out_as_openai_writes_it(
     assert answers["b"]["error"] is None
     assert answers["b"]["response"]["status_code"] == 200
     assert answers["b"]["response"]["body"]["object"] == "chat.completion"
-    assert "3 answers up to place 3; 0 jobs are not over" in out.stderr
+    assert "3 answers up to number 3; 0 jobs are unfinished" in out.stderr
 
     written = tmp_path / "out.jsonl"
     assert batch("results", where, "--out", written, "--after", "2").exit_code == 0
@@ -217,7 +217,7 @@ def test_status_shows_how_much_is_over(where: Path, tmp_path: Path) -> None:
 
     shown = batch("status", where).stdout
 
-    assert "1 of 2 are over (50%)" in shown
+    assert "1 of 2 finished (50%)" in shown
     assert "1 waiting  1 cancelled" in shown
 
 

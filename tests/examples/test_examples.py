@@ -8,6 +8,8 @@ import re
 import runpy
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +117,34 @@ def test_notebook_ends_with_a_report(provider: Emulator, monkeypatch: pytest.Mon
     names["client"].close()
 
 
+def test_app_with_the_environment_of_compose_sends_traces_and_metrics(provider: Emulator, tmp_path: Path) -> None:
+    port, log = free_port(), tmp_path / "log"
+    received: set[str] = set()
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            received.add(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as collector:
+        threading.Thread(target=collector.serve_forever).start()
+        compose = yaml.safe_load((EXAMPLES / "compose/compose.yaml").read_text())["services"]["app"]["environment"]
+        address = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.server_port}"}
+        command = [sys.executable, "-m", "uvicorn", "--port", str(port), "examples.fastapi_app:app"]
+        with running(command, {**compose, **environment_of(provider), **address}, log) as process:
+            wait_for(lambda: accepts(port), process, log)
+            assert httpx2.get(f"http://127.0.0.1:{port}/ask?question=Name+three+rivers.", timeout=60).text
+            until(lambda: received == {"/v1/traces", "/v1/metrics"})
+        collector.shutdown()
+
+
 def test_compose_mounts_what_is_there_and_sets_what_is_read() -> None:
-    """Docker itself is not run: an engine is more than a test may ask for."""
+    """Docker itself is not run: tests need no Docker daemon."""
     folder = EXAMPLES / "compose"
     services = yaml.safe_load((folder / "compose.yaml").read_text())["services"]
     assert all((folder / mount.split(":")[0]).is_file() for mount in services["telemetry"]["volumes"])

@@ -56,7 +56,7 @@ def test_the_table_reads_as_it_did() -> None:
 
 
 def test_without_a_call_it_says_so() -> None:
-    assert str(report()) == "No call is over yet."
+    assert str(report()) == "No call has ended yet."
     assert str(report(record(), model="absent")) == "No call of 'absent' has ended yet."
     assert report().calls == 0
     assert json.loads(report().to_json())["models"] == []

@@ -57,7 +57,7 @@ def takes_gzip(provider: Emulator) -> Iterator[None]:
 
 def test_a_client_without_a_call_has_an_empty_report(arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments) as client:
-        assert str(client.report()) == "No call is over yet."
+        assert str(client.report()) == "No call has ended yet."
 
 
 def test_a_disabled_client_has_an_empty_report(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -329,7 +329,7 @@ def test_client_without_the_play_says_what_is_missing(arguments: dict[str, Any])
     with fastlane.OpenAI(**arguments, only_plays=[Connection()]) as client, pytest.raises(ConfigurationError) as raised:
         client.prompt_cache.clear()
 
-    assert "add PromptCache() to the only_plays" in str(raised.value)
+    assert "add PromptCache() to only_plays" in str(raised.value)
 
 
 def test_there_is_nothing_to_clear_if_fastlane_is_disabled(

@@ -24,11 +24,10 @@ from .requests import Timeouts
 
 
 class AsyncioExchange(PooledExchange):
-    """An exchange that a task waits for, and what it waits on.
+    """An exchange that a task waits for.
 
-    Future-like in the sense of `asyncio.isfuture`: a task that waits on it is resumed by the callback that reads the
-    socket, once that has taken in everything. With a future of the loop's own it would be resumed one turn of the loop
-    later, and a turn (a look at all sockets included) costs about as much as the rest of the way of a piece.
+    It is future-like (`asyncio.isfuture`), so that the callback that reads the socket resumes its task: with a future
+    of the loop's own the task would resume one turn of the loop later.
     """
 
     __slots__ = (

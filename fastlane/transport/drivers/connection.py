@@ -30,10 +30,7 @@ from .requests import Timeouts
 
 
 def opening_round_trip_ns(opening: Opening) -> int:
-    """Return the first estimate of the round trip: TCP takes one, and TLS two (1.2) or one (RFC 8446, 2).
-
-    The time for all of them together counts: a proxy may take the connection at once, and hold back what follows.
-    """
+    """Return the first estimate of the round trip: TCP takes one, and TLS two (1.2) or one (RFC 8446, 2)."""
     round_trips = 1
     if opening.tls_ended_ns is not None:
         round_trips = 2 if opening.tls_version == "TLSv1.3" else 3
@@ -83,10 +80,7 @@ class Tls:
         """The peer has said, under the protection of TLS, that it sends nothing more (close_notify)."""
 
     def handshake(self) -> bool:
-        """Continue the handshake with the received bytes; return whether it is done.
-
-        Raises TransportError if the peer is not trusted, or talks no TLS that we do.
-        """
+        """Continue the handshake with received bytes; return whether it is done. Raises TransportError if it fails."""
         if self._is_open:
             return True
         try:
@@ -99,10 +93,7 @@ class Tls:
         return True
 
     def feed(self, data: bytes | memoryview) -> bytes:
-        """Decrypt bytes from the peer; the result may be empty.
-
-        Goes on with the handshake too. The flight that ends it may bring data already.
-        """
+        """Decrypt bytes from the peer, and continue the handshake; the result may be empty."""
         if self._error is not None:
             raise self._error.again()
         if self.ended:
@@ -358,10 +349,7 @@ class ClientConnection(PooledConnection):
 
     @property
     def is_full(self) -> bool:
-        """Whether so much of an HTTP/1.1 response is unread that reading should pause.
-
-        HTTP/2 has windows for that.
-        """
+        """Whether reading should pause, because too much of an HTTP/1.1 response is unread. HTTP/2 has windows."""
         exchange = self._exchange
         if exchange is None or exchange.arrived_bytes - exchange.taken_bytes < STREAM_WINDOW:
             return False

@@ -231,10 +231,7 @@ class Engine:
 
 
 def _may_resend(outgoing: OutgoingRequest, error: BaseException) -> bool:
-    """Return whether to send a request once more on another connection; prepares its phases for that.
-
-    Only where the server has certainly not processed it, and once; not counted where nothing was sent.
-    """
+    """Return whether to send an unprocessed request once more on another connection; prepares its phases for that."""
     if not isinstance(error, TransportError) or not error.unprocessed:
         return False
     phases = outgoing.phases

@@ -712,10 +712,9 @@ class ThreadPool:
                 raise
 
     def _order(self, new: list[PooledConnection], surplus: list[PooledConnection]) -> None:
-        """Have another thread carry it out.
+        """Have another thread carry it out: the garbage collector may call this in a thread that holds any lock.
 
-        The garbage collector may have come here, in a thread that holds who knows what. (A bare thread: starting one of
-        `threading` takes locks too.)
+        A bare thread, because starting one of `threading` takes locks too.
         """
         if new or surplus:
             try:

@@ -35,10 +35,7 @@ class OpenConnections(NamedTuple):
 
 
 def open_connections() -> list[OpenConnections]:
-    """The connections of all pools at this moment, nearly: no pool is waited for, and each goes on meanwhile.
-
-    Connections of the HTTP library's own, which carry what ours cannot, are not among them.
-    """
+    """Return the connections of all pools, without those of the HTTP library. Waits for no pool."""
     counted: dict[tuple[str, int], list[int]] = {}
     with contextlib.suppress(RuntimeError):  # one was made or closed in the very moment
         for engine in list(ENGINES):
@@ -372,7 +369,4 @@ class Transport(_OwnPool, SyncEngine, httpx2.BaseTransport):
 
 
 class AsyncTransport(_OwnPool, AsyncEngine, httpx2.AsyncBaseTransport):
-    """A pool of connections of its own on each event loop: `httpx2.AsyncClient(transport=AsyncTransport())`.
-
-    For asyncio; settings as for `Transport`.
-    """
+    """A pool of connections on each event loop of asyncio, with the settings of `Transport`."""

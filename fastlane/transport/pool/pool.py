@@ -284,10 +284,7 @@ class Pool:
     # Calls
 
     def claim(self, origin: ServerOrigin, now_ns: int, avoid: str | None = None) -> PooledConnection | None:
-        """A place on an open connection, or None if the call has to wait.
-
-        `avoid`: local address of a connection that is taken only where no other is to be had.
-        """
+        """Return a slot on an open connection, at `avoid` (a local address) only if no other has one; None to wait."""
         state = self._origins.get(origin) or self._state(origin)
         state.last_used_ns = now_ns
         if state.waiters and state.has_queue:

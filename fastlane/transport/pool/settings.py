@@ -18,10 +18,7 @@ _SHORTEST_TICK_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSettings:
-    """The settings of one pool of connections: clients with equal settings share it.
-
-    Raises ValueError for one that cannot work.
-    """
+    """Settings of a pool of connections, which clients with equal settings share. Raises ValueError."""
 
     library: str = "httpx2"
     """The HTTP library whose requests and answers are spoken: "httpx2", or "httpx" for openai 2."""

@@ -65,10 +65,7 @@ class PendingRequest(Protocol):
 
 
 class Patience:
-    """How one request is waited for; of several requests one after the other, but not at once.
-
-    Transports of other makes do not know it, and send the request without.
-    """
+    """How long one request waits for each step. Other transports ignore it."""
 
     __slots__ = ("_waiting", "avoid", "given_up", "until_ns")
 

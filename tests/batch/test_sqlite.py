@@ -123,7 +123,7 @@ def test_prompts_are_their_owners_alone(storage: Storage, path: Path) -> None:
 def test_a_file_of_something_else_is_refused_and_left_as_it_is(path: Path) -> None:
     path.write_text("a shopping list: " + "bread " * 300)
     before = path.read_bytes()
-    with pytest.raises(ConfigurationError, match="something else"):
+    with pytest.raises(ConfigurationError, match="is not: give another path"):
         open_storage(path)
     assert path.read_bytes() == before
 

@@ -35,7 +35,7 @@ class EmulatorError(FastlaneError):
 class Emulator:
     """A provider on loopback in its own process, so that its work never delays the client that is measured.
 
-    Starts at once; `close()` or the end of a `with` block stops it. It ends with its parent in any case.
+    Starts at once, or raises EmulatorError; `close()`, the end of a `with` block or of its parent stops it.
     """
 
     def __init__(

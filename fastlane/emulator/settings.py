@@ -218,7 +218,7 @@ _RESERVED = frozenset({"connection", "content-length", "content-type", "transfer
 
 @settings
 class Dialect(Settings):
-    """How one server differs from another."""
+    """How one server differs from another. Raises ConfigurationError for a reserved header."""
 
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Headers of every response; an empty value leaves out one that the emulator would send by itself

@@ -130,7 +130,7 @@ def preset(name: str, *, seed: int = 0, requests: int | None = None) -> Workload
 
 
 def scenarios(name: str, *, seed: int = 0, requests: int | None = None) -> tuple[Workload, ...]:
-    """Return the workloads of a preset, one for each setting of lengths, or of the named one; see `preset`."""
+    """Return the workloads of a preset, one per setting of lengths; see `preset`. Raises ConfigurationError."""
     of, _, chosen = name.partition("/")
     if of not in _PRESETS:
         raise ConfigurationError(f"unknown preset {of!r}: the known ones are {', '.join(_PRESETS)}")

@@ -182,7 +182,7 @@ class Workload:
         return self if conversations is None else replace(self, conversations=self.conversations[:conversations])
 
     def fitting(self, max_input_tokens: int | None) -> Workload:
-        """Return the workload without turns that have a longer prompt, and what follows them."""
+        """Return the workload up to each turn with a longer prompt. Raises ConfigurationError if nothing is left."""
         if max_input_tokens is None:
             return self
 

@@ -1,8 +1,4 @@
-"""Run benchmarks: `python -m benchmarks NAME` one in full, without a name each in turn and one table of all targets.
-
-A benchmark is a module here whose name does not begin with an underscore: its `measure` runs it, and its docstring says
-what is inside its figures. A module that holds several lists them in `BENCHMARKS`, each a function with a docstring.
-"""
+"""Run benchmarks: `python -m benchmarks NAME` one in full, without a name each in turn and one table of all targets."""
 
 from __future__ import annotations
 
@@ -13,35 +9,40 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from benchmarks._report import Report, as_json, print_reach, print_report
 
-_FAMILIES = {
+_FAMILIES: dict[str, tuple[str, ...]] = {
+    "batch_crash": ("batch_crash",),
+    "call_costs": ("shell_cost", "admission_cost", "prompt_cache_cost", "bounded_cost", "routing_cost"),
     "cold_start": ("cold_start", "import_cost"),
-    "transport": (
-        "idle_reuse", "connection", "stale", "threads", "multiplexing", "early_close",
-    ),
+    "limits": ("pacing", "urgency_mixed"),
+    "measuring": ("fidelity", "dashboard_lie", "omission"),
+    "prompts": ("prompt_cache", "prompt_cache_agents", "context_trimming", "drift"),
     "request_encoding": ("encoding", "headline", "encoding_cpu"),
-    "streams": ("stream_cpu", "lateness", "transport_cpu", "stream_saturated", "call_cpu"),
-    "call_costs": ("shell_cost", "admission_cost", "prompt_cache_cost"),
-}  # fmt: skip
-"""The modules that hold several benchmarks, and their names."""
+    "routing_regret": ("routing_regret",),
+    "statistics": ("aa", "power", "attribution"),
+    "streams": ("stream_cpu", "lateness", "transport_cpu", "stream_saturated", "call_cpu", "history_cpu"),
+    "structured": ("early_stop", "bounded_ab", "bound_law"),
+    "telemetry": ("telemetry_cost", "telemetry_down"),
+    "transport": ("idle_reuse", "connection", "stale", "threads", "multiplexing", "early_close"),
+    "upstreams": ("routing", "failover", "hedging"),
+}
+"""The modules, and the benchmarks of each: functions whose docstrings say what is inside their figures."""
 
 
 def names() -> list[str]:
     """Return the names of all benchmarks."""
-    modules = {path.stem for path in Path(__file__).parent.glob("[!_]*.py")} - set(_FAMILIES)
-    return sorted(modules.union(*_FAMILIES.values()))
+    return sorted(name for members in _FAMILIES.values() for name in members)
 
 
 def benchmark(name: str) -> tuple[str, Callable[[bool], Report]]:
     """Import a benchmark, and return its description and what measures it, given whether to be quick."""
-    family = next((module for module, members in _FAMILIES.items() if name in members), None)
-    module = importlib.import_module(f"benchmarks.{family or name}")
-    measure = module.BENCHMARKS[name] if family else module.measure
-    return inspect.cleandoc((measure if family else module).__doc__ or ""), measure
+    family = next(family for family, members in _FAMILIES.items() if name in members)
+    module = importlib.import_module(f"benchmarks.{family}")
+    measure: Callable[[bool], Report] = getattr(module, name)
+    return f"{inspect.getdoc(measure)}\n\n{inspect.getdoc(module)}", measure
 
 
 def _run_all(options: Sequence[str]) -> int:

@@ -1,16 +1,86 @@
-"""Two arms measured in turn, so that what disturbs the machine disturbs both."""
+"""Arms that are measured in turns, so that what disturbs the machine disturbs all of them, and the figures of that."""
 
 from __future__ import annotations
 
 import gc
+import itertools
+import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 from fastlane._clock import cpu_ns
 
 _Arm = TypeVar("_Arm")
 _T = TypeVar("_T")
+
+
+def turns(arms: Iterable[_Arm], rounds: int, *, warm_ups: int = 0) -> Iterator[tuple[int, _Arm]]:
+    """Give each arm its turn in every round, in reversed order every other round; warm-ups have negative numbers."""
+    order = list(arms)
+    for number in range(-warm_ups, rounds):
+        for arm in reversed(order) if number % 2 else order:
+            yield number, arm
+
+
+def in_turns(
+    measure: Callable[[_Arm], _T], arms: Iterable[_Arm], rounds: int, *, warm_ups: int = 0
+) -> dict[_Arm, list[_T]]:
+    """Measure each arm once per round; return what came of it, round by round."""
+    order = list(arms)
+    taken: dict[_Arm, list[_T]] = {arm: [] for arm in order}
+    for number, arm in turns(order, rounds, warm_ups=warm_ups):
+        found = measure(arm)
+        if number >= 0:
+            taken[arm].append(found)
+    return taken
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Collect garbage, then none until the end of the block."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def cpu_pairs(
+    arms: Sequence[Callable[..., object]],
+    pairs: int,
+    *,
+    warm_ups: int = 3,
+    prepare: Sequence[Callable[[], object]] | None = None,
+) -> list[list[int]]:
+    """Return the CPU nanoseconds of each arm, once per round, the order reversed in every other round.
+
+    Inside: the process's CPU time, all threads, while the arm runs. Outside: garbage collection, which is off while an
+    arm runs and done between rounds; and `prepare` of each arm, whose result the arm is called with.
+    """
+    taken: list[list[int]] = [[] for _ in arms]
+
+    def one(index: int) -> int:
+        given = () if prepare is None else (prepare[index](),)
+        started = cpu_ns()
+        arms[index](*given)
+        return cpu_ns() - started
+
+    for _, index in itertools.product(range(warm_ups), range(len(arms))):
+        one(index)
+    with without_garbage_collection():
+        for number, index in turns(range(len(arms)), pairs):
+            taken[index].append(one(index))
+            if number % 10 == 9 and min(map(len, taken)) > number:
+                gc.collect()
+    return taken
+
+
+# Figures
 
 
 class Median(NamedTuple):
@@ -27,100 +97,45 @@ def median(values: Sequence[float]) -> Median:
     count = len(ordered)
     # The normal approximation of the binomial ranks; below six values the interval is the whole range.
     reach = 0.98 * count**0.5
-    low = max(0, int(count / 2 - reach))
-    high = min(count - 1, int(count / 2 + reach))
+    low, high = max(0, int(count / 2 - reach)), min(count - 1, int(count / 2 + reach))
     return Median(statistics.median(ordered), ordered[low], ordered[high])
 
 
-def cpu_pairs(
-    arms: Sequence[Callable[..., object]],
-    pairs: int,
-    *,
-    warm_ups: int = 3,
-    prepare: Sequence[Callable[[], object]] | None = None,
-) -> list[list[int]]:
-    """CPU nanoseconds of each arm, once per round, the order reversed in every other round.
+def middle(values: Sequence[float]) -> float:
+    """Return the median alone."""
+    return statistics.median(values)
 
-    Inside: the process's CPU time, all threads, while the arm runs. Outside: garbage collection, which is off while an
-    arm runs and done between rounds; and `prepare` of each arm, whose result the arm is called with.
-    """
 
-    def arguments(index: int) -> tuple[object, ...]:
-        return () if prepare is None else (prepare[index](),)
-
-    for _ in range(warm_ups):
-        for index, arm in enumerate(arms):
-            arm(*arguments(index))
-    taken: list[list[int]] = [[] for _ in arms]
-    indexes = range(len(arms))
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        for round_number, index in turns(indexes, pairs):
-            given = arguments(index)
-            started = cpu_ns()
-            arms[index](*given)
-            taken[index].append(cpu_ns() - started)
-            if round_number % 10 == 9 and min(map(len, taken)) > round_number:
-                gc.collect()
-    finally:
-        gc.enable()
-        gc.unfreeze()
-    return taken
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the smallest value that this share of all values does not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def differences(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """Ours minus theirs, pair by pair."""
+    """Return ours minus theirs, pair by pair."""
     return [one - other for one, other in zip(ours, theirs, strict=True)]
+
+
+def _with_interval(name: str, unit: str, values: Sequence[float]) -> dict[str, float]:
+    found = median(values)
+    return {f"{name}_{unit}": found.value, f"{name}_low_{unit}": found.low, f"{name}_high_{unit}": found.high}
 
 
 def paired(name: str, over: Sequence[float], under: Sequence[float]) -> dict[str, float]:
     """Return the median of the ratios pair by pair, with its confidence interval, as figures."""
-    ratio = median([one / other for one, other in zip(over, under, strict=True)])
-    return {f"{name}_ratio": ratio.value, f"{name}_low_ratio": ratio.low, f"{name}_high_ratio": ratio.high}
+    return _with_interval(name, "ratio", [one / other for one, other in zip(over, under, strict=True)])
 
 
 def added(name: str, ours: Sequence[float], theirs: Sequence[float], unit: str = "us") -> dict[str, float]:
     """Return the median of the differences pair by pair, with its confidence interval, as figures."""
-    difference = median(differences(ours, theirs))
-    return {
-        f"{name}_{unit}": difference.value,
-        f"{name}_low_{unit}": difference.low,
-        f"{name}_high_{unit}": difference.high,
-    }
-
-
-def sides(name: str, theirs: Sequence[float], ours: Sequence[float], unit: str) -> dict[str, float]:
-    """Return `paired` of the stock client over ours, and the median of each, as figures."""
-    return {
-        **paired(name, theirs, ours),
-        f"{name}_stock_{unit}": median(theirs).value,
-        f"{name}_fastlane_{unit}": median(ours).value,
-    }
+    return _with_interval(name, unit, differences(ours, theirs))
 
 
 def ttft(prefix: str, theirs: Sequence[float], ours: Sequence[float]) -> dict[str, float]:
-    """Return the same of times to first token in milliseconds."""
+    """Return `paired` of times to first token in milliseconds, stock over ours, and the median of each."""
     return {
         **paired(f"{prefix}ttft", theirs, ours),
-        f"{prefix}stock_ttft_ms": median(theirs).value,
-        f"{prefix}fastlane_ttft_ms": median(ours).value,
+        f"{prefix}stock_ttft_ms": middle(theirs),
+        f"{prefix}fastlane_ttft_ms": middle(ours),
     }
-
-
-def in_turns(measure: Callable[[_Arm], _T], arms: Iterable[_Arm], rounds: int) -> dict[_Arm, list[_T]]:
-    """Measure each arm once per round, in reversed order every other round; what came of it, round by round."""
-    order = list(arms)
-    taken: dict[_Arm, list[_T]] = {arm: [] for arm in order}
-    for _, arm in turns(order, rounds):
-        taken[arm].append(measure(arm))
-    return taken
-
-
-def turns(arms: Iterable[_Arm], rounds: int, *, warm_ups: int = 0) -> Iterator[tuple[int, _Arm]]:
-    """Give each arm its turn in every round, in reversed order every other round; warm-ups have negative numbers."""
-    order = list(arms)
-    for number in range(-warm_ups, rounds):
-        for arm in reversed(order) if number % 2 else order:
-            yield number, arm

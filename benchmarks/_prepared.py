@@ -8,45 +8,43 @@ from typing import Any
 
 import httpx2
 
-MODEL = "prepared"
+from benchmarks._provider import MODEL
 
 
 def _encoded(data: dict[str, Any]) -> bytes:
     return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
 
 
+def _prepared(kind: str, choice: dict[str, Any], finish_reason: str | None, **more: Any) -> bytes:
+    choices = [{"index": 0, **choice, "logprobs": None, "finish_reason": finish_reason}]
+    return _encoded({"id": "chatcmpl-1", "object": kind, "created": 1, "model": MODEL, "choices": choices, **more})
+
+
 def event_of(delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
-    """One event of a streamed chat completion."""
-    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-    chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": MODEL, "choices": [choice]}
-    return b"data: " + _encoded(chunk) + b"\n\n"
+    """Return one event of a streamed chat completion."""
+    return b"data: " + _prepared("chat.completion.chunk", {"delta": delta}, finish_reason) + b"\n\n"
 
 
-ANSWER = _encoded(
-    {
-        "id": "chatcmpl-1",
-        "object": "chat.completion",
-        "created": 1,
-        "model": MODEL,
-        "choices": [
-            {"index": 0, "message": {"role": "assistant", "content": "Yes."}, "logprobs": None, "finish_reason": "stop"}
-        ],
-        "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11},
-    }
+DONE = b"data: [DONE]\n\n"
+ANSWER = _prepared(
+    "chat.completion",
+    {"message": {"role": "assistant", "content": "Yes."}},
+    "stop",
+    usage={"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11},
 )
 
 
 def stream_of(chunks: int) -> tuple[bytes, ...]:
-    """The reads of a streamed answer: one event each, a role and a finish around the content."""
+    """Return the reads of a streamed answer: one event each, a role and a finish around the content."""
     return (
         event_of({"role": "assistant", "content": ""}),
         *(event_of({"content": f" word{number % 10}"}) for number in range(chunks)),
-        event_of({}, "stop") + b"data: [DONE]\n\n",
+        event_of({}, "stop") + DONE,
     )
 
 
 class Reads(httpx2.SyncByteStream, httpx2.AsyncByteStream):
-    """The body of an answer."""
+    """The body of a response."""
 
     def __init__(self, reads: tuple[bytes, ...]) -> None:
         self.reads = reads
@@ -60,10 +58,10 @@ class Reads(httpx2.SyncByteStream, httpx2.AsyncByteStream):
 
 
 class Prepared(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
-    """Answers every request at once with the same reads."""
+    """A transport that answers every request at once with the same reads."""
 
-    def __init__(self, content_type: str, reads: tuple[bytes, ...]) -> None:
-        self.headers = {"content-type": content_type}
+    def __init__(self, reads: tuple[bytes, ...] = (ANSWER,)) -> None:
+        self.headers = {"content-type": "application/json" if reads == (ANSWER,) else "text/event-stream"}
         self.reads = reads
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:

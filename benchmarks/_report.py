@@ -7,16 +7,13 @@ import operator
 import os
 import platform
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 Figure = float | int | None
-_HOLDS: Mapping[str, Callable[[float, float], bool]] = {"<=": operator.le, ">=": operator.ge, "==": operator.eq}
+_HOLDS = {"<=": operator.le, ">=": operator.ge, "==": operator.eq}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,22 +37,27 @@ class Report:
             found.append({"figure": figure, "op": op, "target": float(target), "held": held})
         return found
 
-
-def _machine() -> dict[str, Any]:
-    return {
-        "python": platform.python_version(),
-        "openai": version("openai"),
-        "fastlane": version("fastlane-llm"),
-        "platform": f"{platform.system()} {platform.machine()}",
-        "cpus": os.cpu_count(),
-    }
+    def all_conditions(self) -> dict[str, Any]:
+        """Return the conditions, and those of the machine."""
+        return {
+            **self.conditions,
+            "python": platform.python_version(),
+            "openai": version("openai"),
+            "fastlane": version("fastlane-llm"),
+            "platform": f"{platform.system()} {platform.machine()}",
+            "cpus": os.cpu_count(),
+        }
 
 
 def as_json(name: str, report: Report) -> str:
     """Return a report as one line."""
-    conditions = {**report.conditions, **_machine()}
     return json.dumps(
-        {"name": name, "figures": dict(report.figures), "reach": report.reached(), "conditions": conditions}
+        {
+            "name": name,
+            "figures": dict(report.figures),
+            "reach": report.reached(),
+            "conditions": report.all_conditions(),
+        }
     )
 
 
@@ -67,8 +69,14 @@ def _held(held: bool) -> str:
     return "yes" if held else "[bold]NO[/]"
 
 
+# Processes that a benchmark starts import this module too, and print nothing: they do not load rich.
+
+
 def print_report(name: str, report: Report) -> None:
     """Print all figures of one benchmark, and what they depend on."""
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table("figure", "value", "reach", "held", title=name, title_justify="left")
     held = {reach["figure"]: _held(reach["held"]) for reach in report.reached()}
     for figure, value in report.figures.items():
@@ -76,20 +84,21 @@ def print_report(name: str, report: Report) -> None:
     table.columns[1].justify = "right"
     console = Console()
     console.print(table)
-    conditions = {**report.conditions, **_machine()}
-    console.print("; ".join(f"{key}: {value}" for key, value in conditions.items()), style="dim", markup=False)
+    conditions = "; ".join(f"{key}: {value}" for key, value in report.all_conditions().items())
+    console.print(conditions, style="dim", markup=False)
     console.print(f"python -m benchmarks {name} --help says what the figures mean", style="dim", markup=False)
 
 
 def print_reach(runs: Sequence[Mapping[str, Any]]) -> None:
     """Print every target of several benchmarks, each as `as_json` has it, and how many hold."""
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table("benchmark", "figure", "value", "reach", "held")
     for run in runs:
         for reach in run["reach"]:
-            value = _shown(run["figures"][reach["figure"]])
-            table.add_row(
-                run["name"], reach["figure"], value, f"{reach['op']} {reach['target']:g}", _held(reach["held"])
-            )
+            value, bar = _shown(run["figures"][reach["figure"]]), f"{reach['op']} {reach['target']:g}"
+            table.add_row(run["name"], reach["figure"], value, bar, _held(reach["held"]))
     table.columns[2].justify = "right"
     held = [reach["held"] for run in runs for reach in run["reach"]]
     console = Console(width=None if sys.stdout.isatty() else 160)

@@ -1,4 +1,4 @@
-"""What plays and the shell cost a call: CPU that they add over an in-memory transport, so without a network.
+"""What plays and the shell cost a call: CPU that they add without a network.
 
 The arms take turns, in reversed order every other round. A second arm without what is measured (`again`, `nothing`,
 `stock_to_stock`) shows how large a difference the run would report where there is none.
@@ -12,120 +12,94 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
+from random import Random
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import httpx2
-import openai
 
-import fastlane
+from benchmarks._client import MODES, client_of
 from benchmarks._conversation import conversation, tools
-from benchmarks._paired import added, cpu_pairs, differences, in_turns, median
-from benchmarks._prepared import ANSWER, MODEL, Prepared, stream_of
-from benchmarks._provider import fact
+from benchmarks._paired import added, cpu_pairs, differences, in_turns, middle
+from benchmarks._prepared import Prepared, stream_of
+from benchmarks._provider import MODEL, fact
 from benchmarks._report import Figure, Report
-from fastlane import PromptCache
-from fastlane._clock import cpu_ns
+from fastlane import PromptCache, Routing
+from fastlane._clock import cpu_ns, thread_cpu_ns
+from fastlane.engine.call import Call
 from fastlane.engine.drivers import async_run, run
 from fastlane.engine.effects import Acquire, Flow, Sleep
+from fastlane.knowledge.sightings import Sighting
+from fastlane.plays.bounded_output.scanner import JsonScanner
 from fastlane.plays.rate_limits.bucket import RequestCost
 from fastlane.plays.rate_limits.queue import RateLimitQueue, RateLimitTicket
+from fastlane.plays.routing.catalog.models import Catalog, CatalogModel
+from fastlane.plays.routing.router import RouteQuery, Router
 from fastlane.plays.urgency.slots import Slot, SlotQueue
 from fastlane.providers import ProviderFacts, facts_named, registered
 from fastlane.providers.facts import Cache
+
+_ORIGIN = "http://prepared.invalid"
+_T = TypeVar("_T")
+
+
+def _clients(mode: str, arms: Sequence[dict[str, Any] | None], transport: Prepared) -> list[Any]:
+    """Make a client for each arm: ours with these options, None for the stock one."""
+    http: Any = httpx2.Client if mode == "sync" else httpx2.AsyncClient
+    return [
+        client_of(
+            "stock" if one is None else "fastlane",
+            mode,
+            f"{_ORIGIN}/v1",
+            http_client=http(transport=transport),
+            **(one or {}),
+        )
+        for one in arms
+    ]
+
+
+# The shell
 
 _QUESTION: list[Any] = [
     {"role": "system", "content": "Answer in one word."},
     {"role": "user", "content": "Is water wet?"},
 ]
-_SETTINGS: dict[str, Any] = {"base_url": "http://prepared.invalid/v1", "api_key": "none", "max_retries": 0}
-_MODES = ("sync", "async")
-_CALLS = 20
-"""Of one arm, before the next arm's turn."""
-_Arm = Callable[[], object]
+_CHUNKS = 200
 
 
-class _Batch(NamedTuple):
-    """What one arm does in one round."""
+def _taken_us(mode: str, chunks: int | None, calls: int, pairs: int) -> dict[str, list[float]]:
+    """Return CPU microseconds per call of each arm, round by round, for answers of so many chunks or not streamed."""
+    arms: dict[str, dict[str, Any] | None] = {"stock": None, "fastlane": {}, "again": None}
+    clients = _clients(mode, list(arms.values()), Prepared() if chunks is None else Prepared(stream_of(chunks)))
 
-    chunks: int | None
-    """Of a streamed answer; None for one that is not streamed."""
-    calls: int = _CALLS
-
-    @property
-    def transport(self) -> Prepared:
-        """A provider in memory that answers so."""
-        if self.chunks is None:
-            return Prepared("application/json", (ANSWER,))
-        return Prepared("text/event-stream", stream_of(self.chunks))
-
-
-_CALL, _EMPTY_STREAM = _Batch(None), _Batch(0)
-
-
-def _sync_arm(client: openai.OpenAI, batch: _Batch) -> _Arm:
-    streamed = batch.chunks is not None
-
-    def run_batch() -> None:
-        for _ in range(batch.calls):
-            answer = client.chat.completions.create(model=MODEL, messages=_QUESTION, stream=streamed)
-            if isinstance(answer, openai.Stream):
+    def sync_arm(client: Any) -> None:
+        for _ in range(calls):
+            answer = client.chat.completions.create(model=MODEL, messages=_QUESTION, stream=chunks is not None)
+            if chunks is not None:
                 for _chunk in answer:
                     pass
 
-    return run_batch
-
-
-def _async_arm(client: openai.AsyncOpenAI, batch: _Batch, loop: asyncio.AbstractEventLoop) -> _Arm:
-    async def run_batch() -> None:
-        for _ in range(batch.calls):
-            answer = await client.chat.completions.create(
-                model=MODEL, messages=_QUESTION, stream=batch.chunks is not None
-            )
-            if isinstance(answer, openai.AsyncStream):
+    async def async_arm(client: Any) -> None:
+        for _ in range(calls):
+            answer = await client.chat.completions.create(model=MODEL, messages=_QUESTION, stream=chunks is not None)
+            if chunks is not None:
                 async for _chunk in answer:
                     pass
 
-    return lambda: loop.run_until_complete(run_batch())
-
-
-def _taken_us(
-    mode: str, batch: _Batch, arms: Mapping[str, dict[str, Any] | None], pairs: int
-) -> dict[str, list[float]]:
-    """CPU microseconds per call of each arm, round by round: our client with these options, None for the stock one."""
-    clients: list[Any] = []
     with asyncio.Runner() as runner:
-        for options in arms.values():
-            own = _SETTINGS | (options or {})
-            if mode == "sync":
-                sync_http = httpx2.Client(transport=batch.transport)
-                made = openai.OpenAI if options is None else fastlane.OpenAI
-                clients.append(made(**own, http_client=sync_http))
-            else:
-                async_http = httpx2.AsyncClient(transport=batch.transport)
-                async_made = openai.AsyncOpenAI if options is None else fastlane.AsyncOpenAI
-                clients.append(async_made(**own, http_client=async_http))
-        loop = runner.get_loop()
-        run_batches = [
-            _sync_arm(client, batch) if mode == "sync" else _async_arm(client, batch, loop) for client in clients
-        ]
-        taken = cpu_pairs(run_batches, pairs)
+
+        def run_async(client: Any) -> None:
+            runner.get_loop().run_until_complete(async_arm(client))
+
+        arm = sync_arm if mode == "sync" else run_async
+        taken = cpu_pairs([partial(arm, client) for client in clients], pairs)
         for client in clients:
             client.close() if mode == "sync" else runner.run(client.close())
-    return {name: [one / 1e3 / batch.calls for one in arm] for name, arm in zip(arms, taken, strict=True)}
-
-
-def _middle(values: Sequence[float]) -> float:
-    return median(values).value
+    return {name: [one / 1e3 / calls for one in arm] for name, arm in zip(arms, taken, strict=True)}
 
 
 def _added(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    return _middle(differences(ours, theirs))
-
-
-# The shell
-
-_CHUNKS = 200
+    return middle(differences(ours, theirs))
 
 
 def shell_cost(quick: bool) -> Report:
@@ -133,38 +107,36 @@ def shell_cost(quick: bool) -> Report:
 
     Inside: everything from the application's call to the typed answer, or to the last typed chunk read; both clients
     over the same in-memory transport. Outside: the network, TLS, HTTP framing and garbage collection. Below zero, the
-    fast path saves more than the shell takes. A third arm, a second stock client, shows how large a difference this run
-    would report where there is none.
+    fast path saves more than the shell takes.
     """
     pairs = 100 if quick else 400
-    arms: dict[str, dict[str, Any] | None] = {"stock": None, "fastlane": {}, "again": None}
     figures: dict[str, Figure] = {}
-    for mode in _MODES:
-        call = _taken_us(mode, _CALL, arms, pairs)
-        empty = _taken_us(mode, _EMPTY_STREAM, arms, pairs)
-        long = _taken_us(mode, _Batch(_CHUNKS, calls=2), arms, pairs)
-
-        def per_chunk(arm: str, long: Any = long, empty: Any = empty) -> float:
-            return (_added(long[arm], long["stock"]) - _added(empty[arm], empty["stock"])) / _CHUNKS
-
-        stock_chunk_us = (_middle(long["stock"]) - _middle(empty["stock"])) / _CHUNKS
+    for mode in MODES:
+        call = _taken_us(mode, None, 20, pairs)
+        empty = _taken_us(mode, 0, 20, pairs)
+        long = _taken_us(mode, _CHUNKS, 2, pairs)
+        chunk_us = {
+            arm: (_added(long[arm], long["stock"]) - _added(empty[arm], empty["stock"])) / _CHUNKS
+            for arm in ("fastlane", "again")
+        }
+        stock_chunk_us = (middle(long["stock"]) - middle(empty["stock"])) / _CHUNKS
         figures |= {
             **added(f"{mode}_call_added", call["fastlane"], call["stock"]),
-            f"{mode}_call_stock_us": _middle(call["stock"]),
-            f"{mode}_call_added_ratio": _added(call["fastlane"], call["stock"]) / _middle(call["stock"]),
+            f"{mode}_call_stock_us": middle(call["stock"]),
+            f"{mode}_call_added_ratio": _added(call["fastlane"], call["stock"]) / middle(call["stock"]),
             f"{mode}_call_stock_to_stock_us": _added(call["again"], call["stock"]),
             f"{mode}_stream_added_us": _added(empty["fastlane"], empty["stock"]),
-            f"{mode}_stream_stock_us": _middle(empty["stock"]),
-            f"{mode}_chunk_added_us": per_chunk("fastlane"),
+            f"{mode}_stream_stock_us": middle(empty["stock"]),
+            f"{mode}_chunk_added_us": chunk_us["fastlane"],
             f"{mode}_chunk_stock_us": stock_chunk_us,
-            f"{mode}_chunk_added_ratio": per_chunk("fastlane") / stock_chunk_us,
-            f"{mode}_chunk_stock_to_stock_us": per_chunk("again"),
+            f"{mode}_chunk_added_ratio": chunk_us["fastlane"] / stock_chunk_us,
+            f"{mode}_chunk_stock_to_stock_us": chunk_us["again"],
         }
     return Report(
         figures=figures,
         reach={
-            **{f"{mode}_call_added_us": "<= 30" for mode in _MODES},
-            **{f"{mode}_chunk_added_us": "<= 3" for mode in _MODES},
+            **{f"{mode}_call_added_us": "<= 30" for mode in MODES},
+            **{f"{mode}_chunk_added_us": "<= 3" for mode in MODES},
         },
         conditions={"pairs": pairs},
     )
@@ -172,8 +144,8 @@ def shell_cost(quick: bool) -> Report:
 
 # Calls that wait
 
-_WAITING = 256
 _PLACES = 8
+_CALLERS = 256 + _PLACES
 _HEADERS = {
     "x-ratelimit-limit-requests": "10000000",
     "x-ratelimit-remaining-requests": "9999999",
@@ -182,14 +154,12 @@ _HEADERS = {
     "x-ratelimit-remaining-tokens": "9999999500",
     "x-ratelimit-reset-tokens": "3ms",
 }
-_FACTS = facts_named("openai").rate_limits
 _HTTP: Any = SimpleNamespace(is_closed=False)
-_COST = RequestCost(1.0, 500.0, 400.0, 100.0)
-_USED = RequestCost(1.0, 400.0, 350.0, 50.0)
+_COST, _USED = RequestCost(1.0, 500.0, 400.0, 100.0), RequestCost(1.0, 400.0, 350.0, 50.0)
 
 
-def _waiting(number: int, slots: SlotQueue, limits: RateLimitQueue) -> Flow:
-    """A call that waits for a slot and for the rate limits, is answered, and gives the slot back."""
+def _waiting(slots: SlotQueue, limits: RateLimitQueue, number: int) -> Flow:
+    """Wait for a slot and for the rate limits, be answered, and give the slot back."""
     slot = Slot(slots, 1 if number % 8 else 0, max_concurrency=_PLACES)
     ticket = RateLimitTicket(limits, slot.level, _COST)
     yield Acquire(_HTTP, slot, 600.0)
@@ -201,19 +171,19 @@ def _waiting(number: int, slots: SlotQueue, limits: RateLimitQueue) -> Flow:
     limits.settle(ticket, _USED)
 
 
-def _nothing() -> Flow:
-    """A call that waits for nothing."""
+def _nothing(_number: int) -> Flow:
+    """Wait for nothing."""
     yield Sleep(None, 0.0)
 
 
 def _calls_of(arm: str) -> Callable[[int], Flow]:
     """Make the calls of one arm in one round, by number."""
-    slots, limits = SlotQueue(), RateLimitQueue(_FACTS)
-    return lambda number: _waiting(number, slots, limits) if arm == "both" else _nothing()
+    queues = SlotQueue(), RateLimitQueue(facts_named("openai").rate_limits)
+    return partial(_waiting, *queues) if arm == "both" else _nothing
 
 
-def _threads_us(arm: str, calls: int) -> float:
-    call, ready, done = _calls_of(arm), threading.Barrier(_WAITING + _PLACES + 1), []
+def _threads_us(calls: int, arm: str) -> float:
+    call, ready, done = _calls_of(arm), threading.Barrier(_CALLERS + 1), []
 
     def work(number: int) -> None:
         ready.wait()
@@ -221,7 +191,7 @@ def _threads_us(arm: str, calls: int) -> float:
             run(call(number))
         done.append(number)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(_WAITING + _PLACES)]
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(_CALLERS)]
     for thread in threads:
         thread.start()
     ready.wait()
@@ -231,22 +201,22 @@ def _threads_us(arm: str, calls: int) -> float:
     taken = cpu_ns() - started
     if len(done) != len(threads):
         raise RuntimeError("a thread did not end")
-    return taken / 1e3 / calls / len(threads)
+    return taken / 1e3 / calls / _CALLERS
 
 
-def _tasks_us(arm: str, calls: int) -> float:
+def _tasks_us(calls: int, arm: str) -> float:
     call = _calls_of(arm)
 
     async def work(number: int) -> None:
         for _ in range(calls):
             await async_run(call(number))
 
-    async def round_() -> float:
+    async def all_calls() -> float:
         started = cpu_ns()
-        await asyncio.gather(*(work(number) for number in range(_WAITING + _PLACES)))
-        return (cpu_ns() - started) / 1e3 / calls / (_WAITING + _PLACES)
+        await asyncio.gather(*map(work, range(_CALLERS)))
+        return (cpu_ns() - started) / 1e3 / calls / _CALLERS
 
-    return asyncio.run(round_())
+    return asyncio.run(all_calls())
 
 
 def admission_cost(quick: bool) -> Report:
@@ -254,116 +224,54 @@ def admission_cost(quick: bool) -> Report:
 
     So many more threads, or tasks, than there are slots wait for one and for the provider's rate limits, are answered
     with OpenAI's six headers and give the slot back, again and again; every call waits, and one in eight is
-    interactive. Beside it, in turn and in reversed order every other time: calls that wait for `nothing`. Inside: this
-    process's CPU time, all threads, from the first call of a round to its last, what waking a thread or a task costs
-    included. Outside: starting them. `own_cpu_us` is what both plays add, by pairs.
+    interactive. Beside it: calls that wait for `nothing`. Inside: this process's CPU time, all threads, from the first
+    call of a round to its last, what waking a thread or a task costs included. Outside: starting them. `own_cpu_us` is
+    what both plays add, by pairs.
     """
     rounds, calls = (5, 10) if quick else (25, 40)
     figures: dict[str, Figure] = {}
-    measured: dict[str, Callable[[str, int], float]] = {"threads": _threads_us, "asyncio": _tasks_us}
+    measured = {"threads": partial(_threads_us, calls), "asyncio": partial(_tasks_us, calls)}
     for side, measure in measured.items():
-
-        def one(arm: str, measure: Callable[[str, int], float] = measure) -> float:
-            return measure(arm, calls)
-
-        for arm in ("both", "nothing"):
-            one(arm)
-        taken = in_turns(one, ("both", "nothing"), rounds)
-        figures |= {f"{side}_{arm}_cpu_us": _middle(values) for arm, values in taken.items()}
+        taken = in_turns(measure, ("both", "nothing"), rounds, warm_ups=1)
+        figures |= {f"{side}_{arm}_cpu_us": middle(values) for arm, values in taken.items()}
         figures |= added(f"{side}_own", taken["both"], taken["nothing"], "cpu_us")
     return Report(
         figures=figures,
         reach={f"{side}_own_cpu_us": "<= 25" for side in measured},
-        conditions={"rounds": rounds, "calls": calls * (_WAITING + _PLACES)},
+        conditions={"rounds": rounds, "calls": calls * _CALLERS},
     )
 
 
 # PromptCache
 
-_LENGTH = 100
-_MOST_MESSAGES = 140
+_LENGTH, _MOST_MESSAGES = 100, 140
 _HISTORY_CALLS = 10
-_TOOLS = tools()
-_HISTORY = conversation(_MOST_MESSAGES)
-_Histories = Callable[[], list[Any]]
-_Case = Callable[[], _Histories]
 
 
-def _facts() -> ProviderFacts:
-    return ProviderFacts(
-        slug="prepared",
-        origins=("http://prepared.invalid",),
-        cache=Cache(
-            automatic=fact(True),
-            minimum_tokens=fact(1_024),
-            block_tokens=fact(128),
-            lifetime_s=fact(300.0),
-            key_field=fact("prompt_cache_key"),
-            # So that a conversation stays with one key, as it does where calls are not made in a loop.
-            requests_per_key_per_minute=fact(1e9),
-        ),
-        parameters={"prompt_cache_key": fact(True)},
-    )
+def _same(whole: list[Any]) -> Iterator[list[Any]]:
+    history = whole[:_LENGTH]
+    while True:
+        yield history
 
 
-def _same() -> _Histories:
-    history = _HISTORY[:_LENGTH]
-    return lambda: history
+def _growing(whole: list[Any]) -> Iterator[list[Any]]:
+    for number in count():
+        opening = {"role": "user", "content": f"I am customer {number}."}
+        turns = [whole[0], opening, *whole[1:]]
+        yield from (turns[:length] for length in range(_LENGTH, _MOST_MESSAGES, 2))
 
 
-def _turns() -> Iterator[list[Any]]:
-    for conversation_number in count():
-        opening = {"role": "user", "content": f"I am customer {conversation_number}."}
-        whole = [_HISTORY[0], opening, *_HISTORY[1:]]
-        yield from (whole[:length] for length in range(_LENGTH, _MOST_MESSAGES, 2))
+def _parsed(whole: list[Any]) -> Iterator[list[Any]]:
+    return (json.loads(json.dumps(history)) for history in _growing(whole))
 
 
-def _growing() -> _Histories:
-    turns = _turns()
-    return lambda: next(turns)
+def _changing(whole: list[Any]) -> Iterator[list[Any]]:
+    for number in count():
+        system = {**whole[0], "content": f"It is {number:06} seconds past noon. {whole[0]['content']}"}
+        yield [system, *whole[1:_LENGTH]]
 
 
-def _parsed() -> _Histories:
-    turns = _turns()
-    return lambda: list(json.loads(json.dumps(next(turns))))
-
-
-def _changing() -> _Histories:
-    numbers = count()
-
-    def histories() -> list[Any]:
-        system = {**_HISTORY[0], "content": f"It is {next(numbers):06} seconds past noon. {_HISTORY[0]['content']}"}
-        return [system, *_HISTORY[1:_LENGTH]]
-
-    return histories
-
-
-_CASES: dict[str, _Case] = {
-    "same": _same, "growing": _growing, "parsed": _parsed, "changing": _changing,
-}  # fmt: skip
-
-
-def _history_taken(case: _Case, pairs: int) -> list[list[float]]:
-    """Microseconds of CPU per call of each client, round by round, in reversed order every other round."""
-    transport = _CALL.transport
-    clients = [
-        fastlane.OpenAI(**_SETTINGS, only_plays=plays, http_client=httpx2.Client(transport=transport))
-        for plays in ([], [PromptCache()], [])
-    ]
-
-    def ask(client: fastlane.OpenAI, histories: Sequence[list[Any]]) -> None:
-        for history in histories:
-            client.chat.completions.create(model=MODEL, messages=history, tools=_TOOLS)
-
-    def block(histories: _Histories) -> list[list[Any]]:
-        return [histories() for _ in range(_HISTORY_CALLS)]
-
-    taken = cpu_pairs(
-        [partial(ask, client) for client in clients], pairs, prepare=[partial(block, case()) for _ in clients]
-    )
-    for client in clients:
-        client.close()
-    return [[one / 1e3 / _HISTORY_CALLS for one in arm] for arm in taken]
+_HISTORIES = {"same": _same, "growing": _growing, "parsed": _parsed, "changing": _changing}
 
 
 def prompt_cache_cost(quick: bool) -> Report:
@@ -380,14 +288,43 @@ def prompt_cache_cost(quick: bool) -> Report:
     the network, and garbage collection. What two clients without the play differ by (`nothing_added_us`) is noise.
     """
     pairs = 60 if quick else 400
+    listed, whole = tools(), conversation(_MOST_MESSAGES)
+    facts = ProviderFacts(
+        slug="prepared",
+        origins=(_ORIGIN,),
+        cache=Cache(
+            automatic=fact(True),
+            minimum_tokens=fact(1_024),
+            block_tokens=fact(128),
+            lifetime_s=fact(300.0),
+            key_field=fact("prompt_cache_key"),
+            # So that a conversation stays with one key, as it does where calls are not made in a loop.
+            requests_per_key_per_minute=fact(1e9),
+        ),
+        parameters={"prompt_cache_key": fact(True)},
+    )
     figures: dict[str, Figure] = {}
-    with registered(_facts()):
-        for name, case in _CASES.items():
-            without, having, again = _history_taken(case, pairs)
+    with registered(facts):
+        for name, histories in _HISTORIES.items():
+            arms: list[dict[str, Any] | None] = [{"only_plays": plays} for plays in ([], [PromptCache()], [])]
+            clients = _clients("sync", arms, Prepared())
+
+            def ask(client: Any, block: Sequence[list[Any]]) -> None:
+                for history in block:
+                    client.chat.completions.create(model=MODEL, messages=history, tools=listed)
+
+            def block(made: Iterator[list[Any]]) -> list[list[Any]]:
+                return [next(made) for _ in range(_HISTORY_CALLS)]
+
+            prepare = [partial(block, histories(whole)) for _ in clients]
+            taken = cpu_pairs([partial(ask, client) for client in clients], pairs, prepare=prepare)
+            for client in clients:
+                client.close()
+            without, having, again = ([one / 1e3 / _HISTORY_CALLS for one in arm] for arm in taken)
             figures |= {
                 **added(f"{name}_added", having, without),
                 f"{name}_nothing_added_us": _added(again, without),
-                f"{name}_without_us": _middle(without),
+                f"{name}_without_us": middle(without),
             }
     return Report(
         figures=figures,
@@ -396,8 +333,212 @@ def prompt_cache_cost(quick: bool) -> Report:
     )
 
 
-BENCHMARKS = {
-    "shell_cost": shell_cost,
-    "admission_cost": admission_cost,
-    "prompt_cache_cost": prompt_cache_cost,
-}
+# BoundedOutput
+
+_ANSWERS = 40
+_SENTENCE = (
+    "the customer was charged twice for one order and asks that the second payment is sent back as soon as possible, "
+    "which the shop's own page says takes three days; there was no answer to an earlier message"
+)
+_WORDS = _SENTENCE.split()
+
+
+def _text(random: Random, words: int) -> str:
+    return " ".join(random.choices(_WORDS, k=words))
+
+
+def _ticket(random: Random) -> Any:
+    steps = [{"team": random.choice(_WORDS), "action": _text(random, 10)[:120]} for _ in range(random.randint(1, 4))]
+    return {
+        "category": random.choice(("billing", "bug", "feature_request", "account_access", "shipping", "other")),
+        "confidence": round(random.random(), 2),
+        "priority": random.randint(1, 5),
+        "summary": _text(random, 30)[:400],
+        "tags": random.choices(_WORDS, k=random.randint(0, 5)),
+        "steps": steps,
+        "assignee": random.choice((None, "Maria Schmidt")),
+        "refund": random.random() < 0.5,
+    }
+
+
+def _nested(random: Random, depth: int = 0) -> Any:
+    children = [_nested(random, depth + 1) for _ in range(random.randint(1, 3))] if depth < 4 else []
+    return {"name": random.choice(_WORDS), "weight": random.randint(0, 100), "children": children}
+
+
+def _pieces(text: str, random: Random) -> list[str]:
+    pieces: list[str] = []
+    while text:
+        size = random.randint(3, 5)
+        pieces.append(text[:size])
+        text = text[size:]
+    return pieces
+
+
+def _watch(answers: Sequence[Sequence[str]]) -> None:
+    for answer in answers:
+        feed = JsonScanner().feed
+        for piece in answer:
+            state = feed(piece)
+        assert state == "complete"
+
+
+def bounded_cost(quick: bool) -> Report:
+    """What watching a structured answer costs: CPU of `BoundedOutput`'s scanner for each piece that is streamed.
+
+    Answers of three kinds: a support ticket (`ticket`, and written with line feeds and indents, `ticket_indented`), one
+    long text (`long_text`), and a tree of small objects (`nested`). Each is cut into pieces of 3 to 5 characters at
+    random, the size of a usual token. `numbers` is nothing but a list of integers.
+
+    Inside: all CPU time of the process from the first piece to the last, the scanner's construction too; each figure is
+    the median of its rounds. Outside: receiving events, and garbage collection.
+    """
+    rounds, random = 10 if quick else 40, Random(7)
+    tickets = [_ticket(random) for _ in range(_ANSWERS)]
+    long_texts = [{"text": ".\n\n".join(_text(random, 60) for _ in range(10))} for _ in range(_ANSWERS)]
+    answers: Mapping[str, list[str]] = {
+        "ticket": [json.dumps(ticket, separators=(",", ":")) for ticket in tickets],
+        "ticket_indented": [json.dumps(ticket, indent=2) for ticket in tickets],
+        "long_text": [json.dumps(text) for text in long_texts],
+        "nested": [json.dumps(_nested(random)) for _ in range(_ANSWERS)],
+        "numbers": [json.dumps(random.choices(range(1_000), k=200), separators=(",", ":")) for _ in range(_ANSWERS)],
+    }
+    figures: dict[str, Figure] = {}
+    sizes: list[int] = []
+    for name, texts in answers.items():
+        cuts = [_pieces(text, random) for text in texts]
+        (taken,) = cpu_pairs([partial(_watch, cuts)], rounds, warm_ups=1)
+        figures[f"{name}_us"] = middle(taken) / 1e3 / sum(map(len, cuts))
+        sizes += [len(piece) for pieces in cuts for piece in pieces]
+    return Report(
+        figures=figures,
+        reach={f"{name}_us": "<= 3" for name in answers},
+        conditions={"rounds": rounds, "mean_piece_characters": round(sum(sizes) / len(sizes), 2)},
+    )
+
+
+# Routing
+
+_MODELS = 20
+_BATCH = 100
+_S = 1_000_000_000
+
+
+def _catalog() -> Catalog:
+    random = Random(0)
+    models = [
+        CatalogModel(
+            name=f"model-{index}",
+            base_url=f"https://host-{index}.example.com/v1",
+            quality=40.0 + index,
+            context_tokens=200_000,
+            first_token_s=((1_000, random.uniform(0.2, 2.0)), (10_000, random.uniform(2.0, 4.0))),
+            tokens_per_s=random.uniform(50, 500),
+        )
+        for index in range(_MODELS)
+    ]
+    return Catalog(models=tuple(models))
+
+
+def _router() -> Router:
+    """Return a router that has noted 30 answers of each model."""
+    random, router = Random(0), Router(_catalog())
+    for number in range(30 * _MODELS):
+        index = number % _MODELS
+        sighting = Sighting(
+            model=f"model-{index}",
+            origin=f"https://host-{index}.example.com:443",
+            task=f"task-{number % 3}",
+            uncached_tokens=random.uniform(100, 20_000),
+            first_token_s=random.lognormvariate(0, 0.4),
+            output_tokens=300,
+            decode_s=random.lognormvariate(1, 0.3),
+        )
+        router.note(sighting, number * _S)
+    return router
+
+
+def _questions(cached: Mapping[str, float]) -> list[RouteQuery]:
+    random = Random(1)
+    return [
+        RouteQuery(
+            task=f"task-{number % 3}",
+            min_quality=10.0,
+            input_tokens=random.uniform(600, 50_000),
+            cached_tokens=cached,
+        )
+        for number in range(_BATCH)
+    ]
+
+
+def _batches_us(batches: int, prepare: Callable[[int], Sequence[_T]], decide: Callable[[_T, int], object]) -> float:
+    """Return the median CPU microseconds of this thread for each of a batch, one a second of simulated time."""
+    taken = []
+    for batch in range(batches):
+        first = 30 * _MODELS + batch * _BATCH
+        given = prepare(first)
+        started = thread_cpu_ns()
+        for number, one in enumerate(given, start=first):
+            decide(one, number * _S)
+        taken.append((thread_cpu_ns() - started) / _BATCH / 1e3)
+    return middle(taken)
+
+
+def _decide_us(batches: int, router: Router, questions: Sequence[RouteQuery]) -> float:
+    return _batches_us(batches, lambda _first: questions, router.decide)
+
+
+def _plan_us(batches: int) -> float:
+    """Return what the whole plan of the play takes."""
+    play, facts = Routing(_catalog()), facts_named("openai")
+    asked = [{"role": "user" if at % 2 else "assistant", "content": f"{at} " + "as they say " * 38} for at in range(8)]
+    body = {"model": "fastlane/auto", "messages": asked, "stream": True}
+
+    def calls(first: int) -> list[Call]:
+        return [
+            Call(
+                call_id=str(number),
+                endpoint="/chat/completions",
+                origin="https://own.example.com:443",
+                body=body,
+                stream=True,
+                facts=facts,
+                issued_ns=(1 + number) * _S,
+            )
+            for number in range(first, first + _BATCH)
+        ]
+
+    def decide(call: Call, _at_ns: int) -> None:
+        _, decision = play.decide(call, play.route_of(call), facts=facts)
+        if len(decision.ranked) != _MODELS:
+            raise RuntimeError("the plan does not rank all models")
+
+    return _batches_us(batches, calls, decide)
+
+
+def routing_cost(quick: bool) -> Report:
+    """What a decision of `Routing` costs: CPU microseconds with 20 candidates.
+
+    A catalog of 20 models at origins of their own, of each of which answers have been noted; then questions of changing
+    sizes and tasks, one a second of simulated time, so that nothing that decays with silence is known already. Medians
+    of batches of this thread's CPU time: of the decision alone with plain questions (`decide_cpu_us`), with a cache for
+    each candidate (`decide_full_cpu_us`) and with one breaker open (`decide_open_cpu_us`), of which the reach has to
+    hold for the worst (`decide_worst_cpu_us`); and of the whole plan of the play for a prepared call of some 4,000
+    bytes, the question put together and decided (`plan_cpu_us`), a new call each time. Inside: all CPU of the thread
+    between the question (or the call) and the decision (or the plan). Outside: what a routed call costs after it.
+    """
+    batches = 30 if quick else 200
+    plain, full = _questions({}), _questions({f"model-{index}": 500.0 for index in range(_MODELS)})
+    with_open = _router()
+    refusal = Sighting(model="model-0", origin="https://host-0.example.com:443", failure="rate_limit", rest_s=1e6)
+    with_open.note(refusal, 0)
+    decide = {
+        "decide_cpu_us": _decide_us(batches, _router(), plain),
+        "decide_full_cpu_us": _decide_us(batches, _router(), full),
+        "decide_open_cpu_us": _decide_us(batches, with_open, plain),
+    }
+    return Report(
+        figures={**decide, "decide_worst_cpu_us": max(decide.values()), "plan_cpu_us": _plan_us(batches)},
+        reach={"decide_worst_cpu_us": "<= 50"},
+        conditions={"batches": f"{batches} of {_BATCH}"},
+    )

@@ -1,6 +1,7 @@
 """What a fresh process pays before its first answer: importing the client, making one, and the first streamed token.
 
-Outside of all figures: the compilation of modules, which a first, unmeasured run of each side has done.
+The sides take turns, in reversed order every other round. Outside of all figures: the compilation of modules, which a
+first, unmeasured run of each side has done.
 """
 
 from __future__ import annotations
@@ -11,53 +12,45 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 
-from benchmarks._paired import added, in_turns, median, paired
+from benchmarks._paired import added, in_turns, middle, paired
 from benchmarks._report import Figure, Report
 from fastlane.emulator import Emulator, preset
 
 # What nobody should pay for who only wants to make calls.
 _KEPT_OUT = (
-    "numpy",
-    "opentelemetry",
-    "tiktoken",
-    "rich",
-    "typer",
-    "trustme",
-    "fastlane.bench",
-    "fastlane.emulator",
-)
+    "numpy", "opentelemetry", "tiktoken", "rich", "typer", "trustme", "fastlane.bench", "fastlane.emulator"
+)  # fmt: skip
 
 
-def _child_cpu_ms(code: str) -> float:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-c", code], check=True)
+def _child_ms(code: str, environment: Mapping[str, str], until: str) -> tuple[float, float]:
+    """Return the milliseconds of wall time until a fresh process prints `until`, and of CPU time until it ends."""
+    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        if child.stdout.readline().strip() != until:
+            raise RuntimeError(f"a fresh process did not print {until!r}: {code}")
+        wall_ms = 1e3 * (time.perf_counter() - begun)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return 1e3 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-
-
-def _loaded_by_import() -> list[str]:
-    code = f"import fastlane, json, sys; print(json.dumps([name for name in {_KEPT_OUT} if name in sys.modules]))"
-    answer = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    return [str(name) for name in json.loads(answer.stdout)]
+    return wall_ms, 1e3 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
 
 def import_cost(quick: bool) -> Report:
     """What `import fastlane` adds to the CPU time of `import openai`, in a fresh interpreter.
 
-    Inside: everything that the interpreter does from start to exit. Outside: compiling modules.
+    Inside: everything that the interpreter does from start to exit.
     """
-    rounds = 12 if quick else 40
     code = {"stock": "import openai; openai.OpenAI", "fastlane": "import fastlane; fastlane.OpenAI"}
-    for one in code.values():
-        _child_cpu_ms(one)
-    taken = in_turns(lambda side: _child_cpu_ms(code[side]), code, rounds)
-    loaded = _loaded_by_import()
+    taken = in_turns(lambda side: _child_ms(code[side], {}, "")[1], code, 12 if quick else 40, warm_ups=1)
+    listing = f"import fastlane, json, sys; print(json.dumps([name for name in {_KEPT_OUT} if name in sys.modules]))"
+    loaded = json.loads(subprocess.run([sys.executable, "-c", listing], check=True, capture_output=True).stdout)
     return Report(
         figures={
             **added("added_cpu", taken["fastlane"], taken["stock"], "ms"),
-            "stock_cpu_ms": median(taken["stock"]).value,
-            "fastlane_cpu_ms": median(taken["fastlane"]).value,
+            "stock_cpu_ms": middle(taken["stock"]),
+            "fastlane_cpu_ms": middle(taken["fastlane"]),
             "modules_that_should_not_load": len(loaded),
         },
         reach={"added_cpu_ms": "<= 60", "modules_that_should_not_load": "== 0"},
@@ -79,40 +72,26 @@ for chunk in client.chat.completions.create(model="instant", messages=question, 
 """
 
 
-def _to_first_token(package: str, provider: Emulator) -> tuple[float, float]:
-    """Return the milliseconds of wall and of CPU time that a fresh process takes to its first token."""
-    environment = {**os.environ, **provider.environment}
-    code = _FIRST_TOKEN.format(package=package, base_url=provider.base_url)
-    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        if child.stdout.readline() != "token\n":
-            raise RuntimeError(f"a fresh process with {package} got no token")
-        wall_ms = 1e3 * (time.perf_counter() - begun)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return wall_ms, 1e3 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-
-
 def cold_start(quick: bool) -> Report:
     """What a fresh process takes to its first streamed token from the emulator without delays, fastlane / openai.
 
     Inside: wall time from the start of the interpreter to the token, and CPU time from its start to its end. Outside:
-    compiling modules, and trio, which openai's HTTP library imports where it is installed.
+    trio, which openai's HTTP library imports where it is installed.
     """
     with Emulator(model=preset("instant"), seed=0) as provider:
-        for package in ("openai", "fastlane"):
-            _to_first_token(package, provider)
-        taken = in_turns(lambda package: _to_first_token(package, provider), ("openai", "fastlane"), 8 if quick else 30)
+
+        def first_token(package: str) -> tuple[float, float]:
+            code = _FIRST_TOKEN.format(package=package, base_url=provider.base_url)
+            return _child_ms(code, provider.environment, "token")
+
+        taken = in_turns(first_token, ("openai", "fastlane"), 8 if quick else 30, warm_ups=1)
     figures: dict[str, Figure] = {}
     for at, what in enumerate(("wall", "cpu")):
         ours, theirs = ([one[at] for one in taken[package]] for package in ("fastlane", "openai"))
         figures |= paired(what, ours, theirs)
-        figures |= {f"fastlane_{what}_ms": median(ours).value, f"openai_{what}_ms": median(theirs).value}
+        figures |= {f"fastlane_{what}_ms": middle(ours), f"openai_{what}_ms": middle(theirs)}
     return Report(
         figures=figures,
         reach={"wall_ratio": "<= 1", "cpu_ratio": "<= 1"},
         conditions={"pairs": len(taken["openai"])},
     )
-
-
-BENCHMARKS = {"cold_start": cold_start, "import_cost": import_cost}

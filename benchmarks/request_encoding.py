@@ -1,38 +1,34 @@
 """What `RequestEncoding` is worth: prompts to a provider that takes every form of body, as JSON and encoded.
 
-The embedded provider has no time of its own. With one that thinks, both sides take that much longer: the difference
-stays, the ratio shrinks. Sides take turns, in reversed order every other round.
+The embedded provider has no time of its own and is 40 ms away. With one that thinks, both sides take that much longer:
+the difference stays, the ratio shrinks. Sides take turns, in reversed order every other round.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
+import inspect
 import json
 import zlib
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any
 from unittest.mock import patch
 
-import openai
 from openai._utils._json import openapi_dumps
 
-from benchmarks._paired import added, cpu_pairs, median, paired, ttft
-from benchmarks._provider import MODEL, fact, providers
+from benchmarks._call import Groups, LanePair, in_lanes
+from benchmarks._client import client_of, ours, wishes
+from benchmarks._paired import added, cpu_pairs, median, middle, paired, ttft
+from benchmarks._provider import MODEL, ROUND_TRIP_TIME_S, fact, providers
 from benchmarks._report import Figure, Report
-from benchmarks._transport import LanePair, in_lanes, ours, wishes
 from fastlane.compat.requests import stock_bytes
 from fastlane.emulator import RequestLog
 from fastlane.plays.request_encoding import bodies
 from fastlane.plays.request_encoding.play import RequestEncoding
 from fastlane.providers import ProviderFacts
 
-_ROUND_TRIP_TIME_S = 0.04
-_Kind = Literal["talk", "source"]
-"""What a prompt holds: the same code over and over, as in the talk whose case is reproduced, or real source code."""
-
-_KINDS: tuple[_Kind, ...] = ("talk", "source")
 _BODY_BYTES = 123_400
 """The size of the talk's request as JSON."""
 
@@ -46,31 +42,14 @@ _INSTRUCTION = (
 _REPEATED_CHARACTERS = 2_500
 
 
-def _source() -> str:
-    texts = []
-    for name in _MODULES:
-        spec = find_spec(name)
-        get_source = getattr(spec.loader, "get_source", None) if spec is not None else None
-        text = get_source(name) if get_source is not None else None
-        if text is None:
-            raise RuntimeError(f"this Python has no source text of {name}")
-        texts.append(text)
-    return "\n".join(texts)
-
-
 def _body(messages: list[Any]) -> dict[str, Any]:
-    """The body of a streamed call."""
+    """Return the body of a streamed call."""
     return {"messages": messages, "model": MODEL, "stream": True}
 
 
-def _json_bytes(messages: list[Any]) -> int:
-    """Bytes of that body as openai's client writes it."""
-    return len(json.dumps(_body(messages), separators=(",", ":"), ensure_ascii=False).encode())
-
-
-def _prompt(kind: _Kind, body_bytes: int = _BODY_BYTES) -> list[Any]:
-    """Messages that make a body of about so many bytes."""
-    text = _source()
+def _prompt(kind: str, body_bytes: int = _BODY_BYTES) -> list[Any]:
+    """Return messages that make a body of about so many bytes: real source code, or the same code over and over."""
+    text = "\n".join(inspect.getsource(importlib.import_module(name)) for name in _MODULES)
     if kind == "talk":
         text = text[:_REPEATED_CHARACTERS] * (body_bytes // _REPEATED_CHARACTERS + 1)
 
@@ -78,14 +57,25 @@ def _prompt(kind: _Kind, body_bytes: int = _BODY_BYTES) -> list[Any]:
         return [{"role": "user", "content": (_INSTRUCTION + text)[:characters]}]
 
     # JSON writes some characters as two.
-    return messages(body_bytes * body_bytes // _json_bytes(messages(body_bytes)))
+    size = len(json.dumps(_body(messages(body_bytes)), separators=(",", ":"), ensure_ascii=False).encode())
+    return messages(body_bytes * body_bytes // size)
 
 
-def _everything() -> ProviderFacts:
-    """Facts of a provider that takes every form of body: what the embedded one does."""
+def _encoding() -> RequestEncoding:
+    """Return the play with facts of a provider that takes every form of body: what the embedded one does."""
     forms = fact(("json", "json+gzip", "msgpack", "msgpack+gzip"))
     endpoints = ("/chat/completions", "/completions", "/responses")
-    return ProviderFacts(slug="emulator", encodings=dict.fromkeys(endpoints, forms))
+    return RequestEncoding(facts=ProviderFacts(slug="emulator", encodings=dict.fromkeys(endpoints, forms)))
+
+
+def _in_lanes(
+    each: Sequence[Groups], clients: Callable[[str], Sequence[Any]], rounds: int, pause_s: float
+) -> tuple[list[dict[str, list[LanePair]]], list[Sequence[RequestLog]]]:
+    """Send the prompts of each lane to a provider of its own; return the pairs and the provider's log of each."""
+    with providers(len(each), round_trip_time_s=ROUND_TRIP_TIME_S) as started:
+        lanes = [(clients(emulator.base_url), groups) for emulator, groups in zip(started, each, strict=True)]
+        pairs = asyncio.run(in_lanes(lanes, rounds, apart_s=pause_s / len(each), pause_s=pause_s))
+        return pairs, [emulator.log() for emulator in started]
 
 
 # After idle seconds, beside `Connection()`
@@ -99,35 +89,30 @@ _SIZES = {"4_kb": 4_000, "16_kb": 16_000, "64_kb": 64_000, "123_kb": _BODY_BYTES
 def encoding(quick: bool) -> Report:
     """What `RequestEncoding` is worth for prompts of 4 to 123 kB: time to first token beside `Connection()` alone.
 
-    Real source code over 40 ms, each call on a connection that was idle: the window has fallen back to its beginning,
-    as it does while a model thinks. And 123 kB once more right behind that (`again`), over windows that the call before
-    has opened, where fewer bytes save less. Both sides have a warm connection of fastlane's. Inside: from the
-    application's call to the first content that it reads, and so everything that encoding takes. Outside: opening the
-    connections. Asynchronous, in lanes with a provider each.
+    Real source code, each call on a connection that was idle: the window has fallen back to its beginning, as it does
+    while a model thinks. And 123 kB once more right behind that (`again`), over windows that the call before has
+    opened, where fewer bytes save less. Inside: from the application's call to the first content that it reads, and so
+    everything that encoding takes. Outside: opening the connections. Asynchronous, in lanes with a provider each.
     """
     rounds = 5 if quick else 25
     again = {"123_kb": ("123_kb", "123_kb_again")}
     groups = [(again.get(name, (name,)), _prompt("source", size)) for name, size in _SIZES.items()]
-    with providers(_LANES, round_trip_time_s=_ROUND_TRIP_TIME_S) as started:
-        each = []
-        for url in (emulator.base_url for emulator in started):
-            sides = [ours("async", url), ours("async", url, RequestEncoding(facts=_everything()))]
-            each.append((sides, groups))
-        lanes = asyncio.run(in_lanes(each, rounds, apart_s=_PAUSE_S / _LANES, pause_s=_PAUSE_S))
+    lanes, _ = _in_lanes(
+        [groups] * _LANES, lambda url: [ours("async", url), ours("async", url, _encoding())], rounds, _PAUSE_S
+    )
     figures: dict[str, Figure] = {}
     for case in lanes[0]:
         pairs = [pair for lane in lanes for pair in lane[case]]
         alone, own = [pair.first_ms for pair in pairs], [pair.second_ms for pair in pairs]
         figures |= {
             f"at_{case}_ttft_ratio": paired("", alone, own)["_ratio"],
-            f"at_{case}_alone_ttft_ms": median(alone).value,
-            f"at_{case}_encoding_ttft_ms": median(own).value,
+            f"at_{case}_alone_ttft_ms": middle(alone),
+            f"at_{case}_encoding_ttft_ms": middle(own),
             **added(f"at_{case}_saved", alone, own, "ms"),
             f"at_{case}_encoded_share": sum(pair.encoded for pair in pairs) / len(pairs),
         }
-    figures["pairs"] = rounds * _LANES
     return Report(
-        figures=figures,
+        figures={**figures, "pairs": rounds * _LANES},
         reach={
             "at_4_kb_encoded_share": "== 0",
             "at_16_kb_ttft_ratio": ">= 1.5",
@@ -142,57 +127,42 @@ def encoding(quick: bool) -> Report:
 
 _HEADLINE_PAUSE_S = 6.0
 _LANES_OF_A_KIND = 2
-_REACH: dict[_Kind, float] = {"talk": 4.0, "source": 2.5}
-
-
-def _headline_clients(base_url: str) -> list[openai.AsyncOpenAI]:
-    stock, own = wishes(tag="stock"), wishes(tag="fastlane")
-    return [
-        openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0, default_headers=stock),
-        ours("async", base_url, RequestEncoding(facts=_everything()), default_headers=own),
-    ]
-
-
-def _headline_figures(kind: _Kind, pairs: Sequence[LanePair], log: Sequence[RequestLog]) -> dict[str, Figure]:
-    theirs, own = [pair.first_ms for pair in pairs], [pair.second_ms for pair in pairs]
-    if {one.content_encoding for one in log if one.tag == "stock"} != {None}:
-        raise RuntimeError("the stock client was to send JSON as it is")
-    if any(abs(one.bytes_in_decoded / _BODY_BYTES - 1) > 0.02 for one in log):
-        raise RuntimeError(f"each call was to have about {_BODY_BYTES} bytes of JSON")
-    return {
-        **ttft(f"{kind}_", theirs, own),
-        f"{kind}_saved_ms": added("", theirs, own)["_us"],
-        f"{kind}_sent_bytes": [one for one in log if one.tag == "fastlane"][-1].bytes_in,
-    }
+_REACH = {"talk": 4.0, "source": 2.5}
 
 
 def headline(quick: bool) -> Report:
     """A long prompt now and then: `openai.OpenAI()` as it comes against fastlane with `RequestEncoding()`.
 
-    Prompts of 123 kB, six seconds apart, over 40 ms: one kind repeats its code (`talk`), one is real source code. The
-    stock client has closed its connection by then, opens another one and sends JSON over HTTP/1.1; ours still has its
-    connection, and sends fewer bytes. Inside: from the application's call to the first content that it reads. Outside:
-    the provider's own time, which is none here. Asynchronous, in lanes with a provider each, so that no lane keeps
-    another's connection warm.
+    Prompts of 123 kB, six seconds apart: one kind repeats its code, as in the talk whose case is reproduced (`talk`),
+    one is real source code. The stock client has closed its connection by then, opens another one and sends JSON over
+    HTTP/1.1; ours still has its connection, and sends fewer bytes. Inside: from the application's call to the first
+    content that it reads. Asynchronous, in lanes with a provider each, so that no lane keeps another's connection warm.
     """
     rounds = 5 if quick else 25
-    kinds = [kind for kind in _KINDS for _ in range(_LANES_OF_A_KIND)]
-    with providers(len(kinds), round_trip_time_s=_ROUND_TRIP_TIME_S) as started:
-        each = [
-            (_headline_clients(emulator.base_url), [((kind,), _prompt(kind))])
-            for emulator, kind in zip(started, kinds, strict=True)
-        ]
-        apart_s = _HEADLINE_PAUSE_S / len(kinds)
-        lanes = asyncio.run(in_lanes(each, rounds, apart_s=apart_s, pause_s=_HEADLINE_PAUSE_S))
-        logs = [emulator.log() for emulator in started]
+    kinds = [kind for kind in _REACH for _ in range(_LANES_OF_A_KIND)]
+
+    def clients(base_url: str) -> list[Any]:
+        stock, own = ({"default_headers": wishes(tag=side)} for side in ("stock", "fastlane"))
+        return [client_of("stock", "async", base_url, **stock), ours("async", base_url, _encoding(), **own)]
+
+    lanes, logs = _in_lanes([[((kind,), _prompt(kind))] for kind in kinds], clients, rounds, _HEADLINE_PAUSE_S)
     figures: dict[str, Figure] = {}
-    for kind in _KINDS:
-        own = [number for number, other in enumerate(kinds) if other == kind]
-        pairs = [pair for number in own for pair in lanes[number][kind]]
-        figures |= _headline_figures(kind, pairs, [one for number in own for one in logs[number]])
-    figures["pairs_of_a_kind"] = rounds * _LANES_OF_A_KIND
+    for kind in _REACH:
+        numbers = [number for number, other in enumerate(kinds) if other == kind]
+        pairs = [pair for number in numbers for pair in lanes[number][kind]]
+        log = [one for number in numbers for one in logs[number]]
+        if {one.content_encoding for one in log if one.tag == "stock"} != {None}:
+            raise RuntimeError("the stock client was to send JSON as it is")
+        if any(abs(one.bytes_in_decoded / _BODY_BYTES - 1) > 0.02 for one in log):
+            raise RuntimeError(f"each call was to have about {_BODY_BYTES} bytes of JSON")
+        theirs, own = [pair.first_ms for pair in pairs], [pair.second_ms for pair in pairs]
+        figures |= {
+            **ttft(f"{kind}_", theirs, own),
+            f"{kind}_saved_ms": added("", theirs, own)["_us"],
+            f"{kind}_sent_bytes": [one for one in log if one.tag == "fastlane"][-1].bytes_in,
+        }
     return Report(
-        figures=figures,
+        figures={**figures, "pairs_of_a_kind": rounds * _LANES_OF_A_KIND},
         reach={f"{kind}_ttft_ratio": f">= {target}" for kind, target in _REACH.items()},
     )
 
@@ -206,10 +176,6 @@ _BLOCK = 10
 @cache
 def _source_body() -> dict[str, Any]:
     return _body(_prompt("source"))
-
-
-def _stock() -> bytes:
-    return openapi_dumps(_source_body())
 
 
 def _json() -> bytes:
@@ -235,13 +201,12 @@ def _block(write: Callable[[], bytes]) -> None:
 def encoding_cpu(quick: bool) -> Report:
     """CPU time of writing a prompt's body: openai's JSON against ours, gzipped by zlib or isal.
 
-    The body holds 123 kB of real source code of the running Python. Each arm makes bytes of the same mapping: openai's
-    function as its client calls it; ours as fastlane's client does, JSON first and then the form that is sent, by the
-    same functions. Inside: the CPU time of the process while the bytes are made. Outside: looking at the connection,
-    deciding, building the request and sending it. What was written is read again and compared with what it was made of.
-    The arms take turns, in reversed order every other round.
+    The body holds 123 kB of real source code. Each arm makes bytes of the same mapping: openai's function as its client
+    calls it; ours as fastlane's client does, JSON first and then the form that is sent. Inside: the CPU time of the
+    process while the bytes are made. Outside: looking at the connection, deciding, building the request and sending it.
+    What was written is read again and compared with what it was made of.
     """
-    arms = {"stock_json": _stock, "fastlane_json": _json, "gzip_1": _gzip_without_isal}
+    arms = {"stock_json": lambda: openapi_dumps(_source_body()), "fastlane_json": _json, "gzip_1": _gzip_without_isal}
     with_isal = bodies._isal() is not None
     if with_isal:
         arms["isal_1"] = _gzip
@@ -261,6 +226,3 @@ def encoding_cpu(quick: bool) -> Report:
         reach={"gzip_1_cpu_ms": "<= 0.9", "isal_1_cpu_ms": "<= 0.3"},
         conditions={"pairs": pairs, "isal": with_isal},
     )
-
-
-BENCHMARKS = {"encoding": encoding, "headline": headline, "encoding_cpu": encoding_cpu}

@@ -1,5 +1,6 @@
 """What calls and typed chunks cost the client: openai's client as it comes against ours as it comes.
 
+openai's client uses HTTP/1.1 as it comes, and ours HTTP/2; `stock_http2` and `fastlane_http1` are told to do otherwise.
 The provider has a process of its own and, where the system allows it, another core. The arms take turns, in reversed
 order every other round. Nothing is subtracted.
 """
@@ -11,202 +12,126 @@ import gc
 import json
 import ssl
 import threading
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import httpx2
 import openai
 
-import fastlane
-from benchmarks._paired import in_turns, median, paired, turns
-from benchmarks._provider import MODEL, provider_on_another_core
+from benchmarks._call import MESSAGES, check_answer
+from benchmarks._client import client_of, run_sync, settled, wishes
+from benchmarks._conversation import conversation, tools
+from benchmarks._paired import cpu_pairs, in_turns, middle, paired, percentile, turns
+from benchmarks._provider import MODEL, ROUND_TRIP_TIME_S, provider_on_another_core
 from benchmarks._report import Figure, Report
-from benchmarks._server import server_on_another_core
-from benchmarks._transport import MESSAGES, WrongAnswerError, percentile, settled, wishes
+from benchmarks._servers import at_once, endless, server_on_another_core
 from fastlane._clock import cpu_ns, now_ns
 from fastlane.emulator import Emulator, RequestLog
 from fastlane.transport import AsyncTransport
 
-_SIDES = ("stock", "stock_http2", "fastlane", "fastlane_http1")
-"""openai's client as it comes, which speaks HTTP/1.1, and as it is told to; ours as it comes, and as it is told to."""
-
 _VERSIONS = {"stock": "HTTP/1.1", "stock_http2": "HTTP/2", "fastlane": "HTTP/2", "fastlane_http1": "HTTP/1.1"}
 _PATIENCE_S = 30.0
 _STREAMS = 64
-_TOKEN_MS = 10.0
 # Every stream goes on for this long after what is measured.
 _SPARE_S = 4.0
-# How much the paces of streams differ, as a share.
-_UNEVEN = 0.1
+_T = TypeVar("_T")
 
 
-def _client(side: str, base_url: str, *, asynchronous: bool) -> Any:
-    """Make a client of this side."""
-    options: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0}
-    if side == "stock_http2":
-        http_client = openai.DefaultAsyncHttpxClient if asynchronous else openai.DefaultHttpxClient
-        options["http_client"] = http_client(http2=True)
-    elif side == "fastlane_http1":
-        options["plays"] = [fastlane.Connection(http2="never")]
-    module: Any = openai if side.startswith("stock") else fastlane
-    return module.AsyncOpenAI(**options) if asynchronous else module.OpenAI(**options)
+class _Asked(NamedTuple):
+    """How many tokens a stream will have, and the headers that ask for them."""
+
+    tokens: int
+    headers: dict[str, str]
 
 
-class _Taken(NamedTuple):
-    """What one turn took."""
-
-    us_per_chunk: float
-    """CPU of this process for each chunk that the provider sent while it was measured."""
-    core_share: float
-    """Of one core, this process."""
-
-
-class _Window:
-    """From the moment when every stream has brought a chunk, for a fixed time."""
-
-    def __init__(self) -> None:
-        self._started_ns, self._cpu_ns = now_ns(), cpu_ns()
-        self._ended_ns = 0
-
-    def close(self) -> None:
-        self._ended_ns, self._cpu_ns = now_ns(), cpu_ns() - self._cpu_ns
-
-    def taken(self, log: tuple[RequestLog, ...], version: str, *, way_s: float = 0.0) -> _Taken:
-        """Return what was taken of streams that were sent over this version of HTTP, and took so long to arrive."""
-        if {request.http_version for request in log} != {version}:
-            raise RuntimeError(f"a client did not speak {version}")
-        came = (sent + way_s * 1e9 for request in log for sent in request.token_ns)
-        chunks = sum(self._started_ns <= at < self._ended_ns for at in came)
-        return _Taken(self._cpu_ns / chunks / 1e3, self._cpu_ns / (self._ended_ns - self._started_ns))
-
-
-class _Begun:
-    """Counts the streams that have brought a chunk."""
-
-    def __init__(self, streams: int) -> None:
-        self._missing = streams
-        self._lock = threading.Lock()
-        self._all = threading.Event()
-
-    def one(self) -> None:
-        with self._lock:
-            self._missing -= 1
-            if not self._missing:
-                self._all.set()
-
-    def wait(self) -> None:
-        """Block until all have; raises RuntimeError where one does not in time."""
-        if not self._all.wait(_PATIENCE_S):
-            raise RuntimeError(f"{self._missing} streams have not begun")
-
-
-def _asked(streams: int, pace_ms: float, uneven: float, seconds: float) -> list[tuple[int, dict[str, str]]]:
-    """For each stream, how many tokens it will have, and the headers that ask for them.
-
-    Each has a pace of its own, so that they do not come in step.
-    """
+def _asked(streams: int, pace_ms: float, uneven: float, seconds: float) -> list[_Asked]:
+    """Return what to ask for: each stream has a pace of its own, so that they do not come in step."""
     asked = []
     for number in range(streams):
         own_ms = pace_ms * (1 + uneven * ((number + 0.5) / streams - 0.5))
         tokens = round(1e3 * seconds / own_ms)
-        asked.append((tokens, wishes(output_tokens=tokens, token_ms=f"{own_ms:.4f}")))
+        headers = wishes(output_tokens=tokens, token_ms=f"{own_ms:.4f}", tag=f"stream {number}")
+        asked.append(_Asked(tokens, headers))
     return asked
 
 
-def _check(side: str, counts: list[int], asked: list[tuple[int, dict[str, str]]]) -> None:
-    # The role and the finish reason have a chunk each.
-    if any(count != tokens + 2 for count, (tokens, _) in zip(counts, asked, strict=True)):
-        raise RuntimeError(f"an answer of {side} is not whole")
+def _streams(count: int, window_s: float) -> list[_Asked]:
+    return _asked(count, 10.0, 0.1, window_s + _SPARE_S)
 
 
-async def _watched(side: str, reading: Sequence[asyncio.Future[Any]], begun: _Begun, window_s: float) -> _Window:
-    await asyncio.to_thread(begun.wait)
-    window = _Window()
+def _streamed(client: Any, headers: dict[str, str]) -> Any:
+    return client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True, extra_headers=headers)
+
+
+class _Window(NamedTuple):
+    """From the moment when every stream has brought a chunk, for a fixed time."""
+
+    started_ns: int
+    ended_ns: int
+    cpu_ns: int
+
+    @property
+    def core_share(self) -> float:
+        """How much of one core this process took."""
+        return self.cpu_ns / (self.ended_ns - self.started_ns)
+
+    def us_per_chunk(self, log: Sequence[RequestLog], version: str, *, way_s: float = 0.0) -> float:
+        """Return the CPU for each chunk that was sent in that time, over this version of HTTP, and took `way_s`."""
+        if {request.http_version for request in log} != {version}:
+            raise RuntimeError(f"a client did not use {version}")
+        came = (sent + way_s * 1e9 for request in log for sent in request.token_ns)
+        return self.cpu_ns / 1e3 / sum(self.started_ns <= at < self.ended_ns for at in came)
+
+
+async def _watch(
+    arm: str, reads: Sequence[Awaitable[_T]], begun: threading.Semaphore, window_s: float
+) -> tuple[_Window, list[_T]]:
+    """Measure while all streams are read, each of which releases `begun` once; return what each read came to."""
+    reading = [asyncio.ensure_future(read) for read in reads]
+    if not await asyncio.to_thread(lambda: all(begun.acquire(timeout=_PATIENCE_S) for _ in reading)):
+        raise RuntimeError(f"not every stream of {arm} has begun")
+    started, cpu = now_ns(), cpu_ns()
     await asyncio.sleep(window_s)
-    window.close()
+    window = _Window(started, now_ns(), cpu_ns() - cpu)
     if any(task.done() for task in reading):
-        raise RuntimeError(f"a stream of {side} ended while it was measured: the machine is too busy")
-    return window
+        raise RuntimeError(f"a stream of {arm} ended while it was measured: the machine is too busy")
+    return window, await asyncio.gather(*reading)
 
 
-async def _stream_turn(side: str, emulator: Emulator, streams: int, window_s: float, *, threads: bool) -> _Taken:
-    """Read streams with `async for`, or with `for` in a thread of each, and take the time."""
-    asked = _asked(streams, _TOKEN_MS, _UNEVEN, window_s + _SPARE_S)
-    begun = _Begun(streams)
-    client = _client(side, emulator.base_url, asynchronous=not threads)
+async def _stream_turn(side: str, emulator: Emulator, streams: int, window_s: float, *, threads: bool) -> _Window:
+    """Read streams with `async for`, or with `for` in a thread of each; return the window and CPU per chunk."""
+    asked, begun = _streams(streams, window_s), threading.Semaphore(0)
+    client = client_of(side, "sync" if threads else "async", emulator.base_url)
 
     async def read(headers: dict[str, str]) -> int:
-        stream = await client.chat.completions.create(
-            model=MODEL, messages=MESSAGES, stream=True, extra_headers=headers
-        )
+        stream = await _streamed(client, headers)
         await anext(stream)
-        begun.one()
+        begun.release()
         count = 1
         async for _ in stream:
             count += 1
         return count
 
     def read_in_thread(headers: dict[str, str]) -> int:
-        stream = client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True, extra_headers=headers)
+        stream = _streamed(client, headers)
         next(stream)
-        begun.one()
-        count = 1
-        for _ in stream:
-            count += 1
-        return count
+        begun.release()
+        return 1 + sum(1 for _ in stream)
 
     await settled(client.models.list())
     emulator.clear()
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(streams) as pool:
-        if threads:
-            reading = [loop.run_in_executor(pool, read_in_thread, headers) for _, headers in asked]
-        else:
-            reading = [asyncio.ensure_future(read(headers)) for _, headers in asked]
-        window = await _watched(side, reading, begun, window_s)
-        _check(side, await asyncio.gather(*reading), asked)
+        reads: list[Awaitable[int]] = [
+            loop.run_in_executor(pool, read_in_thread, one.headers) if threads else read(one.headers) for one in asked
+        ]
+        window, counts = await _watch(side, reads, begun, window_s)
+    # The role and the finish reason have a chunk each.
+    if counts != [one.tokens + 2 for one in asked]:
+        raise RuntimeError(f"an answer of {side} is not whole")
     await settled(client.close())
-    return window.taken(await asyncio.to_thread(emulator.log), _VERSIONS[side])
-
-
-async def _lateness_turn(side: str, emulator: Emulator, window_s: float) -> list[float]:
-    """Read streams with `async for`; the delay in milliseconds of every chunk that was sent in the window."""
-    asked = _asked(_STREAMS, _TOKEN_MS, _UNEVEN, window_s + _SPARE_S)
-    begun = _Begun(_STREAMS)
-
-    async def read(client: openai.AsyncOpenAI, number: int, headers: dict[str, str]) -> list[int]:
-        # The provider numbers content from 0: the role and the finish reason are no part of its log.
-        came: list[int] = []
-        stream = await client.chat.completions.create(
-            model=MODEL, messages=MESSAGES, stream=True, extra_headers={**headers, **wishes(tag=f"stream {number}")}
-        )
-        async for chunk in stream:
-            if chunk.choices[0].delta.content:
-                if not came:
-                    begun.one()
-                came.append(now_ns())
-        return came
-
-    async with _client(side, emulator.base_url, asynchronous=True) as client:
-        await client.models.list()
-        emulator.clear()
-        reading = [asyncio.create_task(read(client, number, headers)) for number, (_, headers) in enumerate(asked)]
-        await asyncio.to_thread(begun.wait)
-        started = now_ns()
-        came = await asyncio.gather(*reading)
-    log = {request.tag: request.token_ns for request in await asyncio.to_thread(emulator.log)}
-    ended = started + window_s * 1e9
-    delays_ms = []
-    for number, times in enumerate(came):
-        sent = log[f"stream {number}"]
-        if len(sent) != len(times):
-            raise RuntimeError(f"an answer of {side} is not whole")
-        delays_ms += [(time - at) / 1e6 for time, at in zip(times, sent, strict=True) if started <= at < ended]
-    return delays_ms
-
-
-# CPU of a chunk
+    return window
 
 
 _STREAM_ARMS = (
@@ -231,40 +156,59 @@ def stream_cpu(quick: bool) -> Report:
     """What a typed chunk costs between the socket and the application's loop: openai's client against ours.
 
     Streams of chat completions, each with a chunk about every 10 ms and none in step with another, are read with `async
-    for` (64, 16 and 1 of them) and with `for` in 16 threads. The stock client is `openai.AsyncOpenAI()` as it comes,
-    which speaks HTTP/1.1, and once more as it is told to speak HTTP/2; ours is `fastlane.AsyncOpenAI()` as it comes,
-    which speaks HTTP/2, and once more as it is told not to. Inside: the CPU time of the whole process, from the moment
+    for` (64, 16 and 1 of them) and with `for` in 16 threads. Inside: the CPU time of the whole process, from the moment
     when every stream has brought a chunk until a fixed time later, when none has ended, divided by the chunks that the
     provider sent in that time. (Where the stock client cannot keep up, it has not read all of them: the ratio is then
-    too low.) Outside: opening connections, sending requests, ends of streams, and the provider, which has a process of
-    its own and, where the system allows it, another core; Nothing is
-    subtracted. The arms take turns, in reversed order every other round.
+    too low.) Outside: opening connections, sending requests, ends of streams, and the provider.
     """
     rounds, window_s = (1, 1.5) if quick else (7, 4.0)
 
-    def turn(arm: tuple[str, int, str]) -> _Taken:
+    def turn(arm: tuple[str, int, str]) -> tuple[float, float]:
         name, streams, side = arm
-        return asyncio.run(_stream_turn(side, emulator, streams, window_s, threads=name.startswith("threads")))
+        window = asyncio.run(_stream_turn(side, emulator, streams, window_s, threads=name.startswith("threads")))
+        return window.us_per_chunk(emulator.log(), _VERSIONS[side]), window.core_share
 
     with provider_on_another_core() as (emulator, cores):
-        taken = {name: values for (name, _, _), values in in_turns(turn, _STREAM_ARMS, rounds).items()}
+        taken = {arm[0]: values for arm, values in in_turns(turn, _STREAM_ARMS, rounds).items()}
+    us = {arm: [per_chunk for per_chunk, _ in values] for arm, values in taken.items()}
     figures: dict[str, Figure] = {}
     for name, (stock, ours, _) in _RATIOS.items():
-        theirs, own = ([turn.us_per_chunk for turn in taken[arm]] for arm in (stock, ours))
-        figures |= paired(name, theirs, own)
-    for arm, values in taken.items():
-        figures[f"{arm}_us_per_chunk"] = median([turn.us_per_chunk for turn in values]).value
+        figures |= paired(name, us[stock], us[ours])
+    figures |= {f"{arm}_us_per_chunk": middle(values) for arm, values in us.items()}
     for arm in ("async_64_stock", "async_64_fastlane"):
-        figures[f"{arm}_core_share"] = median([turn.core_share for turn in taken[arm]]).value
-    figures["rounds"] = rounds
+        figures[f"{arm}_core_share"] = middle([share for _, share in taken[arm]])
     return Report(
-        figures=figures,
+        figures={**figures, "rounds": rounds},
         reach={f"{name}_ratio": f">= {target}" for name, (_, _, target) in _RATIOS.items() if target is not None},
         conditions={"measured_s": window_s, "cores": cores},
     )
 
 
-# Delay of a chunk
+async def _lateness_turn(side: str, emulator: Emulator, window_s: float) -> list[float]:
+    """Read streams with `async for`; return the delay in milliseconds of every chunk that was sent in the window."""
+    asked, begun = _streams(_STREAMS, window_s), threading.Semaphore(0)
+
+    async def read(headers: dict[str, str]) -> list[int]:
+        # The provider numbers content from 0: the role and the finish reason are no part of its log.
+        came: list[int] = []
+        async for chunk in await _streamed(client, headers):
+            if chunk.choices[0].delta.content:
+                if not came:
+                    begun.release()
+                came.append(now_ns())
+        return came
+
+    async with client_of(side, "async", emulator.base_url) as client:
+        await client.models.list()
+        emulator.clear()
+        window, came = await _watch(side, [read(one.headers) for one in asked], begun, window_s)
+    log = {request.tag: request.token_ns for request in await asyncio.to_thread(emulator.log)}
+    delays_ms = []
+    for number, times in enumerate(came):
+        # Raises where an answer is not whole.
+        sent = zip(times, log[f"stream {number}"], strict=True)
+        delays_ms += [(time - at) / 1e6 for time, at in sent if window.started_ns <= at < window.ended_ns]
+    return delays_ms
 
 
 def lateness(quick: bool) -> Report:
@@ -274,9 +218,7 @@ def lateness(quick: bool) -> Report:
     the provider wrote it (its own log) to the application's loop body, typed object in hand; both processes read the
     same clock. What is measured begins when every stream has brought a chunk, and lasts for a fixed time; a chunk that
     the stock client brings later than that counts with its whole delay. Outside: opening connections and sending
-    requests. The stock client is `openai.AsyncOpenAI()` as it comes, ours `fastlane.AsyncOpenAI()`; they take turns, in
-    reversed order every other round. The provider has a process of its own and, where the system allows it, another
-    core.
+    requests.
     """
     rounds, window_s = (2, 2.5) if quick else (9, 4.0)
 
@@ -286,11 +228,12 @@ def lateness(quick: bool) -> Report:
 
     with provider_on_another_core() as (emulator, cores):
         late = in_turns(turn, ("stock", "fastlane"), rounds)
+    p50, p99 = ({side: [one[at] for one in values] for side, values in late.items()} for at in (0, 1))
     return Report(
         figures={
-            **paired("p99", [p99 for _, p99 in late["fastlane"]], [p99 for _, p99 in late["stock"]]),
-            **{f"{side}_p50_ms": median([p50 for p50, _ in values]).value for side, values in late.items()},
-            **{f"{side}_p99_ms": median([p99 for _, p99 in values]).value for side, values in late.items()},
+            **paired("p99", p99["fastlane"], p99["stock"]),
+            **{f"{side}_p50_ms": middle(values) for side, values in p50.items()},
+            **{f"{side}_p99_ms": middle(values) for side, values in p99.items()},
             "rounds": rounds,
         },
         reach={"p99_ratio": "<= 0.1"},
@@ -300,27 +243,18 @@ def lateness(quick: bool) -> Report:
 
 # CPU of a chunk's bytes
 
-_ROUND_TRIP_TIME_S = 0.04
 _BODY = json.dumps({"model": MODEL, "messages": MESSAGES, "stream": True}).encode()
-_BYTES_ARMS = ("http2_stock", "http2_fastlane", "http1_stock", "http1_fastlane")
-
-
-def _http_client(arm: str, emulator: Emulator) -> httpx2.AsyncClient:
-    trust = ssl.create_default_context(cafile=str(emulator.certificate_authority))
-    http2 = arm.startswith("http2")
-    if arm.endswith("stock"):
-        return httpx2.AsyncClient(http2=http2, verify=trust)
-    return httpx2.AsyncClient(transport=AsyncTransport(http2="require" if http2 else "never", verify=trust))
 
 
 async def _bytes_turn(arm: str, emulator: Emulator, window_s: float) -> float:
-    """CPU microseconds for each chunk that is read as bytes."""
+    """Return the CPU microseconds for each chunk that is read as bytes."""
     emulator.clear()
     # A chunk every 10 to 40 ms.
-    asked = _asked(_STREAMS, 25.0, 1.2, window_s + 1.0)
-    begun = _Begun(_STREAMS)
+    asked, begun = _asked(_STREAMS, 25.0, 1.2, window_s + 1.0), threading.Semaphore(0)
+    trust = ssl.create_default_context(cafile=str(emulator.certificate_authority))
+    http2 = arm.startswith("http2")
 
-    async def read(client: httpx2.AsyncClient, wanted: dict[str, str]) -> bytes:
+    async def read(wanted: dict[str, str]) -> bytes:
         chunks: list[bytes] = []
         headers = {"authorization": "Bearer none", "content-type": "application/json", **wanted}
         url = f"{emulator.base_url}/chat/completions"
@@ -328,21 +262,22 @@ async def _bytes_turn(arm: str, emulator: Emulator, window_s: float) -> float:
             response.raise_for_status()
             async for chunk in response.aiter_raw():
                 if not chunks:
-                    begun.one()
+                    begun.release()
                 chunks.append(chunk)
         return b"".join(chunks)
 
-    async with _http_client(arm, emulator) as client:
-        reading = [asyncio.create_task(read(client, headers)) for _, headers in asked]
-        window = await _watched(arm, reading, begun, window_s)
-        answers = await asyncio.gather(*reading)
-    for answer, (tokens, _) in zip(answers, asked, strict=True):
+    async with (
+        httpx2.AsyncClient(http2=http2, verify=trust)
+        if arm.endswith("stock")
+        else httpx2.AsyncClient(transport=AsyncTransport(http2="require" if http2 else "never", verify=trust))
+    ) as client:
+        window, answers = await _watch(arm, [read(one.headers) for one in asked], begun, window_s)
+    for answer, one in zip(answers, asked, strict=True):
         # The role and the finish reason have a chunk each, and so has the end.
-        if answer.count(b"\n\n") != tokens + 3 or not answer.endswith(b"data: [DONE]\n\n"):
+        if answer.count(b"\n\n") != one.tokens + 3 or not answer.endswith(b"data: [DONE]\n\n"):
             raise RuntimeError(f"an answer of {arm} is not whole")
     log = await asyncio.to_thread(emulator.log)
-    version = "HTTP/2" if arm.startswith("http2") else "HTTP/1.1"
-    return window.taken(log, version, way_s=_ROUND_TRIP_TIME_S / 2).us_per_chunk
+    return window.us_per_chunk(log, "HTTP/2" if http2 else "HTTP/1.1", way_s=ROUND_TRIP_TIME_S / 2)
 
 
 def transport_cpu(quick: bool) -> Report:
@@ -351,17 +286,17 @@ def transport_cpu(quick: bool) -> Report:
     64 streams at once, each with a chunk every 10 to 40 ms as models write them, are read as bytes by an
     `httpx2.AsyncClient` on its own transport and on ours; nothing is parsed. Inside: the CPU time of the whole process,
     from the moment when every stream has brought its first bytes until a fixed time later, when none has ended, divided
-    by the chunks that the provider sent in that time. Outside: opening connections, sending requests, ends of streams,
-    and the provider.
+    by the chunks that the provider sent in that time. Outside: opening connections, sending requests, ends of streams.
     """
     rounds, window_s = (2, 3.0) if quick else (9, 4.0)
-    with provider_on_another_core(round_trip_time_s=_ROUND_TRIP_TIME_S) as (emulator, cores):
-        taken = in_turns(lambda arm: asyncio.run(_bytes_turn(arm, emulator, window_s)), _BYTES_ARMS, rounds)
+    arms = ("http2_stock", "http2_fastlane", "http1_stock", "http1_fastlane")
+    with provider_on_another_core(round_trip_time_s=ROUND_TRIP_TIME_S) as (emulator, cores):
+        taken = in_turns(lambda arm: asyncio.run(_bytes_turn(arm, emulator, window_s)), arms, rounds)
     return Report(
         figures={
             **paired("http2_cpu", taken["http2_stock"], taken["http2_fastlane"]),
             **paired("http1_cpu", taken["http1_stock"], taken["http1_fastlane"]),
-            **{f"{arm}_us_per_chunk": median(values).value for arm, values in taken.items()},
+            **{f"{arm}_us_per_chunk": middle(values) for arm, values in taken.items()},
             "rounds": rounds,
         },
         reach={"http2_cpu_ratio": ">= 4", "http1_cpu_ratio": ">= 3"},
@@ -373,14 +308,14 @@ def transport_cpu(quick: bool) -> Report:
 
 
 async def _saturated_turn(side: str, base_url: str, window_s: float) -> tuple[float, float]:
-    """Chunks for each second of CPU, and the share of a core that the client took."""
+    """Return the chunks for each second of CPU, and the share of a core that the client took."""
     counts = [0] * _STREAMS
 
     async def read(client: openai.AsyncOpenAI, number: int) -> None:
         async for _ in await client.chat.completions.create(model="prepared-1", messages=MESSAGES, stream=True):
             counts[number] += 1
 
-    async with _client(side, base_url, asynchronous=True) as client:
+    async with client_of(side, "async", base_url) as client:
         reading = [asyncio.create_task(read(client, number)) for number in range(_STREAMS)]
         deadline = now_ns() + _PATIENCE_S * 1e9
         while not all(counts):
@@ -389,41 +324,36 @@ async def _saturated_turn(side: str, base_url: str, window_s: float) -> tuple[fl
                 raise RuntimeError(f"not every stream of {side} has begun")
         started, cpu_started, before = now_ns(), cpu_ns(), sum(counts)
         await asyncio.sleep(window_s)
-        ended, cpu_ended, after = now_ns(), cpu_ns(), sum(counts)
-        ended_early = [task for task in reading if task.done()]
+        window, after = _Window(started, now_ns(), cpu_ns() - cpu_started), sum(counts)
+        if any(task.done() for task in reading):
+            raise RuntimeError(f"a stream of {side} ended while it was measured")
         for task in reading:
             task.cancel()
         await asyncio.gather(*reading, return_exceptions=True)
-        if ended_early:
-            raise RuntimeError(f"a stream of {side} ended while it was measured")
-    return (after - before) / (cpu_ended - cpu_started) * 1e9, (cpu_ended - cpu_started) / (ended - started)
+    return (after - before) / window.cpu_ns * 1e9, window.core_share
 
 
 def stream_saturated(quick: bool) -> Report:
     """How many typed chunks one core reads when 64 streams come as fast as they are taken: stock against ours.
 
-    A server of this benchmark's own writes one prepared event over TLS without end, in a process of its own and, where
-    the system allows it, on another core: the embedded provider would be slower than what is measured. Every event is a
-    DATA frame (HTTP/2) or a chunk (HTTP/1.1) of its own, and the frames of a connection's streams take turns. All
-    events being alike, a parser that remembers short strings, as ours does, makes a few less than it would of a real
-    stream. Inside: the CPU time of the client's whole process for a fixed time, begun when every stream has brought a
-    chunk, divided by the chunks that the application's `async for` has got in it; a second of CPU divided by that is
-    the chunks per second of one core. Outside: opening connections and sending requests. The stock client is
-    `openai.AsyncOpenAI()` as it comes, which speaks HTTP/1.1, and as it is told to speak HTTP/2; ours is
-    `fastlane.AsyncOpenAI()` as it comes, which speaks HTTP/2, and as it is told not to. The arms take turns, in
-    reversed order every other round.
+    A server of the benchmarks' own writes one prepared event over TLS without end: the embedded provider would be
+    slower than what is measured. All events being alike, a parser that remembers short strings, as ours does, makes a
+    few less than it would of a real stream. Inside: the CPU time of the client's whole process for a fixed time, begun
+    when every stream has brought a chunk, divided by the chunks that the application's `async for` has got in it; a
+    second of CPU divided by that is the chunks per second of one core. Outside: opening connections and sending
+    requests.
     """
     rounds, window_s = (2, 2.0) if quick else (9, 3.0)
-    with server_on_another_core("benchmarks._endless") as server:
-        taken = in_turns(lambda side: asyncio.run(_saturated_turn(side, server.base_url, window_s)), _SIDES, rounds)
+    with server_on_another_core(endless) as server:
+        taken = in_turns(lambda side: asyncio.run(_saturated_turn(side, server.base_url, window_s)), _VERSIONS, rounds)
     per_core = {side: [chunks for chunks, _ in values] for side, values in taken.items()}
     return Report(
         figures={
             **paired("chunks", per_core["fastlane"], per_core["stock"]),
             "http2_chunks_ratio": paired("", per_core["fastlane"], per_core["stock_http2"])["_ratio"],
             "http1_chunks_ratio": paired("", per_core["fastlane_http1"], per_core["stock"])["_ratio"],
-            **{f"{side}_chunks_per_core_s": median(values).value for side, values in per_core.items()},
-            **{f"{side}_core_share": median([share for _, share in values]).value for side, values in taken.items()},
+            **{f"{side}_chunks_per_core_s": middle(values) for side, values in per_core.items()},
+            **{f"{side}_core_share": middle([share for _, share in values]) for side, values in taken.items()},
             "rounds": rounds,
         },
         reach={"chunks_ratio": ">= 10"},
@@ -433,23 +363,16 @@ def stream_saturated(quick: bool) -> Report:
 
 # Small calls
 
-_TASKS = 64
+_TASKS = {"async_64": 64, "async_1": 1, "sync_1": 1}
 _TEXTS = ("Yes.", "Water is wet.", "No, but it makes other things wet.")
 _HEADERS = [wishes(output_text=text) for text in _TEXTS]
 
 # Concurrency and side: each against the stock client of the same concurrency.
 _CALL_ARMS = [
-    *((f"async_{_TASKS}", side) for side in ("stock", "fastlane", "fastlane_http1")),
+    *(("async_64", side) for side in ("stock", "fastlane", "fastlane_http1")),
     *(("async_1", side) for side in ("stock", "fastlane")),
     *(("sync_1", side) for side in ("stock", "fastlane")),
 ]
-
-
-class _CallTaken(NamedTuple):
-    """What one round took, for each call."""
-
-    cpu_us: float
-    wall_us: float
 
 
 async def _calls(client: Any, tasks: int, calls: int) -> None:
@@ -457,26 +380,19 @@ async def _calls(client: Any, tasks: int, calls: int) -> None:
 
     async def work() -> None:
         for number in numbers:
-            text = _TEXTS[number % len(_TEXTS)]
-            headers = _HEADERS[number % len(_HEADERS)]
-            answer = await settled(
-                client.chat.completions.create(model=MODEL, messages=MESSAGES, extra_headers=headers)
-            )
-            if answer.choices[0].message.content != text:
-                raise WrongAnswerError(f"call {number} brought {answer.choices[0].message.content!r}")
+            at = number % len(_TEXTS)
+            call = client.chat.completions.create(model=MODEL, messages=MESSAGES, extra_headers=_HEADERS[at])
+            check_answer(await settled(call), _TEXTS[at])
 
     await asyncio.gather(*[work() for _ in range(tasks)])
 
 
-async def _call_rounds(emulator: Emulator, rounds: int, calls: int) -> dict[tuple[str, str], list[_CallTaken]]:
-    taken: dict[tuple[str, str], list[_CallTaken]] = {arm: [] for arm in _CALL_ARMS}
-    clients = {
-        (concurrency, side): _client(side, emulator.base_url, asynchronous=concurrency != "sync_1")
-        for concurrency, side in _CALL_ARMS
-    }
-    for round_number, arm in turns(_CALL_ARMS, rounds, warm_ups=1):  # the first one opens connections
-        concurrency, side = arm
-        tasks = _TASKS if concurrency == f"async_{_TASKS}" else 1
+async def _call_rounds(emulator: Emulator, rounds: int, calls: int) -> dict[tuple[str, str], list[tuple[float, float]]]:
+    """Return the microseconds of CPU and of wall-clock time of a call, for each arm and round."""
+    taken: dict[tuple[str, str], list[tuple[float, float]]] = {arm: [] for arm in _CALL_ARMS}
+    clients = {arm: client_of(arm[1], arm[0].partition("_")[0], emulator.base_url) for arm in _CALL_ARMS}
+    for number, arm in turns(_CALL_ARMS, rounds, warm_ups=1):  # the first one opens connections
+        tasks = _TASKS[arm[0]]
         count = calls if tasks > 1 else calls // 4
         emulator.clear()
         gc.collect()
@@ -484,10 +400,10 @@ async def _call_rounds(emulator: Emulator, rounds: int, calls: int) -> dict[tupl
         await _calls(clients[arm], tasks, count)
         cpu, wall = cpu_ns() - cpu_started, now_ns() - started
         log = emulator.log()
-        if len(log) != count or {request.http_version for request in log} != {_VERSIONS[side]}:
-            raise RuntimeError(f"{side} did not send its calls over the protocol that it was to speak")
-        if round_number >= 0:
-            taken[arm].append(_CallTaken(cpu / 1e3 / count, wall / 1e3 / count))
+        if len(log) != count or {request.http_version for request in log} != {_VERSIONS[arm[1]]}:
+            raise RuntimeError(f"{arm[1]} did not send its calls over the protocol that it was to use")
+        if number >= 0:
+            taken[arm].append((cpu / 1e3 / count, wall / 1e3 / count))
     for client in clients.values():
         await settled(client.close())
     return taken
@@ -497,38 +413,124 @@ def call_cpu(quick: bool) -> Report:
     """What a small call that is not streamed costs the client: openai's client as it comes against ours as it comes.
 
     Chat completions of a few tokens are asked for by 64 tasks at once, each with its next call as soon as its last is
-    over; by one task; and by a thread of the synchronous client. The stock client is `openai.AsyncOpenAI()`, which
-    speaks HTTP/1.1; ours is `fastlane.AsyncOpenAI()`, which speaks HTTP/2, and once more as it is told not to. Every
-    text is compared with the one that was asked for. Inside: the CPU time of the whole process, all threads, from the
-    first call of a round to the end of its last, divided by the calls. Outside: making the clients, opening
-    connections, and the provider, which has a process of its own and, where the system allows it, another
-    core. Nothing is subtracted. The arms take turns, in reversed order every other round.
+    over; by one task; and by a thread of the synchronous client. Every text is compared with the one that was asked
+    for. Inside: the CPU time of the whole process, all threads, from the first call of a round to the end of its last,
+    divided by the calls. Outside: making the clients, opening connections, and the provider.
     """
     rounds, calls = (3, 640) if quick else (15, 1_920)
     with provider_on_another_core() as (emulator, cores):
         taken = asyncio.run(_call_rounds(emulator, rounds, calls))
+    cpu = {arm: [cpu_us for cpu_us, _ in values] for arm, values in taken.items()}
     figures: dict[str, Figure] = {}
     for concurrency, side in _CALL_ARMS:
-        if side == "stock":
-            continue
-        theirs, own = ([turn.cpu_us for turn in taken[concurrency, arm]] for arm in ("stock", side))
-        figures |= paired(concurrency if side == "fastlane" else f"{concurrency}_http1", theirs, own)
+        if side != "stock":
+            name = concurrency + side.removeprefix("fastlane")
+            figures |= paired(name, cpu[concurrency, "stock"], cpu[concurrency, side])
     for (concurrency, side), values in taken.items():
-        name = f"{concurrency}_{side}"
-        figures[f"{name}_cpu_us"] = median([turn.cpu_us for turn in values]).value
-        figures[f"{name}_calls_per_s"] = 1e6 / median([turn.wall_us for turn in values]).value
-    figures["rounds"] = rounds
+        figures[f"{concurrency}_{side}_cpu_us"] = middle(cpu[concurrency, side])
+        figures[f"{concurrency}_{side}_calls_per_s"] = 1e6 / middle([wall_us for _, wall_us in values])
     return Report(
-        figures=figures,
-        reach={f"async_{_TASKS}_ratio": ">= 7"},
+        figures={**figures, "rounds": rounds},
+        reach={"async_64_ratio": ">= 7"},
         conditions={"calls_a_round": calls, "cores": cores},
     )
 
 
-BENCHMARKS = {
-    "stream_cpu": stream_cpu,
-    "lateness": lateness,
-    "transport_cpu": transport_cpu,
-    "stream_saturated": stream_saturated,
-    "call_cpu": call_cpu,
-}
+# Calls with a long history
+
+_HISTORIES = {20: 12, 100: 30, 400: 80}
+"""Messages, and the ratio that is to be reached."""
+_HELD_UP_MESSAGES = 100
+_BLOCK = 5
+"""Calls of one side before the other's turn."""
+
+
+async def _held_up_us(client: openai.AsyncOpenAI, history: Any, listed: Any, calls: int) -> list[float]:
+    """Return, for each call, the longest time that another task waited for its turn."""
+    longest = 0
+
+    async def ask_for_every_turn() -> None:
+        nonlocal longest
+        last = now_ns()
+        while True:
+            await asyncio.sleep(0)
+            now = now_ns()
+            longest = max(longest, now - last)
+            last = now
+
+    taken = []
+    asking = asyncio.create_task(ask_for_every_turn())
+    gc.collect()  # not before each call: it reads every object there is, and leaves the processor's caches to them
+    for _ in range(calls):
+        await asyncio.sleep(0)
+        longest = 0
+        await client.chat.completions.create(model=MODEL, messages=history, tools=listed)
+        await asyncio.sleep(0)
+        taken.append(longest / 1e3)
+    asking.cancel()
+    return taken
+
+
+def history_cpu(quick: bool) -> Report:
+    """What a call with a long history costs the client, and how long it holds up the event loop: stock against ours.
+
+    Conversations of 20, 100 and 400 messages with 14 tools, in the shape and sizes of a recorded airline agent's, are
+    sent over TLS to a server that answers each at once with a short prepared completion. Inside: the CPU time of the
+    whole process, all threads, from `create()` to the typed answer. Outside: opening connections, garbage collection,
+    and the server. The two arms take turns of five calls each.
+
+    The event loop counts as held up for the longest time between two turns of a task that asks for every turn, while
+    one call of 100 messages is made: wall-clock time, the median over all calls.
+    """
+    pairs, held_up_rounds, held_up_calls = (10, 4, 5) if quick else (60, 10, 10)
+    listed, histories = tools(), {messages: conversation(messages) for messages in _HISTORIES}
+    sides = ("stock", "fastlane")
+
+    def block(client: Any, messages: int, run: Callable[[Any], object]) -> Callable[[], object]:
+        history = histories[messages]
+
+        async def calls() -> None:
+            for _ in range(_BLOCK):
+                await settled(
+                    client.chat.completions.create(model=MODEL, messages=history, tools=listed, temperature=0.5)
+                )
+
+        return lambda: run(calls())
+
+    figures: dict[str, Figure] = {}
+    with server_on_another_core(at_once) as server, asyncio.Runner() as runner:
+        drivers: dict[str, Callable[[Any], object]] = {"sync": run_sync, "async": runner.run}
+        clients = {(mode, side): client_of(side, mode, server.base_url) for mode in drivers for side in sides}
+        for mode, run in drivers.items():
+            for messages in _HISTORIES:
+                arms = [block(clients[mode, side], messages, run) for side in sides]
+                stock, ours = ([one / _BLOCK / 1e3 for one in arm] for arm in cpu_pairs(arms, pairs))
+                name = f"{mode}_{messages}"
+                figures |= paired(name, stock, ours)
+                figures |= {f"{name}_stock_us": middle(stock), f"{name}_fastlane_us": middle(ours)}
+        held_up: dict[str, list[float]] = {side: [] for side in sides}
+        gc.disable()
+        for _ in range(held_up_rounds):
+            for side, values in held_up.items():
+                call = _held_up_us(clients["async", side], histories[_HELD_UP_MESSAGES], listed, held_up_calls)
+                values += runner.run(call)
+        gc.enable()
+        for client in clients.values():
+            runner.run(_close(client))
+    held_up_name = f"loop_held_up_{_HELD_UP_MESSAGES}"
+    return Report(
+        figures={
+            **figures,
+            f"{held_up_name}_stock_ms": middle(held_up["stock"]) / 1e3,
+            f"{held_up_name}_ms": middle(held_up["fastlane"]) / 1e3,
+        },
+        reach={
+            **{f"{mode}_{size}_ratio": f">= {target}" for mode in drivers for size, target in _HISTORIES.items()},
+            f"{held_up_name}_ms": "<= 0.6",
+        },
+        conditions={"pairs": pairs, "cores": server.cores},
+    )
+
+
+async def _close(client: Any) -> None:
+    await settled(client.close())

@@ -18,43 +18,34 @@ from typing import Any
 import openai
 
 import fastlane
-from benchmarks._paired import added, cpu_pairs, median, paired, ttft, turns
-from benchmarks._provider import MODEL, providers
-from benchmarks._report import Figure, Report
-from benchmarks._transport import (
-    MESSAGES,
-    call_ms,
-    chunks,
-    connections,
-    first_content_ms,
-    has_content,
-    in_lanes,
+from benchmarks._call import MESSAGES, call_ms, chunks, connections, first_content_ms, has_content, in_lanes, time_call
+from benchmarks._client import (
+    MODES,
+    SIDES,
+    client_of,
     in_mode,
-    made,
     opened,
     ours,
-    percentile,
+    over_http2,
     run,
     run_sync,
     settled,
-    time_call,
     wishes,
 )
+from benchmarks._paired import added, cpu_pairs, in_turns, middle, paired, percentile, ttft, turns
+from benchmarks._provider import MODEL, ROUND_TRIP_TIME_S, providers
+from benchmarks._report import Figure, Report
 from fastlane._clock import now_ns
 from fastlane.emulator import RequestLog
-
-_ROUND_TRIP_TIME_S = 0.04
-_SIDES = ("stock", "fastlane")
-_MODES = ("sync", "async")
 
 
 def _in_both_modes(
     measure: Callable[..., Coroutine[Any, Any, dict[str, Figure]]], *arguments: Any
 ) -> tuple[dict[str, Figure], Sequence[RequestLog]]:
-    """Measure synchronous, then asynchronous calls at one provider; the figures, and the provider's log."""
+    """Measure synchronous, then asynchronous calls at one provider; return the figures, and the provider's log."""
     figures: dict[str, Figure] = {}
-    with providers(1, round_trip_time_s=_ROUND_TRIP_TIME_S) as (emulator,):
-        for mode in _MODES:
+    with providers(round_trip_time_s=ROUND_TRIP_TIME_S) as (emulator,):
+        for mode in MODES:
             figures |= run(measure(mode, emulator.base_url, *arguments))
         return figures, emulator.log()
 
@@ -68,26 +59,24 @@ _LANES = 3
 def idle_reuse(quick: bool) -> Report:
     """What a connection that is still open is worth after a pause: time to first token, stock against `Connection()`.
 
-    Both clients make a small streamed call one right after the other, then both pause for longer than the five seconds
-    for which the stock client, over HTTP/1.1 as it comes, keeps an idle connection. Inside: from the application's call
-    to the first content that it reads. Asynchronous, because the stock client's synchronous streams do not keep their
-    connection even without a pause (see `connection`). Several lanes with a provider each, so that no lane keeps
-    another's connection warm.
+    Both clients make a small streamed call, then pause for longer than the five seconds for which the stock client,
+    over HTTP/1.1 as it comes, keeps an idle connection. Inside: from the application's call to the first content that
+    it reads. Asynchronous, because the stock client's synchronous streams do not keep their connection at all (see
+    `connection`). Several lanes with a provider each, so that no lane keeps another's connection warm.
     """
-    with providers(_LANES, round_trip_time_s=_ROUND_TRIP_TIME_S) as started:
-        each = []
-        for url in (emulator.base_url for emulator in started):
-            stock = openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0)
-            each.append(([stock, ours("async", url)], [(("call",), MESSAGES)]))
+    with providers(_LANES, round_trip_time_s=ROUND_TRIP_TIME_S) as started:
+        each = [
+            (
+                [client_of("stock", "async", emulator.base_url), ours("async", emulator.base_url)],
+                [(("call",), MESSAGES)],
+            )
+            for emulator in started
+        ]
         lanes = run(in_lanes(each, 6 if quick else 25, apart_s=_IDLE_PAUSE_S / _LANES, pause_s=_IDLE_PAUSE_S))
     pairs = [pair for lane in lanes for pair in lane["call"]]
     theirs, own = [pair.first_ms for pair in pairs], [pair.second_ms for pair in pairs]
     return Report(
-        figures={
-            **ttft("", theirs, own),
-            **added("saved", theirs, own, "ms"),
-            "pairs": len(own),
-        },
+        figures={**ttft("", theirs, own), **added("saved", theirs, own, "ms"), "pairs": len(own)},
         reach={"ttft_ratio": ">= 2.5", "pairs": ">= 6"},
     )
 
@@ -96,21 +85,16 @@ _STREAMED_CALLS = 20
 _CLIENTS = 10
 
 
-def _streamed_calls(*, http2: bool) -> dict[str, Figure]:
-    with providers(1, round_trip_time_s=_ROUND_TRIP_TIME_S, http2=http2) as (emulator,):
-        settings: dict[str, Any] = {"base_url": emulator.base_url, "api_key": "none", "max_retries": 0}
-        taken: dict[str, list[float]] = {side: [] for side in _SIDES}
-        with openai.OpenAI(**settings) as theirs, fastlane.OpenAI(**settings) as own:
-            for _, side in turns(_SIDES, _STREAMED_CALLS):
-                taken[side].append(run_sync(first_content_ms({"stock": theirs, "fastlane": own}[side], tag=side)))
-        log = emulator.log()
-    name = "http2_" if http2 else "http1_"
+def _streamed_calls(name: str, *, http2: bool) -> dict[str, Figure]:
+    with providers(round_trip_time_s=ROUND_TRIP_TIME_S, http2=http2) as (emulator,):
+        clients = {side: client_of(side, "sync", emulator.base_url) for side in SIDES}
+        taken = in_turns(lambda side: run_sync(first_content_ms(clients[side], tag=side)), SIDES, _STREAMED_CALLS)
+        for client in clients.values():
+            client.close()
+        used = {(request.tag, request.connection_id) for request in emulator.log()}
     return {
-        **{
-            f"{name}{side}_connections": len({request.connection_id for request in log if request.tag == side})
-            for side in _SIDES
-        },
-        **ttft(name, taken["stock"], taken["fastlane"]),
+        **{f"{name}_{side}_connections": sum(tag == side for tag, _ in used) for side in SIDES},
+        **ttft(f"{name}_", taken["stock"], taken["fastlane"]),
     }
 
 
@@ -124,7 +108,7 @@ def connection(quick: bool) -> Report:
     settings: dict[str, Any] = {"base_url": "https://provider.invalid/v1", "api_key": "none"}
     made: list[openai.OpenAI] = []
     # Several in a row: one alone would mostly measure what the other side left in the processor's caches.
-    theirs, own = cpu_pairs(
+    taken = cpu_pairs(
         (
             lambda: made.extend(openai.OpenAI(**settings) for _ in range(_CLIENTS)),
             lambda: made.extend(fastlane.OpenAI(**settings) for _ in range(_CLIENTS)),
@@ -133,13 +117,14 @@ def connection(quick: bool) -> Report:
     )
     for client in made:
         client.close()
+    theirs, own = map(middle, taken)
     return Report(
         figures={
-            "another_client_stock_ms": median(theirs).value / 1e6 / _CLIENTS,
-            "another_client_fastlane_ms": median(own).value / 1e6 / _CLIENTS,
-            "another_client_ratio": median(theirs).value / median(own).value,
-            **_streamed_calls(http2=False),
-            **_streamed_calls(http2=True),
+            "another_client_stock_ms": theirs / 1e6 / _CLIENTS,
+            "another_client_fastlane_ms": own / 1e6 / _CLIENTS,
+            "another_client_ratio": theirs / own,
+            **_streamed_calls("http1", http2=False),
+            **_streamed_calls("http2", http2=True),
         },
         reach={
             "another_client_fastlane_ms": "<= 0.2",
@@ -159,15 +144,15 @@ _STALE_PAUSE_S = 1.0
 async def _stale(mode: str, base_url: str, rounds: int) -> dict[str, Figure]:
     closing: dict[str, Any] = {"default_headers": wishes(fault=f"idle_fin={_CLOSED_AFTER_S}")}
     async with (
-        opened(mode, base_url, *_SIDES, **closing, max_retries=openai.DEFAULT_MAX_RETRIES) as retrying,
+        opened(mode, base_url, *SIDES, **closing, max_retries=openai.DEFAULT_MAX_RETRIES) as retrying,
         opened(mode, base_url, "stock_bare", "fastlane_bare", **closing) as bare,
     ):
         clients = {**retrying, **bare}
         taken: dict[str, list[float | None]] = {name: [] for name in clients}
         for client in clients.values():
             await time_call(client)
-        for round_number, name in turns(clients, rounds):
-            if all(len(values) == round_number for values in taken.values()):
+        for number, name in turns(clients, rounds):
+            if all(len(values) == number for values in taken.values()):
                 await asyncio.sleep(_STALE_PAUSE_S)
             try:
                 taken[name].append(await time_call(clients[name]))
@@ -181,8 +166,8 @@ async def _stale(mode: str, base_url: str, rounds: int) -> dict[str, Figure]:
     theirs, own = (list(side) for side in zip(*pairs, strict=True))
     return {
         **paired(mode, theirs, own),
-        f"{mode}_stock_ms": median(theirs).value,
-        f"{mode}_fastlane_ms": median(own).value,
+        f"{mode}_stock_ms": middle(theirs),
+        f"{mode}_fastlane_ms": middle(own),
         f"{mode}_saved_ms": added("", theirs, own)["_us"],
         **figures,
     }
@@ -194,36 +179,34 @@ def stale(quick: bool) -> Report:
     The provider closes every connection that was idle for 0.3 s as middleboxes do, by a FIN without a GOAWAY; the next
     call is made when the kernel has long known that. Inside: from the application's call to its parsed answer, the
     retries of the openai library included (two, its default, on both sides), with the pause before them that makes most
-    of what the stock client pays. Outside: the pause before the call. Two further clients (`bare`) make the same calls
-    without any retry, to count errors.
+    of what the stock client pays. Two further clients (`bare`) make the same calls without any retry, to count errors.
     """
     rounds = 8 if quick else 45
     figures, _ = _in_both_modes(_stale, rounds)
     return Report(
         figures={**figures, "calls_of_each_arm": rounds},
         reach={
-            **{f"{mode}_ratio": ">= 3" for mode in _MODES},
-            **{f"{mode}_fastlane_bare_errors": "== 0" for mode in _MODES},
+            **{f"{mode}_ratio": ">= 3" for mode in MODES},
+            **{f"{mode}_fastlane_bare_errors": "== 0" for mode in MODES},
         },
     )
 
 
 # Many threads, slow neighbours
 
-
 _THREADS = 16
 _THREAD_CALLS = 25
 
 
-def _failures(client: openai.OpenAI, round_number: int) -> list[str]:
+def _failures(client: openai.OpenAI, number: int) -> list[str]:
     together = Barrier(_THREADS)
 
-    def thread(number: int) -> list[str]:
+    def thread(thread: int) -> list[str]:
         failed = []
         together.wait()
         for call in range(_THREAD_CALLS):
             try:
-                run_sync(call_ms(client, f"round {round_number}, thread {number}, call {call}"))
+                run_sync(call_ms(client, f"round {number}, thread {thread}, call {call}"))
             except Exception as error:  # noqa: BLE001 - whatever it is, the call has failed
                 failed.append(type(error).__name__)
         return failed
@@ -236,20 +219,19 @@ def threads(quick: bool) -> Report:
     """How many calls fail when sixteen threads share a client: the stock client over HTTP/2 against ours.
 
     Sixteen threads make 25 calls each at the same time, on one client that has no connection yet; every round takes new
-    clients. Inside: every call of every thread, the ones that find no connection open among them. A call has failed if
-    it brought an error, or another text than the one that it alone asked for. The stock side has fewer rounds, because
-    one failure is enough to know.
+    clients. Inside: every call of every thread. A call has failed if it brought an error, or another text than the one
+    that it alone asked for. The stock side has fewer rounds, because one failure is enough to know.
     """
     rounds = {"stock": 3 if quick else 6, "fastlane": 6 if quick else 20}
-    failed: dict[str, list[str]] = {side: [] for side in _SIDES}
-    with providers(1, round_trip_time_s=_ROUND_TRIP_TIME_S) as (emulator,):
-        for round_number, side in turns(_SIDES, max(rounds.values())):
-            if round_number < rounds[side]:
-                with made("sync", side, emulator.base_url, side, timeout=20.0) as client:
-                    failed[side] += _failures(client, round_number)
+    failed: dict[str, list[str]] = {side: [] for side in SIDES}
+    with providers(round_trip_time_s=ROUND_TRIP_TIME_S) as (emulator,):
+        for number, side in turns(SIDES, max(rounds.values())):
+            if number < rounds[side]:
+                with over_http2(side, "sync", emulator.base_url, side, timeout=20.0) as client:
+                    failed[side] += _failures(client, number)
         log = emulator.log()
     figures: dict[str, Figure] = {}
-    for side in ("fastlane", "stock"):
+    for side in reversed(SIDES):
         figures |= {
             f"{side}_failed_calls": len(failed[side]),
             f"{side}_calls": rounds[side] * _THREADS * _THREAD_CALLS,
@@ -269,7 +251,7 @@ _SLOW = {"sync": 1, "async": 4}
 
 
 async def _beside(client: Any, slow: int) -> tuple[list[float], int]:
-    """Milliseconds of short calls beside slow ones, and how many failed."""
+    """Return the milliseconds of short calls beside slow ones, and how many failed."""
     taken: list[float] = []
     failed = 0
     calls = [time_call(client, f"slow {number}", prefill_ms=_SLOW_MS) for number in range(slow)]
@@ -281,17 +263,15 @@ async def _beside(client: Any, slow: int) -> tuple[list[float], int]:
             taken.append(await time_call(client, "short", prefill_ms=_SHORT_MS))
         except openai.APIConnectionError:
             failed += 1
-    failed += sum(
-        isinstance(one, openai.APIConnectionError) for one in await asyncio.gather(*waiting, return_exceptions=True)
-    )
-    return taken, failed
+    ended = await asyncio.gather(*waiting, return_exceptions=True)
+    return taken, failed + sum(isinstance(one, openai.APIConnectionError) for one in ended)
 
 
 async def _multiplexing(mode: str, base_url: str, rounds: int) -> dict[str, Figure]:
     arms = {"stock": _SLOW[mode], "fastlane": _SLOW[mode], "stock_idle": 0, "fastlane_idle": 0}
     taken: dict[str, list[float]] = {name: [] for name in arms}
-    failed = dict.fromkeys(_SIDES, 0)
-    async with opened(mode, base_url, *_SIDES) as clients:
+    failed = dict.fromkeys(SIDES, 0)
+    async with opened(mode, base_url, *SIDES) as clients:
         for client in clients.values():
             await time_call(client)
         for _, name in turns(arms, rounds):
@@ -299,7 +279,7 @@ async def _multiplexing(mode: str, base_url: str, rounds: int) -> dict[str, Figu
             values, failures = await _beside(clients[side], arms[name])
             taken[name] += values
             failed[side] += failures
-    p50 = {name: median(values).value for name, values in taken.items()}
+    p50 = {name: middle(values) for name, values in taken.items()}
     p99 = {name: percentile(values, 0.99) for name, values in taken.items()}
     return {
         f"{mode}_p50_ratio": p50["stock"] / p50["fastlane"],
@@ -316,22 +296,22 @@ def multiplexing(quick: bool) -> Report:
 
     While one call of 1 s (synchronous, in another thread) or four of them (asynchronous, in other tasks) are in flight,
     calls of 5 ms follow one another on the same client. Inside: from the application's short call to its parsed answer.
-    Outside: opening the connection; the short calls begin when the slow ones have been on their way for 0.1 s and none
-    begins in their last 0.1 s. The idle figures are the same calls on the same clients with nothing beside them.
+    Outside: the first and the last 0.1 s of the slow calls. The idle figures are the same calls with nothing beside
+    them.
     """
     rounds = 4 if quick else 24
     figures: dict[str, Figure] = {}
-    with providers(1, round_trip_time_s=0.0) as (emulator,):
-        for mode in _MODES:
+    with providers(round_trip_time_s=0.0) as (emulator,):
+        for mode in MODES:
             figures |= run(_multiplexing(mode, emulator.direct_base_url, rounds))
         log = emulator.log()
-    arms = [f"{mode}_{side}" for mode in _MODES for side in _SIDES]
+    arms = [f"{mode}_{side}" for mode in MODES for side in SIDES]
     return Report(
         figures={**figures, **{f"{arm}_connections": connections(log, arm) for arm in arms}},
         reach={
-            **{f"{mode}_p50_ratio": ">= 20" for mode in _MODES},
-            **{f"{mode}_fastlane_p99_to_idle_ratio": "<= 3" for mode in _MODES},
-            **{f"{mode}_fastlane_connections": "== 1" for mode in _MODES},
+            **{f"{mode}_p50_ratio": ">= 20" for mode in MODES},
+            **{f"{mode}_fastlane_p99_to_idle_ratio": "<= 3" for mode in MODES},
+            **{f"{mode}_fastlane_connections": "== 1" for mode in MODES},
         },
         conditions={"rounds": rounds},
     )
@@ -343,19 +323,17 @@ _PACE_MS = 20
 _WHOLE_TOKENS = 100
 _READ_TOKENS = 3
 _AT_A_TIME = 30
-_ALLOWED_TOKENS = math.ceil(1e3 * _ROUND_TRIP_TIME_S / _PACE_MS) + 1
-
-
-def _paced(tag: str) -> dict[str, Any]:
-    headers = wishes(tag=tag, output_tokens=_WHOLE_TOKENS, token_ms=_PACE_MS)
-    return {"model": MODEL, "messages": MESSAGES, "extra_headers": headers, "stream": True}
+_ALLOWED_TOKENS = math.ceil(1e3 * ROUND_TRIP_TIME_S / _PACE_MS) + 1
 
 
 async def _close_early(client: Any, tag: str) -> int | None:
-    """When the stream was closed; None if it broke before."""
+    """Return when the stream was closed; None if it broke before."""
+    headers = wishes(tag=tag, output_tokens=_WHOLE_TOKENS, token_ms=_PACE_MS)
     read = 0
     try:
-        stream = await settled(client.chat.completions.create(**_paced(tag)))
+        stream = await settled(
+            client.chat.completions.create(model=MODEL, messages=MESSAGES, extra_headers=headers, stream=True)
+        )
         async for chunk in chunks(stream):
             read += has_content(chunk)
             if read == _READ_TOKENS:
@@ -368,7 +346,7 @@ async def _close_early(client: Any, tag: str) -> int | None:
 
 
 async def _closed_early(mode: str, base_url: str, rounds: int, counts: dict[str, int]) -> dict[str, Figure]:
-    """When each stream was closed, by its tag."""
+    """Return when each stream was closed, by its tag."""
     closed: dict[str, Figure] = {}
     at_once = asyncio.Semaphore(_AT_A_TIME)
 
@@ -376,14 +354,14 @@ async def _closed_early(mode: str, base_url: str, rounds: int, counts: dict[str,
         async with at_once:
             closed[tag] = await in_mode(client, _close_early, tag)
 
-    async with opened(mode, base_url, *_SIDES) as clients:
+    async with opened(mode, base_url, *SIDES) as clients:
         for client in clients.values():
             await time_call(client)
-        for round_number, side in turns(_SIDES, rounds):
-            tags = (f"{mode}_{side}:{round_number}:{number}" for number in range(counts[side]))
+        for number, side in turns(SIDES, rounds):
+            tags = (f"{mode}_{side}:{number}:{stream}" for stream in range(counts[side]))
             await asyncio.gather(*(one(clients[side], tag) for tag in tags))
             if side == "stock":  # the provider is given the time to end what was not stopped
-                await asyncio.sleep(_WHOLE_TOKENS * _PACE_MS / 1e3 + _ROUND_TRIP_TIME_S)
+                await asyncio.sleep(_WHOLE_TOKENS * _PACE_MS / 1e3 + ROUND_TRIP_TIME_S)
         # Still usable: a window that leaked or a limit of streams that was used up would show here.
         await time_call(clients["fastlane"])
     return closed
@@ -395,7 +373,7 @@ def _after_close(arm: str, closed: Mapping[str, Figure], log: Sequence[RequestLo
     whole = {tag: moment for tag, moment in mine.items() if moment is not None}
     after = [sum(token > moment for token in sent[tag].token_ns) for tag, moment in whole.items()]
     return {
-        f"{arm}_tokens_after_close_p50": median(after).value if after else None,
+        f"{arm}_tokens_after_close_p50": middle(after) if after else None,
         f"{arm}_tokens_after_close_p99": percentile(after, 0.99) if after else None,
         f"{arm}_tokens_after_close_max": max(after, default=None),
         f"{arm}_streams": len(mine),
@@ -410,29 +388,17 @@ def early_close(quick: bool) -> Report:
 
     A thousand streams or more, half of them synchronous in threads and half asynchronous, thirty at a time, are closed
     by the application after their third token; stock HTTP/2 does the same with fewer streams. Inside: tokens that the
-    provider handed to its socket after the application called `close()`, by one clock for both processes. The news of a
-    close needs half a round trip. A pace of one token every 20 ms allows two tokens in a round trip, and one more
-    because the pace and the close do not know of each other. Outside: the call that opens the connection.
+    provider handed to its socket after the application called `close()`, by one clock for both processes. At one token
+    every 20 ms, two are sent in a round trip, and one more because the pace and the close do not know of each other.
     """
-    rounds = 5 if quick else 10
     counts = {"stock": 3, "fastlane": 100}  # in each mode and round
-    closed, log = _in_both_modes(_closed_early, rounds, counts)
+    closed, log = _in_both_modes(_closed_early, 5 if quick else 10, counts)
     figures: dict[str, Figure] = {}
-    for mode in _MODES:
-        for side in _SIDES:
+    for mode in MODES:
+        for side in SIDES:
             figures |= _after_close(f"{mode}_{side}", closed, log)
     targets = {"tokens_after_close_max": f"<= {_ALLOWED_TOKENS}", "failures": "== 0", "connections": "== 1"}
     return Report(
         figures=figures,
-        reach={f"{mode}_fastlane_{name}": target for mode in _MODES for name, target in targets.items()},
+        reach={f"{mode}_fastlane_{name}": target for mode in MODES for name, target in targets.items()},
     )
-
-
-BENCHMARKS = {
-    "idle_reuse": idle_reuse,
-    "connection": connection,
-    "stale": stale,
-    "threads": threads,
-    "multiplexing": multiplexing,
-    "early_close": early_close,
-}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks._batch_lives import Lives
+from benchmarks._lives import Lives
 from fastlane.batch import Queue
 from fastlane.emulator import Emulator
 from tests.batch.offline_parts import PATIENCE_S, QUICK, executions, queue_of, states, submit, wait_until

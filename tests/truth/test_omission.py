@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from benchmarks.omission import true_ttft_ms
+from benchmarks.measuring import true_ttft_ms
 
 MS = 1_000_000
 STALL = (5_000 * MS, 6_000 * MS)

@@ -12,32 +12,10 @@ import random
 from typing import Any
 
 _WORDS = [
-    "flight",
-    "reservation",
-    "passenger",
-    "economy",
-    "baggage",
-    "certificate",
-    "refund",
-    "origin",
-    "destination",
-    "membership",
-    "insurance",
-    "confirm",
-    "cancel",
-    "update",
-    "seat",
-    "date",
-    "return",
-    "payment",
-    "balance",
-    "delayed",
-    "available",
-    "policy",
-    "agent",
-    "user",
-    "request",
-]
+    "flight", "reservation", "passenger", "economy", "baggage", "certificate", "refund", "origin", "destination",
+    "membership", "insurance", "confirm", "cancel", "update", "seat", "date", "return", "payment", "balance", "delayed",
+    "available", "policy", "agent", "user", "request",
+]  # fmt: skip
 _TOOLS = 14
 
 

@@ -24,8 +24,7 @@ from fastlane.batch.jobs import NewJob
 from fastlane.batch.queue import open_storage
 from fastlane.batch.storage import Storage
 from fastlane.emulator import BatchSettings, Emulator, preset, prompt_digest
-from scripts.postgres_server import PostgresServer
-from scripts.servers import available
+from scripts.servers import PostgresServer, available
 
 _STATES = ("planned", "uploading", "uploaded", "creating", "created", "ended")
 _LIFE_S = 0.6
@@ -210,28 +209,18 @@ def _on_postgres(jobs: int, kills: int, random: Random) -> dict[str, int] | None
 def batch_crash(quick: bool) -> Report:
     """Whether the offline lane loses or doubles a job when its worker is killed: it must not, wherever that happens.
 
-    A queue of 5,000 jobs, each with a number of its own in its request, which the answer repeats; the embedded
-    provider, whose lists show a file or a batch only 0.3 s after it is there, where one line in a hundred fails with
-    500 or 429, and requests go wrong: creations and uploads are done without an answer (10 %), are begun 1.5 s late
-    even if their client is gone by then (10 %), or questions are answered with 500 (5 %). A worker in a process of its
-    own is killed with SIGKILL 200 times: half the time at a moment drawn between 0 and 0.6 s after its start, half the
-    time up to 3 ms after one of the states of a batch was seen in the database, the states in turn (`kills_planned` to
-    `kills_ended` count what its last batch's record said when it was dead; `kills_between`: it had none). Jobs are
-    added on the way, each of them twice. The last worker is let live.
+    A queue of 5,000 jobs, each with a number of its own that the answer repeats; a provider whose lists lag by 0.3 s,
+    where one line in a hundred fails, and requests go wrong: creations and uploads are done without an answer (10 %),
+    are begun 1.5 s late (10 %), or questions are answered with 500 (5 %). A worker is killed with SIGKILL 200 times:
+    half the time at a random moment, half the time up to 3 ms after a state of a batch was seen in the database, the
+    states in turn (`kills_…` count what its last batch's record said). Each job is added twice.
 
-    In the queue, `lost` have no result (or a failed one), `unmatched` a result that is another job's. At the provider,
-    by its log of every line that it carried out, `doubled` were answered well more than once. `answered` is the sum of
-    these answers, `batches_made` and `files_left` what it made and what was not deleted: uploads that arrived after
-    their batch was through.
+    In the queue, `lost` have no result, `unmatched` another job's. At the provider, by its log, `doubled` were answered
+    well more than once; `batches_made`, and `files_left` that were not deleted. Then the same on a disk that is full
+    once (`disk_refused`: submissions that were refused with a StorageError, and made again), or, where none can be
+    mounted, with a limit to the size of files; and on PostgreSQL with two workers (unknown where there is no server).
 
-    Then the same on a disk that is full once, with 200 jobs: a file system in memory that is filled up while the worker
-    works (ENOSPC), or, where none can be mounted, a limit to the size of the worker's files (EFBIG); 2 s later the
-    worker is killed, there is room again, and another goes on. `disk_refused` is how many submissions meanwhile were
-    refused with a StorageError; they are made again afterwards. And on PostgreSQL, with two workers at once, 1,000 jobs
-    and 40 kills (unknown where there is no server).
-
-    Inside: everything from the submission of a job to its result, and the log of the provider. Outside: what a power
-    failure does to a disk that has lied about what it has written.
+    Inside: everything from the submission of a job to its result. Outside: what a power failure does to a disk.
     """
     random = Random(0)
     jobs, kills = (500, 24) if quick else (5_000, 200)

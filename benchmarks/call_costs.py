@@ -105,9 +105,8 @@ def _added(ours: Sequence[float], theirs: Sequence[float]) -> float:
 def shell_cost(quick: bool) -> Report:
     """What the shell around the stock client costs: CPU per call and chunk that fastlane adds with default plays.
 
-    Inside: everything from the application's call to the typed answer, or to the last typed chunk read; both clients
-    over the same in-memory transport. Outside: the network, TLS, HTTP framing and garbage collection. Below zero, the
-    fast path saves more than the shell takes.
+    Inside: everything from the application's call to the typed answer, or to the last typed chunk read. Outside: the
+    network, TLS, HTTP framing and garbage collection. Below zero, the fast path saves more than the shell takes.
     """
     pairs = 100 if quick else 400
     figures: dict[str, Figure] = {}
@@ -223,10 +222,9 @@ def admission_cost(quick: bool) -> Report:
     """What waiting costs: CPU microseconds of a call with `Urgency` and `RateLimits` while 256 calls wait before it.
 
     So many more threads, or tasks, than there are slots wait for one and for the provider's rate limits, are answered
-    with OpenAI's six headers and give the slot back, again and again; every call waits, and one in eight is
-    interactive. Beside it: calls that wait for `nothing`. Inside: this process's CPU time, all threads, from the first
-    call of a round to its last, what waking a thread or a task costs included. Outside: starting them. `own_cpu_us` is
-    what both plays add, by pairs.
+    and give the slot back, again and again; one in eight is interactive. Inside: this process's CPU time, from the
+    first call of a round to its last, waking included. Outside: starting threads and tasks. `own_cpu_us` is what both
+    plays add to calls that wait for `nothing`.
     """
     rounds, calls = (5, 10) if quick else (25, 40)
     figures: dict[str, Figure] = {}
@@ -277,15 +275,11 @@ _HISTORIES = {"same": _same, "growing": _growing, "parsed": _parsed, "changing":
 def prompt_cache_cost(quick: bool) -> Report:
     """What keeping track of the prompt cache costs: CPU that `PromptCache()` adds to a call with 100 messages.
 
-    A client with the play against one without it, both over the same in-memory transport, to a provider that is known
-    to take a cache key, so that the key is derived too. An agent's conversation of 100 messages with its 14 tools, some
-    50 kB: the same objects in every call (`same`), two messages more in every call (`growing`: from 100 to 140
-    messages, then another customer's conversation), and growing with every message parsed anew from JSON, as where a
-    server keeps no state (`parsed`): no string has its hash yet, and each is read once. `changing` costs the most: a
-    clock at the top of the system prompt, so that each call is compared with the one before.
-
-    Inside: all CPU time of the process from the application's call to the typed answer. Outside: parsing the history,
-    the network, and garbage collection. What two clients without the play differ by (`nothing_added_us`) is noise.
+    An agent's conversation of some 50 kB with 14 tools, to a provider that takes a cache key: the same objects in every
+    call (`same`), two messages more in every call (`growing`), growing with every message parsed anew from JSON, so
+    that no string has its hash yet (`parsed`), and with a clock at the top, so that each call is compared with the one
+    before (`changing`). Inside: all CPU time from the application's call to the typed answer. Outside: parsing the
+    history, and garbage collection.
     """
     pairs = 60 if quick else 400
     listed, whole = tools(), conversation(_MOST_MESSAGES)
@@ -386,12 +380,9 @@ def _watch(answers: Sequence[Sequence[str]]) -> None:
 def bounded_cost(quick: bool) -> Report:
     """What watching a structured answer costs: CPU of `BoundedOutput`'s scanner for each piece that is streamed.
 
-    Answers of three kinds: a support ticket (`ticket`, and written with line feeds and indents, `ticket_indented`), one
-    long text (`long_text`), and a tree of small objects (`nested`). Each is cut into pieces of 3 to 5 characters at
-    random, the size of a usual token. `numbers` is nothing but a list of integers.
-
-    Inside: all CPU time of the process from the first piece to the last, the scanner's construction too; each figure is
-    the median of its rounds. Outside: receiving events, and garbage collection.
+    A support ticket (`ticket`, `ticket_indented`), one long text (`long_text`), a tree of small objects (`nested`) and
+    a list of integers (`numbers`) are cut into pieces of 3 to 5 characters, the size of a usual token. Inside: all CPU
+    time from the first piece to the last, making the scanner included. Outside: receiving events.
     """
     rounds, random = 10 if quick else 40, Random(7)
     tickets = [_ticket(random) for _ in range(_ANSWERS)]
@@ -519,13 +510,10 @@ def _plan_us(batches: int) -> float:
 def routing_cost(quick: bool) -> Report:
     """What a decision of `Routing` costs: CPU microseconds with 20 candidates.
 
-    A catalog of 20 models at origins of their own, of each of which answers have been noted; then questions of changing
-    sizes and tasks, one a second of simulated time, so that nothing that decays with silence is known already. Medians
-    of batches of this thread's CPU time: of the decision alone with plain questions (`decide_cpu_us`), with a cache for
-    each candidate (`decide_full_cpu_us`) and with one breaker open (`decide_open_cpu_us`), of which the reach has to
-    hold for the worst (`decide_worst_cpu_us`); and of the whole plan of the play for a prepared call of some 4,000
-    bytes, the question put together and decided (`plan_cpu_us`), a new call each time. Inside: all CPU of the thread
-    between the question (or the call) and the decision (or the plan). Outside: what a routed call costs after it.
+    Each has noted answers; questions of changing sizes and tasks come one a second of simulated time. Medians of
+    batches: of the decision alone with plain questions, with a cache for each candidate (`full`), with one breaker open
+    (`open`), and the worst of these, which has the bar; and of the whole plan for a call of some 4,000 bytes
+    (`plan_cpu_us`). Inside: all CPU of the thread between the question (or the call) and the decision (or the plan).
     """
     batches = 30 if quick else 200
     plain, full = _questions({}), _questions({f"model-{index}": 500.0 for index in range(_MODELS)})

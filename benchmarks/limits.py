@@ -24,8 +24,7 @@ from benchmarks._report import Figure, Report
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator, ProviderModel, Quantiles, RequestLog
 from fastlane.emulator.settings import KeyRateLimits
-from scripts.redis_server import RedisServer
-from scripts.servers import available
+from scripts.servers import RedisServer, available
 
 # Limits per minute
 
@@ -140,20 +139,17 @@ def _used(model: str, how: Counter[str], log: Sequence[RequestLog], from_s: floa
 def pacing(quick: bool) -> Report:
     """What keeping to rate limits is worth: refusals, and how much of the limit is used, at twice its load.
 
-    An emulated provider allows each model 600 requests and 60,000 tokens a minute, and counts a request's prompt and
-    the limit of its answer when it comes, as OpenAI does. It enforces that in several ways: as a bucket that fills all
-    the time, as a window that is whole again after each minute, and as a bucket of which each second has its share
-    (quantized); quantized_requests is that without a limit of tokens. Its headers are OpenAI's in all of them. 20 calls
-    of about 100 tokens a second are offered to each, evenly by chance, by our client with `RateLimits()` and its
-    defaults, and by the stock client with its own retries; all sides run at the same time, and nobody else uses their
-    limits. `three`: three processes of ours share the load and the bucket, without knowing of each other;
-    `three_store`: with a Redis server between them (None where there is none).
+    A provider allows each model 600 requests and 60,000 tokens a minute, and counts a prompt and the limit of its
+    answer when it comes, as OpenAI does: as a bucket that fills all the time, as a window that is whole again after
+    each minute, and as a bucket of which each second has its share (quantized; quantized_requests has no limit of
+    tokens). 20 calls of about 100 tokens a second are offered to each, by our client with `RateLimits()`, and by the
+    stock client with its own retries. `three`: three processes of ours share the load and the bucket; `three_store`:
+    with a Redis server between them (None where there is none).
 
-    Inside: everything that the provider received, by its own log. `_refused_ratio`: answers of status 429 among all
-    answers, from the first call on. `_useful_ratio`: what was admitted, against what the limit allows in the same time,
-    requests or tokens, whichever is nearer to its limit: in whole minutes from the second on, counted from the first
-    request, because a bucket is full when it begins, and windows begin with it. `_failed_ratio`: calls that ended with
-    an error in the application. Outside: how long calls wait; what waits at the end of the run is given up.
+    Inside: everything that the provider received, by its own log. `_refused_ratio`: 429 among all answers, from the
+    first call on. `_useful_ratio`: what was admitted, against what the limit allows, requests or tokens, whichever is
+    nearer: in whole minutes from the second on. `_failed_ratio`: calls that ended with an error in the application.
+    Outside: how long calls wait; what waits at the end of the run is given up.
     """
     # A bucket that holds a tenth of a minute is empty soon enough for a short run; in that there is no second window.
     seconds, from_s, burst = (36.0, 12.0, 0.1) if quick else (200.0, 60.0, 1.0)
@@ -310,21 +306,16 @@ def _mixed(emulator: Emulator, arm: str, seconds: _Seconds, places: int, most: i
 def urgency_mixed(quick: bool) -> Report:
     """Forty interactive calls a minute beside a flood of background ones, at providers that serve so many at once.
 
-    Emulated providers serve 4, 16 or 64 calls at once (quickly: 16); a further one waits until a place is free, or is
-    refused with 503. One process of ours floods each with background calls, always three times as many as it has places
-    and 32 more, from tasks, while interactive calls come at random moments, in turn from a task and from a thread;
-    through clients without the play, and then with it: `Urgency()` finds the places of a provider that refuses, and
-    `Urgency(max_concurrency=...)` is told those of a provider that queues, which nobody can find out.
+    Providers serve 4, 16 or 64 calls at once (quickly: 16); a further one waits, or is refused with 503. One process
+    floods each with three times as many background calls as it has places and 32 more, while interactive calls come at
+    random, in turn from a task and from a thread; without the play, and with it: `Urgency()` finds the places of a
+    provider that refuses, and `Urgency(max_concurrency=...)` is told those of one that queues. Time runs five times as
+    fast as at a usual provider; what the transport and this machine take is not scaled, and counts against the play.
 
-    Time runs five times as fast as at a usual provider, so that a run takes minutes: 200 interactive calls a minute are
-    sent, first tokens take 60/80/120 ms (quartiles), and an answer 24 tokens in 400 ms. What the transport and this
-    machine take is not scaled, and counts against the play.
-
-    Inside: an interactive call from the moment at which the application issues it to its first content, whatever it
-    waited for, retries included. `ttft_ratio` is its 95th percentile against that of a provider with as many places and
-    no other calls. `background_share` is how much of the time of its places that interactive calls leave the provider
-    spends on background ones, by its own log. Outside: the first seconds of each arm, in which connections are opened
-    and places are found out. Of one that refuses, `refused_share` of all requests were.
+    Inside: an interactive call from its issue to its first content, whatever it waited for, retries included.
+    `ttft_ratio` is its 95th percentile against that of a provider with no other calls. `background_share` is how much
+    of the time of its places that interactive calls leave the provider spends on background ones, by its own log.
+    Outside: the first seconds of each arm. Of one that refuses, `refused_share` of all requests were.
     """
     seconds = _QUICK if quick else _FULL
     figures: dict[str, Figure] = {}

@@ -44,15 +44,11 @@ def fidelity(quick: bool) -> Report:
     """How far what a load generator reports is from what the server did: this harness, and the stock client.
 
     50 streams at once, of 100 tokens a second (first token after 200 ms, 64 tokens) and of 2,000 (50 ms, 200 tokens).
-    Inside: everything that a client adds to the time to first token (building the request, the upload, waking up,
-    reading, decoding) and to the time per output token, as its tool reports both. Outside: each tool's first round, in
-    which connections are opened and modules imported.
-
-    `fastlane` is this harness's own worker on `fastlane.AsyncOpenAI`, at 2,000 tokens a second its lanes shared by as
-    many processes as the machine has cores; `threads` the same on `fastlane.OpenAI` (not with `--quick`); `stock` the
-    same on `openai.AsyncOpenAI` in one process, as an application has it. `_arrived` is what ours would report by its
-    transport's stamps. `server_late_p99_ms` says how punctual the server itself was: above 1 ms the machine was too
-    busy for these figures.
+    Inside: everything that a client adds to the time to first token and to the time per output token, as its tool
+    reports both. Outside: each tool's first round. `fastlane` is this harness's own worker on `fastlane.AsyncOpenAI`,
+    at 2,000 tokens a second in as many processes as there are cores; `threads` on `fastlane.OpenAI` (not with
+    `--quick`); `stock` on `openai.AsyncOpenAI` in one process. `_arrived` is by our transport's stamps. Where
+    `server_late_p99_ms` is above 1 ms, the machine was too busy for these figures.
     """
     requests = {100: 2, 2_000: 4} if quick else {100: 6, 2_000: 16}
     arms = [arm for arm in ARMS if not quick or arm.name != "threads"]
@@ -130,16 +126,11 @@ def _application(side: str, base_url: str, *load: Any) -> list[ClientTimes]:
 def dashboard_lie(quick: bool) -> Report:
     """What an application's own dashboard says of a provider, against what it did: openai's client, and ours.
 
-    8, 32 and 50 streams at once of 2,000 tokens a second each (first token after 50 ms, 200 tokens), all in one
-    process, as an application has them, with `async for` in one event loop; the truth server is on another core where
-    the system allows it. Inside: everything between the application's own two stamps, which it takes just before
-    `create()` and in its loop's body, the first chunk with content in hand. Outside: the first two rounds, in which
-    modules are imported and connections opened. Starts are staggered over the time of one answer.
-
-    `_ttft_*_ms` is what the application would log, `_true_ttft_p50_ms` what the provider did, and `_error_` the
-    difference, request by request. `_tpot_error_p50_ratio` is the same for the time per output token, as a share of the
-    true one. Nothing raises an error when an event loop is full: the application just sees a slow provider that is not
-    slow.
+    8, 32 and 50 streams at once of 2,000 tokens a second each (first token after 50 ms, 200 tokens), with `async for`
+    in one event loop; the truth server is on another core where the system allows it. Inside: everything between the
+    application's own two stamps, just before `create()` and in its loop's body, the first chunk with content in hand.
+    Outside: the first two rounds. `_ttft_*_ms` is what it would log, `_true_ttft_p50_ms` what the provider did, and
+    `_error_` the difference, request by request; `_tpot_error_p50_ratio` that of the time per output token, as a share.
     """
     rounds, most = (1, 6) if quick else (3, 10)
     pace = PACES[_RATE]
@@ -243,19 +234,14 @@ async def _stalled(truth: TruthServer, load: str, seconds: float) -> tuple[list[
 def omission(quick: bool) -> Report:
     """What p99 says of a server that stops for a second every ten: from the intended start, and by ways without it.
 
-    The truth server (20 ms to the first token, 10 tokens, 1 ms apart) does nothing at all for one second in the middle
-    of each period of ten, and logs from when to when. Requests are recorded by this harness on `fastlane.AsyncOpenAI`.
+    The truth server (20 ms to the first token, 10 tokens, 1 ms apart) does nothing at all for one second in each period
+    of ten, and logs it. `open`: requests are sent by a schedule (20 a second, Poisson), and each counts from when the
+    schedule wanted it: this harness's open load. `one_by_one`: the same schedule, one after the other, each counted
+    from when it was sent. `closed`: ten users without a pause, counted from when each was sent.
 
-    - `open`: requests are sent by a schedule (20 a second, Poisson), whatever became of those before, and each counts
-      from when the schedule wanted it: this harness's open load
-    - `one_by_one`: the same schedule in the manner of a script: one after the other, late ones at once, each counted
-      from when it was sent. A stall delays one request in its figures, and two hundred in truth
-    - `closed`: ten users without a pause, counted from when each request was sent
-
-    Inside: time to first token, p99. True is what the server's own schedule and log say that a request meets that is
-    there at its intended moment: it waits for the end of a stall that it comes into, or in which its first token is
-    due. `_p99_ratio` is reported / true, where the truth of all three is that of the open load: what users meet who
-    come when they want to. Outside: the first two requests, in which modules are imported and connections opened.
+    Inside: time to first token, p99. True is what a request meets that is there at its intended moment: it waits for
+    the end of a stall that it comes into, or in which its first token is due. `_p99_ratio` is reported / true, where
+    the truth of all three is that of the open load. Outside: the first two requests.
     """
     seconds = _PACE.stall_every_s * (1 if quick else 4)
     with truth_server() as truth:

@@ -57,20 +57,14 @@ def _airline_tools() -> list[Any]:
 
 def _facts(emulator: Emulator, lifetime_s: float, *, per_minute: float | None = None) -> ProviderFacts:
     """Return the facts of the provider's cache; with a limit per key, also that it takes keys."""
-    keys: dict[str, Any] = {"key_field": fact("prompt_cache_key"), "requests_per_key_per_minute": fact(per_minute)}
-    cache = Cache(
-        automatic=fact(True),
-        minimum_tokens=fact(1_024),
-        block_tokens=fact(128),
-        lifetime_s=fact(lifetime_s),
-        **({} if per_minute is None else keys),
-    )
-    return ProviderFacts(
-        slug="emulated",
-        origins=(emulator.base_url.removesuffix("/v1"),),
-        cache=cache,
-        parameters={} if per_minute is None else {"prompt_cache_key": fact(True)},
-    )
+    cache = Cache(automatic=fact(True), minimum_tokens=fact(1_024), block_tokens=fact(128), lifetime_s=fact(lifetime_s))
+    parameters = {}
+    if per_minute is not None:
+        key_field, limit = fact("prompt_cache_key"), fact(per_minute)
+        cache = cache.model_copy(update={"key_field": key_field, "requests_per_key_per_minute": limit})
+        parameters = {"prompt_cache_key": fact(True)}
+    origins = (emulator.base_url.removesuffix("/v1"),)
+    return ProviderFacts(slug="emulated", origins=origins, cache=cache, parameters=parameters)
 
 
 def _cached_share(log: Sequence[RequestLog]) -> float:
@@ -162,14 +156,12 @@ def _achievable_on_one_machine(calls: Sequence[_Call], skipped: int) -> float:
 def prompt_cache(quick: bool) -> Report:
     """What `PromptCache()` is worth as it is by default, beside `Connection()` alone: cached tokens, first token.
 
-    60 agents at once, all with one system prompt and one set of tools, each with a call about every 6 s: many times
-    what one machine of the provider takes of one prefix. Emulated fleets, one for each side, where no machine takes
-    more than 15 calls a minute of a key and prefix, which is OpenAI's rule, and others go to the first additional
-    machine that takes one. Facts that say that the provider takes `prompt_cache_key`, and its limit, are registered.
-    Both sides send the same calls at the same moments, over TLS and HTTP/2, streamed; which goes first takes turns.
-    Inside: from the application's call to the first content that it reads, and so everything that the play takes;
-    tokens as the provider counted them. Outside: opening the connections, and the first quarter of the calls, which
-    find the fleets cold. `achievable` is what one machine without a limit would have read of the very same calls.
+    60 agents at once, all with one system prompt and one set of tools, each with a call about every 6 s. Two emulated
+    fleets, where no machine takes more than 15 calls a minute of a key and prefix, which is OpenAI's rule, and others
+    go to the first additional machine that takes one. Both sides send the same calls at the same moments, streamed.
+    Inside: from the application's call to the first content that it reads; tokens as the provider counted them.
+    Outside: opening the connections, and the first quarter of the calls, which find the fleets cold. `achievable` is
+    what one machine without a limit would have read of the very same calls.
     """
     seconds = 30.0 if quick else 180.0
     model = replace(preset("bench"), cache_machines=256, cache_requests_per_key_per_minute=_PER_MINUTE)
@@ -318,19 +310,15 @@ def _text(message: dict[str, Any]) -> str:
 def prompt_cache_agents(quick: bool) -> Report:
     """What laying out a prompt is worth to agents: share of cached tokens and time to first token, stock and fastlane.
 
-    Runs of an airline's agent with 14 tools, eight at a time, each asking for its turns one after the other. The app
-    writes the time at the top of its system prompt and gathers its tools in another order for every call, as apps do.
-    Stock: `openai.AsyncOpenAI` with that prompt. Fastlane: the same as `Prompt(stable=..., session=..., volatile=...)`,
-    with `Connection()` and `PromptCache()`; the app sorts the tools by their names. Beside them, fastlane with the
-    prompt as the app wrote it, which shows what the connection alone does; and the stock client of an app that looks at
-    the clock and gathers its tools only once for a run ("once"). Each has a provider of its own with the times of the
-    `bench` preset: 120 ms, and 20 us for every token that it has to read. Runs go in batches that all take turns with,
-    in reversed order every other batch.
+    Runs of an airline's agent with 14 tools, eight at a time. The app writes the time at the top of its system prompt
+    and gathers its tools in another order for every call, as apps do. `stock`: openai's client with that prompt;
+    `prompt`: `Prompt(stable=..., session=..., volatile=...)`, `Connection()` and `PromptCache()`, with sorted tools;
+    `connection`: fastlane with the prompt as the app wrote it; `stock_once`: an app that looks at the clock and gathers
+    its tools once for a run. Each has a provider of its own, which takes 120 ms, and 20 us for every token to be read.
 
     Inside: from the application's call to the first content that it reads; the tokens as the provider counts them.
-    Outside: opening connections, thinking between turns, and what users of a real provider share its cache with.
-    Achievable: computed from the trace alone, for calls one after the other: characters of the longest beginning
-    (tools, policy, turns of this run) that an earlier call had, of all characters; without blocks or a minimum.
+    Outside: opening connections. Achievable: from the trace alone, characters of the longest beginning that an earlier
+    call had, of all characters.
     """
     runs, source = _airline_runs(8 if quick else 120)
     with providers(len(_ARMS), model=preset("bench")) as started:
@@ -475,12 +463,11 @@ def _trim(emulator: Emulator, prompts: list[Messages]) -> dict[str, _Last]:
 def context_trimming(quick: bool) -> Report:
     """What `ContextTrimming` is worth to a coding agent of 100 turns: first token, and what the cache still holds.
 
-    Runs of a coding agent, one behind the other until the model has been asked 100 times. Every turn sends the whole
-    history over TLS and HTTP/2 to the emulated provider, in three ways: unbounded; truncated every turn to the
-    low-water mark, as a sliding window does; and with `ContextTrimming()`. Only the last turn takes time at the
-    provider. Compared with: the same last turn behind a history of the low-water mark's size, all of which the provider
-    remembers (warm). And once more with nothing remembered, as after a pause (cold). Inside: from the application's
-    call to its first token, planning too. Outside: opening the connections.
+    Every turn sends the whole history, in three ways: unbounded; truncated every turn to the low-water mark, as a
+    sliding window does; and with `ContextTrimming()`. Only the last turn takes time at the provider. Compared with the
+    same last turn behind a history of the low-water mark's size, all of which the provider remembers; and once more
+    with nothing remembered, as after a pause (cold). Inside: from the application's call to its first token, planning
+    too. Outside: opening the connections.
     """
     recorded = _recorded("coding")
     runs = recorded or [_coding_run(seed) for seed in range(9)]
@@ -605,14 +592,11 @@ def _judged(runs: Sequence[Messages], each: int) -> Iterator[tuple[str, str, boo
 def drift(quick: bool) -> Report:
     """Whether what broke a prompt's beginning is named: its kind, the value and the place, for one thing changed.
 
-    Conversations of an airline's and of a coding agent go twice over our client and TLS to the embedded provider: as
-    they are, and with one more turn and one thing changed, in 14 ways. Two others with the same tools and mostly the
-    same system prompt have gone before, and a call that names the conversation stands between the two, as apps make
-    them. Right is a place where the path is that of the value and the character is the true one, rounded down by less
-    than 16. What the provider's cache holds is real: it is emptied (evicted), or older than its lifetime (expired).
-    Nothing is remembered from one change to the next.
-
-    Inside: what records of real calls say. Outside: any time; nothing is timed here.
+    Conversations go twice to the embedded provider: as they are, and with one more turn and one thing changed, in 14
+    ways. Two others with the same tools have gone before, and a call that names the conversation stands between the
+    two, as apps make them. Right is a place where the path is that of the value and the character the true one, rounded
+    down by less than 16. What the provider's cache holds is real: it is emptied (evicted), or older than its lifetime
+    (expired). Inside: what records of real calls say. Outside: any time; nothing is timed here.
     """
     each = 6 if quick else 50
     recorded = [run for run in (*_recorded("airline"), *_recorded("coding")) if len(run) >= 12]

@@ -89,10 +89,9 @@ _SIZES = {"4_kb": 4_000, "16_kb": 16_000, "64_kb": 64_000, "123_kb": _BODY_BYTES
 def encoding(quick: bool) -> Report:
     """What `RequestEncoding` is worth for prompts of 4 to 123 kB: time to first token beside `Connection()` alone.
 
-    Real source code, each call on a connection that was idle: the window has fallen back to its beginning, as it does
-    while a model thinks. And 123 kB once more right behind that (`again`), over windows that the call before has
-    opened, where fewer bytes save less. Inside: from the application's call to the first content that it reads, and so
-    everything that encoding takes. Outside: opening the connections. Asynchronous, in lanes with a provider each.
+    Real source code, each call on a connection whose window has fallen back, as it does while a model thinks; and 123
+    kB once more right behind that (`again`), where fewer bytes save less. Inside: from the application's call to the
+    first content that it reads, encoding included. Outside: opening the connections. In lanes with a provider each.
     """
     rounds = 5 if quick else 25
     again = {"123_kb": ("123_kb", "123_kb_again")}
@@ -131,12 +130,11 @@ _REACH = {"talk": 4.0, "source": 2.5}
 
 
 def headline(quick: bool) -> Report:
-    """A long prompt now and then: `openai.OpenAI()` as it comes against fastlane with `RequestEncoding()`.
+    """A long prompt now and then: `openai.AsyncOpenAI()` as it comes against fastlane with `RequestEncoding()`.
 
     Prompts of 123 kB, six seconds apart: one kind repeats its code, as in the talk whose case is reproduced (`talk`),
-    one is real source code. The stock client has closed its connection by then, opens another one and sends JSON over
-    HTTP/1.1; ours still has its connection, and sends fewer bytes. Inside: from the application's call to the first
-    content that it reads. Asynchronous, in lanes with a provider each, so that no lane keeps another's connection warm.
+    one is real source code. The stock client has closed its connection by then, and sends JSON over HTTP/1.1. Inside:
+    from the application's call to the first content that it reads. In lanes with a provider each.
     """
     rounds = 5 if quick else 25
     kinds = [kind for kind in _REACH for _ in range(_LANES_OF_A_KIND)]
@@ -201,10 +199,8 @@ def _block(write: Callable[[], bytes]) -> None:
 def encoding_cpu(quick: bool) -> Report:
     """CPU time of writing a prompt's body: openai's JSON against ours, gzipped by zlib or isal.
 
-    The body holds 123 kB of real source code. Each arm makes bytes of the same mapping: openai's function as its client
-    calls it; ours as fastlane's client does, JSON first and then the form that is sent. Inside: the CPU time of the
-    process while the bytes are made. Outside: looking at the connection, deciding, building the request and sending it.
-    What was written is read again and compared with what it was made of.
+    The body holds 123 kB of real source code. Inside: the CPU time of the process while the bytes are made, by the
+    functions that the clients call. Outside: deciding, building the request and sending it.
     """
     arms = {"stock_json": lambda: openapi_dumps(_source_body()), "fastlane_json": _json, "gzip_1": _gzip_without_isal}
     with_isal = bodies._isal() is not None

@@ -254,22 +254,17 @@ def _left(seed: int, made: list[Request]) -> int:
 def routing_regret(quick: bool) -> Report:
     """What `Routing` decides, against an oracle, in a simulated fleet of eight models that drift, jump and fail.
 
-    The fleet lives for twenty minutes; the requests are those of a chat service, recorded where the record is, else
-    made up with the same quantiles, some three a second. Each way to choose drives the same calls with the same random
-    numbers: what call n would take at each model depends neither on who asks nor on what was asked before. It learns of
-    an attempt when that has ended; ours is also told when an attempt begins and when its first token is there, as the
-    client tells it. An attempt that fails, or that has no first token in time, is followed by one at the next model of
-    the ranking, and its time counts. Beside ours: an oracle that knows every distribution of the moment (not the draws)
-    and takes the least mean; always the best by the catalog's figures; the least mean of the last ten answers' times.
-    Regret: mean end-to-end time over the oracle's, less 1.
+    The requests are those of a chat service, recorded where the record is, else made up with the same quantiles, some
+    three a second for twenty minutes. Each way to choose drives the same calls with the same random numbers, and learns
+    of an attempt when that has ended. An attempt that fails, or has no first token in time, is followed by one at the
+    next model of the ranking. Beside ours: an oracle that knows every distribution of the moment; always the best by
+    the catalog; the least mean of the last ten answers' times. Regret: mean end-to-end time over the oracle's, less 1.
 
-    Then, one call after the other in a fleet that only drifts, the model that is mostly chosen becomes slow (first
-    token three times, pace half). `left_median_calls`, `left_p95_calls`: of each change, the calls until at most one of
-    the next ten goes to the slow model in vain.
+    Then, in a fleet that only drifts, the model that is mostly chosen becomes slow. `left_median_calls`,
+    `left_p95_calls`: the calls until at most one of the next ten goes to it in vain.
 
-    Inside: simulated seconds of the calls, failed attempts too. Outside: CPU time, which `routing_cost` takes,
-    connections and uploads, which are alike for all. Our own constants were chosen by fleets of the seeds 0 to 149;
-    what is reported is of the seeds from 1,000 on.
+    Inside: simulated seconds of the calls, failed attempts too. Outside: CPU time (`routing_cost`), connections and
+    uploads. Our constants were chosen by fleets of the seeds 0 to 149; these are of the seeds from 1,000 on.
     """
     made, source = requests()
     seeds = range(_FIRST_SEED, _FIRST_SEED + (16 if quick else 40))

@@ -240,15 +240,12 @@ def aa(quick: bool) -> Report:
     """Two arms that are the same, looked at every ten pairs: how often a difference is said where there is none.
 
     Simulated: 1,000 experiments of 1,000 random-order pairs. Really run: 30 experiments of the engine, an arm and its
-    copy, against the embedded provider, whose time to the first token sways in the same way, request by request. Of
-    each series every rule is asked after 20, 30, 40 … pairs, and a difference said at any of these looks is a false
-    verdict: of the confidence sequence (`sequence_…`) and, to show that the question is hard, of an interval made for a
-    single look (`naive_…`). Once, at the end, the report's interval is asked (`report_…`: Hodges-Lehmann, which inverts
-    Wilcoxon's signed-rank test). Shares have their 95 % intervals by Wilson. `block_false_share` is what running one
-    arm and then the other would have said, by a rank test, of the simulated provider.
+    copy, against the embedded provider. Every rule is asked after 20, 30, 40 … pairs, and a difference said at any of
+    these looks is a false verdict: of the confidence sequence (`sequence_…`) and, to show that the question is hard, of
+    an interval made for a single look (`naive_…`). Once, at the end, the report's interval is asked (`report_…`:
+    Hodges-Lehmann). `block_false_share` is what running one arm and then the other would have said, by a rank test.
 
-    Inside: the time to the first token as the caller sees it: for simulated requests the number itself, for real ones
-    all that the client, the engine and the machine add. Outside: each arm process's first request and its warm-up.
+    Inside: the time to the first token as the caller sees it. Outside: each arm process's first request and warm-up.
     """
     simulations, runs, pairs_each = (200, 2, 60) if quick else (1_000, 30, 300)
     series = [_simulated(1.0, _MOST_PAIRS, seed) for seed in range(simulations)]
@@ -360,16 +357,14 @@ def power(quick: bool) -> Report:
     """Known effects of 5 % and 10 %: how often they are found, after how many calls, and what intervals hold.
 
     Simulated: 1,000 experiments for each effect, looked at every ten pairs until the confidence sequence excludes no
-    change, or for 1,000 pairs at most. Really run: the engine with a plain arm and two of which every request is told
-    to the embedded provider with a prefill that is 5 % or 10 % longer, times swaying as in the simulation; the long
-    series of pairs is cut into experiments, one beginning where the one before it had its verdict. `found_share` is the
-    share of experiments that had the right verdict, `wrong_way` how many had the opposite one, `calls_…` how many calls
-    an experiment took that found it (two for each pair). The report's interval (Hodges-Lehmann) is asked after each 100
-    pairs: `interval_covers_share`; the confidence sequence where it was stopped: `sequence_covers_share`.
+    change, or for 1,000 pairs at most. Really run: the engine with a plain arm and two whose prefill is 5 % or 10 %
+    longer; the long series of pairs is cut into experiments. `found_share` had the right verdict, `wrong_way` the
+    opposite one, `calls_…` are the calls of an experiment that found it. The report's interval (Hodges-Lehmann) is
+    asked after each 100 pairs: `interval_covers_share`; the sequence where it was stopped: `sequence_covers_share`.
 
-    Inside: the time to the first token as the caller sees it. What that has beside the prefill is no part of the
-    effect: `run_…_truth_ratio` is what was injected over the whole time, by the provider's own log of the same run, and
-    that is what the intervals have to hold. Outside: each arm process's first request and its warm-up.
+    Inside: the time to the first token as the caller sees it. `run_…_truth_ratio` is what was injected over the whole
+    time, by the provider's own log, and that is what the intervals have to hold. Outside: each arm process's first
+    request and its warm-up.
     """
     experiments, pairs = (100, 600) if quick else (1_000, 8_000)
     figures: dict[str, Figure] = {}
@@ -565,17 +560,13 @@ def _attributed(kind: str, recorded: RecordedRun, truth: Mapping[str, float]) ->
 def attribution(quick: bool) -> Report:
     """Whether the gain of several plays is attributed to the play that brought it: against costs that are known.
 
-    Two runs of the engine with arms for no play, each play alone, all but each, and all. `known_…`: three plays made
-    for this leave known parts of a prompt out, for which the emulator takes 20 us a token, one part being left out by
-    two of them: the truth is arithmetic, half of a shared part for each. `real_…`: `RequestEncoding()` and
-    `PromptCache()` on a wire of 10 Mbit/s to a provider of eight machines that keep prompts each for themselves. Their
-    truth is by the provider's own log of the same run: what becomes shorter from a request's head to the end of its
-    body is the upload, which is what `RequestEncoding()` is for, and from there to the first token the prefill, which
-    is what `PromptCache()` is for. `…_error_share` is by how much an attributed part misses its truth, as a share of
-    the whole change; `…_ms` are the parts themselves and the truth of each.
-
-    Inside: the time to the first token as the caller sees it, its mean over all blocks. Outside: each arm process's
-    first request and its warm-up.
+    Arms for no play, each play alone, all but each, and all. `known_…`: three plays leave known parts of a prompt out,
+    for which the emulator takes 20 us a token, one part being left out by two of them: half of it is each one's.
+    `real_…`: `RequestEncoding()` and `PromptCache()` on a wire of 10 Mbit/s to a provider of eight machines. Their
+    truth is by its log: from a request's head to the end of its body, what becomes shorter is `RequestEncoding()`'s,
+    and from there to the first token `PromptCache()`'s. `…_error_share` is by how much a part misses its truth, of the
+    whole change. Inside: the time to the first token as the caller sees it, its mean over all blocks. Outside: each arm
+    process's first request and its warm-up.
     """
     known, real = (16, 10) if quick else (200, 200)
     return Report(

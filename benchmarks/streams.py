@@ -155,11 +155,10 @@ _RATIOS = {
 def stream_cpu(quick: bool) -> Report:
     """What a typed chunk costs between the socket and the application's loop: openai's client against ours.
 
-    Streams of chat completions, each with a chunk about every 10 ms and none in step with another, are read with `async
-    for` (64, 16 and 1 of them) and with `for` in 16 threads. Inside: the CPU time of the whole process, from the moment
-    when every stream has brought a chunk until a fixed time later, when none has ended, divided by the chunks that the
-    provider sent in that time. (Where the stock client cannot keep up, it has not read all of them: the ratio is then
-    too low.) Outside: opening connections, sending requests, ends of streams, and the provider.
+    Streams with a chunk about every 10 ms, none in step with another, are read with `async for` (64, 16 and 1 of them)
+    and with `for` in 16 threads. Inside: the CPU time of the whole process, from the moment when every stream has
+    brought a chunk until a fixed time later, divided by the chunks that the provider sent in that time. (Where the
+    stock client cannot keep up, the ratio is too low.) Outside: opening connections, requests, and ends of streams.
     """
     rounds, window_s = (1, 1.5) if quick else (7, 4.0)
 
@@ -214,11 +213,9 @@ async def _lateness_turn(side: str, emulator: Emulator, window_s: float) -> list
 def lateness(quick: bool) -> Report:
     """How late a chunk reaches the application's loop while 64 streams bring one every 10 ms: stock against ours.
 
-    Inside: for every chunk with content that the provider sent while it was measured, the time from the moment at which
-    the provider wrote it (its own log) to the application's loop body, typed object in hand; both processes read the
-    same clock. What is measured begins when every stream has brought a chunk, and lasts for a fixed time; a chunk that
-    the stock client brings later than that counts with its whole delay. Outside: opening connections and sending
-    requests.
+    Inside: for every chunk with content that the provider sent while it was measured, the time from its write, by the
+    provider's own log, to the application's loop body, typed object in hand. It is measured for a fixed time, once
+    every stream has brought a chunk. Outside: opening connections and sending requests.
     """
     rounds, window_s = (2, 2.5) if quick else (9, 4.0)
 
@@ -283,10 +280,9 @@ async def _bytes_turn(arm: str, emulator: Emulator, window_s: float) -> float:
 def transport_cpu(quick: bool) -> Report:
     """What a chunk of a stream costs on its way through the transport: stock httpx2 against ours, HTTP/2 and HTTP/1.1.
 
-    64 streams at once, each with a chunk every 10 to 40 ms as models write them, are read as bytes by an
-    `httpx2.AsyncClient` on its own transport and on ours; nothing is parsed. Inside: the CPU time of the whole process,
-    from the moment when every stream has brought its first bytes until a fixed time later, when none has ended, divided
-    by the chunks that the provider sent in that time. Outside: opening connections, sending requests, ends of streams.
+    64 streams at once, each with a chunk every 10 to 40 ms as models write them, are read as bytes; nothing is parsed.
+    Inside: the CPU time of the whole process for a fixed time, once every stream has begun, divided by the chunks that
+    the provider sent in it. Outside: opening connections, sending requests, ends of streams.
     """
     rounds, window_s = (2, 3.0) if quick else (9, 4.0)
     arms = ("http2_stock", "http2_fastlane", "http1_stock", "http1_fastlane")
@@ -336,12 +332,9 @@ async def _saturated_turn(side: str, base_url: str, window_s: float) -> tuple[fl
 def stream_saturated(quick: bool) -> Report:
     """How many typed chunks one core reads when 64 streams come as fast as they are taken: stock against ours.
 
-    A server of the benchmarks' own writes one prepared event over TLS without end: the embedded provider would be
-    slower than what is measured. All events being alike, a parser that remembers short strings, as ours does, makes a
-    few less than it would of a real stream. Inside: the CPU time of the client's whole process for a fixed time, begun
-    when every stream has brought a chunk, divided by the chunks that the application's `async for` has got in it; a
-    second of CPU divided by that is the chunks per second of one core. Outside: opening connections and sending
-    requests.
+    A server of the benchmarks' own writes one prepared event without end; events being alike, a parser that remembers
+    short strings, as ours does, makes a few less than of a real stream. Inside: the chunks that the application's
+    `async for` has got in a fixed time, once every stream has begun, for each second of the process's CPU time in it.
     """
     rounds, window_s = (2, 2.0) if quick else (9, 3.0)
     with server_on_another_core(endless) as server:
@@ -412,10 +405,9 @@ async def _call_rounds(emulator: Emulator, rounds: int, calls: int) -> dict[tupl
 def call_cpu(quick: bool) -> Report:
     """What a small call that is not streamed costs the client: openai's client as it comes against ours as it comes.
 
-    Chat completions of a few tokens are asked for by 64 tasks at once, each with its next call as soon as its last is
-    over; by one task; and by a thread of the synchronous client. Every text is compared with the one that was asked
-    for. Inside: the CPU time of the whole process, all threads, from the first call of a round to the end of its last,
-    divided by the calls. Outside: making the clients, opening connections, and the provider.
+    Calls are made by 64 tasks at once, by one task, and by a thread of the synchronous client. Inside: the CPU time of
+    the whole process, from the first call of a round to the end of its last, divided by the calls. Outside: making the
+    clients, and opening connections.
     """
     rounds, calls = (3, 640) if quick else (15, 1_920)
     with provider_on_another_core() as (emulator, cores):
@@ -474,13 +466,10 @@ async def _held_up_us(client: openai.AsyncOpenAI, history: Any, listed: Any, cal
 def history_cpu(quick: bool) -> Report:
     """What a call with a long history costs the client, and how long it holds up the event loop: stock against ours.
 
-    Conversations of 20, 100 and 400 messages with 14 tools, in the shape and sizes of a recorded airline agent's, are
-    sent over TLS to a server that answers each at once with a short prepared completion. Inside: the CPU time of the
-    whole process, all threads, from `create()` to the typed answer. Outside: opening connections, garbage collection,
-    and the server. The two arms take turns of five calls each.
-
-    The event loop counts as held up for the longest time between two turns of a task that asks for every turn, while
-    one call of 100 messages is made: wall-clock time, the median over all calls.
+    Conversations of 20, 100 and 400 messages with 14 tools, in the sizes of a recorded airline agent's, go to a server
+    that answers each at once. Inside: the CPU time of the whole process, from `create()` to the typed answer. Outside:
+    opening connections and garbage collection. The event loop counts as held up for the longest time between two turns
+    of a task that asks for every turn, while one call of 100 messages is made: wall-clock time, the median of all.
     """
     pairs, held_up_rounds, held_up_calls = (10, 4, 5) if quick else (60, 10, 10)
     listed, histories = tools(), {messages: conversation(messages) for messages in _HISTORIES}

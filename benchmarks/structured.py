@@ -256,16 +256,14 @@ def early_stop(quick: bool) -> Report:
     """A model that runs on behind its JSON: what it costs the stock client, and what is left with `BoundedOutput`.
 
     The model answers with the right JSON and then writes white space, prose or further objects up to its limit. The
-    schema allows answers of any length, so that all that is saved is saved by the stop. The stock client over HTTP/2
-    and ours ask the same of the same provider over 40 ms, synchronous in threads and asynchronous, and take turns, in
-    reversed order every other round. Inside: from the application's call of `.parse()` to its result, where the stock
+    schema allows answers of any length, so that all that is saved is saved by the stop. Both ask the same over 40 ms,
+    in threads and in tasks, in turns. Inside: from the application's call of `.parse()` to its result, where the stock
     client raises its error and the application reads what came. Tokens are those that the provider handed to its
-    socket, by its own log; the end of a stream is its last token against the moment when our client had reset the
-    stream, by one clock. Outside: opening the connections. Results have to be equal to the byte to those of the same
-    model where it writes exactly.
+    socket; after a reset it is measured when it sent its last. Outside: opening the connections. Results have to be
+    equal to those of the same model where it writes exactly.
 
-    Then a prepared provider without a network: answers in reads that are cut at every byte, and answers that end at
-    every fifth character as if at a limit.
+    Then, without a network: answers in reads that are cut at every byte, and answers that end at every fifth character
+    as if at a limit.
     """
     pairs = 6 if quick else 40
     records: dict[str, fastlane.CallRecord] = {}
@@ -370,14 +368,12 @@ async def _sort_all(emulator: Emulator, count: int) -> dict[str, list[_Outcome]]
 def bounded_ab(quick: bool) -> Report:
     """The talk's fourth play: a ticket's category as bounded JSON, from a talkative and from a well-behaved model.
 
-    Two emulated models with the times of a published report (gpt-4.1-nano, text generation): one is well-behaved; one
-    is talkative, and goes wrong in some of its answers (the shares are of our own making). Every request has a schema:
-    with the stock client as it comes, with ours and `Connection()`, which is the baseline (`schema`), and with
-    `BoundedOutput` (`all`). The application sets no limit of tokens, and asks again, once, where an answer cannot be
-    read. All rows ask about the same tickets; equal draws give equal delays and equal habits. Inside: from the
-    application's first call to a result that it can use, or to its last failure, over 40 ms. Outside: opening the
-    connections. Tokens are the provider's own count, all calls for one ticket together. A failure is a first answer
-    that could not be used, or that the play had to ask for again; lost is a ticket without any.
+    Both have the times of a published report (gpt-4.1-nano); the talkative one goes wrong in some of its answers (the
+    shares are of our own making). Every request has a schema: with the stock client as it comes, with ours and
+    `Connection()` (`schema`), and with `BoundedOutput` (`all`). The application asks again, once, where an answer
+    cannot be read. Inside: from its first call to a result that it can use, or to its last failure, over 40 ms.
+    Outside: opening the connections. Tokens are the provider's count, all calls for one ticket together. A failure is a
+    first answer that could not be used, or that the play had to ask for again; lost is a ticket without any.
     """
     count = 24 if quick else 400
     model = replace(preset("gpt-4.1-nano-generate"), run_on_tokens=_OUTPUT_LIMIT)
@@ -458,15 +454,10 @@ def _cached_bound_us(calls: int = 2_000, properties: int = 12) -> float:
 def bound_law(quick: bool) -> Report:
     """Whether a valid answer can be longer than `bound()` says: none may be, and how far most stay below it.
 
-    Schemas of draft 7 are drawn at random, three levels deep, most of them with a longest value; and values that use
-    their limits up (strings of characters that take twelve when they are escaped, doubles of 17 digits, every
-    property). jsonschema says which values are valid. Each value is written by `json.dumps` compactly, with its
-    defaults, and with an indent of four, its non-ASCII characters escaped and not, and compared with `tokens`. Tokens
-    count as exceeded where the text has more bytes of UTF-8 than there are tokens, as no tokenizer is at hand; with one
-    (`TIKTOKEN_CACHE_DIR`) the model's own tokens are counted.
-
-    Inside: `bound()` and the length of its texts. `cached_bound_us`: the CPU time of `bound()` for a schema of 12
-    properties that was bounded before. Outside: making the values.
+    Schemas of draft 7 are drawn at random, and values that use their limits up; jsonschema says which are valid. Each
+    is written by `json.dumps` in six ways. Tokens count as exceeded where the text has more bytes of UTF-8, or, with a
+    tokenizer (`TIKTOKEN_CACHE_DIR`), more of the model's own. Inside: `bound()` and the length of its texts.
+    `cached_bound_us`: its CPU time for a schema of 12 properties that was bounded before. Outside: making the values.
     """
     exact = counter(_BOUND_MODEL).exact
     count_tokens = counter(_BOUND_MODEL).text if exact else lambda text: len(text.encode("utf-8", "surrogatepass"))

@@ -294,18 +294,15 @@ def telemetry_cost(quick: bool) -> Report:
     """What telemetry costs the caller: CPU for each streamed call of 200 chunks, at each level, beside a span by hand.
 
     Inside: what the caller's thread takes from the application's call to the end of its stream (`_call_us`), and what
-    the whole process takes for it until every batch is flushed (`_process_us`: the threads that make and export spans
-    and work metrics out; spans and figures are dropped where an exporter would encode them). Outside: the network, TLS,
-    framing and garbage collection: the answer stands in memory, and is stamped as fastlane's own transport stamps a
-    warm call, so that spans have all of their parts. Every figure is a difference: of a block of calls with the side's
-    telemetry and the two around it in the same process, which had none; medians of many, with 95 % intervals.
-    `_chunk_us` is what each of 1,800 further chunks adds.
+    the whole process takes until every batch is flushed (`_process_us`: spans and figures are dropped where an exporter
+    would encode them). Outside: the network and garbage collection: the answer stands in memory, stamped as a warm
+    call's. Every figure is a difference: of a block of calls with the side's telemetry and the two around it without;
+    medians, with 95 % intervals. `_chunk_us` is what each of 1,800 further chunks adds.
 
-    Sides of fastlane: `noop` is the default level where the application has imported OpenTelemetry and set no provider;
-    `call` is the default level, `attempts` and `phases` make spans of requests and of their parts as well; `unsampled`
-    is the default level in a trace that nobody samples. Each has a batch processor; `_metrics` is the same with a
-    provider of meters, and `metrics` is that alone. `sdk` is no telemetry of fastlane's but a span of OpenTelemetry's
-    SDK written by hand around each call, with the same attributes.
+    `noop` is the default level where the application has set no provider; `call` is the default level, `attempts` and
+    `phases` make spans of requests and of their parts as well; `unsampled` is a trace that nobody samples. `_metrics`
+    is the same with a provider of meters, and `metrics` is that alone. `sdk` is a span of OpenTelemetry's SDK written
+    by hand around each call, with the same attributes.
     """
     rounds = 40 if quick else 250
     many = _take(_MANY_CHUNKS, calls=1, rounds=rounds // 8)
@@ -418,23 +415,17 @@ def _p99(values: list[float]) -> float:
 def telemetry_down(quick: bool) -> Report:
     """What a collector that does not work costs the calls that it is told of: time at the 99th percentile, and memory.
 
-    Clients in processes of their own make calls that are not streamed, over TLS and HTTP/2, as fast as the provider can
-    answer. One has telemetry off; the others send spans and metrics over HTTP, as `configure()` sets it up: to a
-    collector that works (`healthy`), to a port where nobody listens (`refuses`), to one that reads and never answers
-    (`hangs`), and to one that answers 500 (`fails`). The clients take turns with blocks of calls, in reversed order
-    every other round.
+    Clients in processes of their own make calls as fast as the provider answers, in turns with blocks of calls. One has
+    telemetry off; the others send spans and metrics over HTTP: to a collector that works (`healthy`), to a port where
+    nobody listens (`refuses`), to one that never answers (`hangs`), and to one that answers 500 (`fails`).
 
-    Inside `_added_p99_ms`: the 99th percentile of the calls of a block, from the call to its result, minus that of the
-    block without telemetry of the same round; medians over the rounds, with 95 % intervals. `_p99_ms` is the percentile
-    of all calls of a side. Outside: the provider and the collector, on another core where the system allows it. The
-    threads that export have the client's core.
+    Inside `_added_p99_ms`: the 99th percentile of the calls of a block, minus that of the block without telemetry of
+    the same round; medians over the rounds, with 95 % intervals. Outside: provider and collector, on another core.
 
     Inside `_growth_kib`, of calls that are made sixteen at a time: how much more of the process is in memory after
-    10,000 further calls. It is counted ten times, when the queues are empty, Python's garbage has been collected and
-    the allocator has given back what it can: the spans of an export under way and the garbage of one that has failed
-    are megabytes that come and go. What the allocator keeps goes up and down by two megabytes all the same, so that the
-    least of the last four counts is compared with the least of the four before; the first two are left out. Exporters
-    give up after a second there, so that they fail often. `_resident_mib` is what was in memory in the end. Not known
+    10,000 further calls, counted ten times when the queues are empty and garbage has been collected. What the allocator
+    keeps goes up and down by two megabytes, so that the least of the last four counts is compared with the least of the
+    four before. Exporters give up after a second there. `_resident_mib` is what was in memory in the end. Not known
     where the system is not Linux. A span that is not let go for each call would make it 40,000.
     """
     rounds, block, calls = (3, 200, 5_000) if quick else (24, 300, 50_000)

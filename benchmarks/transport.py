@@ -61,8 +61,7 @@ def idle_reuse(quick: bool) -> Report:
 
     Both clients make a small streamed call, then pause for longer than the five seconds for which the stock client,
     over HTTP/1.1 as it comes, keeps an idle connection. Inside: from the application's call to the first content that
-    it reads. Asynchronous, because the stock client's synchronous streams do not keep their connection at all (see
-    `connection`). Several lanes with a provider each, so that no lane keeps another's connection warm.
+    it reads. Asynchronous, in lanes with a provider each, so that no lane keeps another's connection warm.
     """
     with providers(_LANES, round_trip_time_s=ROUND_TRIP_TIME_S) as started:
         each = [
@@ -101,8 +100,8 @@ def _streamed_calls(name: str, *, http2: bool) -> dict[str, Figure]:
 def connection(quick: bool) -> Report:
     """What the default client saves without any pause: the CPU of another client, and connections of streamed calls.
 
-    Inside, of another client: the constructor's CPU. Inside, of streamed calls: twenty calls one after the other on
-    each side, synchronous, read to their end, timed from the application's call to the first content.
+    Inside, of another client: the constructor's CPU. Inside, of streamed calls: twenty synchronous calls one after the
+    other on each side, from the application's call to the first content.
     """
     pairs = 20 if quick else 100
     settings: dict[str, Any] = {"base_url": "https://provider.invalid/v1", "api_key": "none"}
@@ -176,10 +175,9 @@ async def _stale(mode: str, base_url: str, rounds: int) -> dict[str, Figure]:
 def stale(quick: bool) -> Report:
     """What a call costs after the server closed the idle connection: the stock client over HTTP/2 against ours.
 
-    The provider closes every connection that was idle for 0.3 s as middleboxes do, by a FIN without a GOAWAY; the next
-    call is made when the kernel has long known that. Inside: from the application's call to its parsed answer, the
-    retries of the openai library included (two, its default, on both sides), with the pause before them that makes most
-    of what the stock client pays. Two further clients (`bare`) make the same calls without any retry, to count errors.
+    The provider closes every connection that was idle for 0.3 s by a FIN without a GOAWAY, as middleboxes do. Inside:
+    from the application's call to its parsed answer, with openai's two retries and the pause before them. Two further
+    clients (`bare`) make the same calls without any retry, to count errors.
     """
     rounds = 8 if quick else 45
     figures, _ = _in_both_modes(_stale, rounds)
@@ -218,9 +216,8 @@ def _failures(client: openai.OpenAI, number: int) -> list[str]:
 def threads(quick: bool) -> Report:
     """How many calls fail when sixteen threads share a client: the stock client over HTTP/2 against ours.
 
-    Sixteen threads make 25 calls each at the same time, on one client that has no connection yet; every round takes new
-    clients. Inside: every call of every thread. A call has failed if it brought an error, or another text than the one
-    that it alone asked for. The stock side has fewer rounds, because one failure is enough to know.
+    They make 25 calls each at the same time, on one client that has no connection yet; every round takes new clients.
+    Inside: every call of every thread. A call has failed if it brought an error, or another text than its own.
     """
     rounds = {"stock": 3 if quick else 6, "fastlane": 6 if quick else 20}
     failed: dict[str, list[str]] = {side: [] for side in SIDES}
@@ -294,10 +291,9 @@ async def _multiplexing(mode: str, base_url: str, rounds: int) -> dict[str, Figu
 def multiplexing(quick: bool) -> Report:
     """What a short call takes beside slow ones on the same connection: the stock client over HTTP/2 against ours.
 
-    While one call of 1 s (synchronous, in another thread) or four of them (asynchronous, in other tasks) are in flight,
-    calls of 5 ms follow one another on the same client. Inside: from the application's short call to its parsed answer.
-    Outside: the first and the last 0.1 s of the slow calls. The idle figures are the same calls with nothing beside
-    them.
+    While one call of 1 s (synchronous) or four of them (asynchronous) are in flight, calls of 5 ms follow one another
+    on the same client. Inside: from the application's short call to its parsed answer. Outside: the first and the last
+    0.1 s of the slow calls. The idle figures are the same calls with nothing beside them.
     """
     rounds = 4 if quick else 24
     figures: dict[str, Figure] = {}
@@ -386,10 +382,9 @@ def _after_close(arm: str, closed: Mapping[str, Figure], log: Sequence[RequestLo
 def early_close(quick: bool) -> Report:
     """What a stream that is closed early still costs: tokens that the provider sends after the close.
 
-    A thousand streams or more, half of them synchronous in threads and half asynchronous, thirty at a time, are closed
-    by the application after their third token; stock HTTP/2 does the same with fewer streams. Inside: tokens that the
-    provider handed to its socket after the application called `close()`, by one clock for both processes. At one token
-    every 20 ms, two are sent in a round trip, and one more because the pace and the close do not know of each other.
+    A thousand streams, half of them in threads and half in tasks, thirty at a time, are closed after their third token;
+    stock HTTP/2 does the same with fewer. Inside: tokens that the provider handed to its socket after the application
+    called `close()`, by one clock. At one token every 20 ms, two are sent in a round trip, and one more by chance.
     """
     counts = {"stock": 3, "fastlane": 100}  # in each mode and round
     closed, log = _in_both_modes(_closed_early, 5 if quick else 10, counts)

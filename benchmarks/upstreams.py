@@ -155,14 +155,12 @@ def _mean_s(calls: Sequence[_Call]) -> float:
 def routing(quick: bool) -> Report:
     """Calls of two sizes over three upstreams: `Routing` against the best one by its catalog, and against taking turns.
 
-    Every other call is short (200 tokens in, 10 to 30 out), the others long (8,000 in, 150 to 250 out), a task each.
-    One upstream begins soonest and reads slowly, one reads fastest, one writes fastest: none is the best for both
-    sizes. The catalog has one figure of each for 1,000 tokens, some of them a third off, and does not say how fast they
-    read. All arms make the same calls, in random order one after the other, in several lanes at once; equal draws give
-    equal delays. By the catalog: all calls at the upstream whose figures give the least mean over both sizes. In turns:
-    at one after the other. Best one, and best each (for each size): with hindsight, by the means that the turns have
-    measured; what is routed also pays for finding out. Inside: from the application's call to the end of the stream.
-    Outside: opening connections, but those that a routed call opens.
+    Every other call is short (200 tokens in, 10 to 30 out), the others long (8,000 in, 150 to 250 out). One upstream
+    begins soonest, one reads fastest, one writes fastest: none is the best for both sizes. The catalog has one figure
+    of each for 1,000 tokens, some a third off. All arms make the same calls, in random order, in several lanes; equal
+    draws give equal delays. By the catalog: all calls at the upstream whose figures give the least mean. Best one, and
+    best each (for each size): with hindsight, by the means that the turns have measured. Inside: from the application's
+    call to the end of the stream. Outside: opening connections, but those that a routed call opens.
     """
     with providers(models=[one.model() for one in _UPSTREAMS.values()]) as started:
         calls = asyncio.run(_route_all(dict(zip(_UPSTREAMS, started, strict=True)), 72 if quick else 480))
@@ -342,16 +340,13 @@ def _over(runs: Sequence[dict[str, Figure]]) -> Iterator[tuple[str, Figure]]:
 def failover(quick: bool) -> Report:
     """An upstream is killed under load, or falls silent: what the calls notice of it, and when it is used again.
 
-    50 calls a second, come what may, every other one streamed, ask for "fastlane/auto" on an asynchronous client with
-    `Routing` over two providers, the first of which is the faster one. It is killed (SIGKILL: its connections are
-    reset, new ones refused) or stopped (SIGSTOP: connections are taken and nothing is answered), and is there again on
-    the same port 12 s later. Failed before the first token: calls that ended in an error before the application saw any
-    content; a stream that breaks off behind that cannot be tried again behind the application's back, and counts apart.
-    Inside: time to first token from the moment at which a call was due to the application's first content, in an answer
-    that is not streamed to the first token on its way (as recorded). Added p95: that of all calls that waited for it
-    when the upstream ended, or were due in the 10 s after that, less that of the calls before. Its bar is one
-    first-token timeout: what `Routing` had learned for the upstream by then, of which one second is the least. Used
-    again: the first call that the first upstream answers after it is there again; unknown where that was not seen.
+    50 calls a second, come what may, every other one streamed, ask for "fastlane/auto" with `Routing` over two
+    providers. The faster one is killed (SIGKILL) or stopped (SIGSTOP), and is there again on the same port 12 s later.
+    A stream that breaks off behind its first token cannot be tried again, and counts apart. Inside: from the moment at
+    which a call was due to its first content, or, where it is not streamed, to the first token as recorded. Added p95:
+    of all calls that waited for it when the upstream ended, or were due in the 10 s after that, less that of the calls
+    before. Its bar is one first-token timeout that `Routing` had learned, of which one second is the least. Used again:
+    the first call that the upstream answers afterwards; unknown where that was not seen.
     """
     times, rounds = ((1.5, 3.0, 3.0), 1) if quick else ((5.0, 10.0, 20.0), 2)
     models = {
@@ -496,13 +491,12 @@ def _late_figures(found: _Hedged, log: Sequence[RequestLog]) -> dict[str, Figure
 def hedging(quick: bool) -> Report:
     """What a second attempt is worth where first tokens are late: the slow end of the time to first token, its price.
 
-    A provider is 20 times as late with a share of its first tokens: 1.25 % (so that the 99th percentile is one of
-    them), 8 % and 30 %. Two of our clients ask it the same, one with `Hedging()` and one without, half of the calls in
-    threads and half in tasks, 32 at a time; they take turns in pairs, in reversed order every other time, and in a pair
-    both draw the same luck for their first attempt. Inside: from the application's call to its first content. Outside:
-    the connections, and the first calls, of which the play learns what is usual. Tokens are those of the provider's own
-    log: of requests that did not become the answer, against those that did. A loser still generates where it was sent a
-    token after the application had its answer whole, by one clock for both processes.
+    A provider is 20 times as late with 1.25 % of its first tokens (so that the 99th percentile is one of them), 8 % and
+    30 %. Two of our clients ask it the same in pairs, with and without `Hedging()`, half in threads and half in tasks,
+    32 at a time; in a pair both draw the same luck for their first attempt. Inside: from the application's call to its
+    first content. Outside: the connections, and the first calls, of which the play learns what is usual. Tokens are
+    those of the provider's log: of requests that did not become the answer, against those that did. A loser still
+    generates where it was sent a token after the application had its answer whole.
     """
     figures: dict[str, Figure] = {}
     for name, (share, pairs, few) in _LATE.items():

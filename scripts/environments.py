@@ -1,4 +1,4 @@
-"""Install packages whose pins differ from the project's into a virtual environment of their own."""
+"""Install packages with other pins than the project's into a virtual environment of their own, and run tests there."""
 
 from __future__ import annotations
 
@@ -10,29 +10,23 @@ import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from scripts.distribution import UnavailableError
+from scripts.servers import UnavailableError
 
 ROOT = Path(__file__).parents[1]
 
 
 def environment(
-    home: Path,
-    packages: Sequence[str],
-    *,
-    pins: Path,
-    limit_s: float,
-    python: str = sys.executable,
-    variables: Mapping[str, str] | None = None,
-    decisive: bytes = b"",
+    home: Path, packages: Sequence[str], *, pins: Path, limit_s: float = 900.0, python: str = sys.executable
 ) -> Path:
     """Return the virtual environment at `home` with `packages` in it, which is made first where it is missing.
 
-    `pins` holds the versions of all that is installed, `variables` what a build is told, and `decisive` what else
-    decides what is installed. Raises UnavailableError.
+    `pins` holds the versions of all that is installed. Raises UnavailableError.
     """
-    decisive += pins.read_bytes() + "\0".join((sys.version, python, *packages)).encode()
     # Named by what decides the installation, so that an unchanged one is not repeated.
-    made = home / f".installed-{zlib.crc32(decisive):08x}"
+    decisive = (pins.read_text("utf-8"), sys.version, python, *packages)
+    if "--editable" in packages:
+        decisive += ((ROOT / "pyproject.toml").read_text("utf-8"),)
+    made = home / f".installed-{zlib.crc32(chr(0).join(decisive).encode()):08x}"
     if made.exists():
         return home
     shutil.rmtree(home, ignore_errors=True)
@@ -42,7 +36,7 @@ def environment(
     def run(*command: str) -> None:
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, timeout=limit_s, env=clean_variables(variables), check=False
+                command, capture_output=True, text=True, timeout=limit_s, env=clean_variables(), check=False
             )
         except subprocess.TimeoutExpired as error:
             raise UnavailableError(f"{packages[0]} is not installed within {limit_s:.0f} s") from error
@@ -62,6 +56,19 @@ def environment(
         run(own_python, "-m", "pip", "install", "--disable-pip-version-check", *wanted)
     made.touch()
     return home
+
+
+def run_tests(home: Path, arguments: Sequence[str], variables: Mapping[str, str] | None = None) -> bool:
+    """Run pytest in an environment, and return whether all tests passed; False also where none ran."""
+    command = [str(home / "bin/python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=clean_variables(variables), check=False).returncode == 0
+
+
+def print_passed(passed: Mapping[str, bool]) -> int:
+    """Print which tests passed, and return the exit code."""
+    for name, good in passed.items():
+        print(f"{name}: {'passed' if good else 'FAILED'}")
+    return int(not all(passed.values()))
 
 
 def uv_program() -> str | None:

@@ -21,15 +21,12 @@ from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 
-from scripts.distribution import UnavailableError
-from scripts.environments import ROOT, clean_variables, environment, uv_program
+from scripts.environments import ROOT, environment, print_passed, run_tests, uv_program
+from scripts.servers import UnavailableError
 
 _TESTS = ROOT / "tests/frameworks"
-_HOME = ROOT / ".venv-frameworks"
-_INSTALL_S = 900.0
-_RUN_S = 900.0
 _OURS = ("--editable", f"{ROOT}[bench]", "pytest", "pytest-asyncio", "pytest-timeout")
-"""What every environment has beside its frameworks: fastlane with the emulated provider, and what runs the tests."""
+"""What every environment has beside its frameworks: fastlane with the embedded provider, and what runs the tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,30 +108,14 @@ def lock(homes: Sequence[Home]) -> None:
 def test(home: Home, frameworks: Sequence[Framework], more: Sequence[str]) -> bool:
     """Install what is missing, run the tests, and return whether they passed."""
     try:
-        place = environment(
-            _HOME / home.name,
-            (*_OURS, *home.packages),
-            pins=home.pins,
-            limit_s=_INSTALL_S,
-            decisive=(ROOT / "pyproject.toml").read_bytes(),
-        )
+        place = environment(ROOT / ".venv-frameworks" / home.name, (*_OURS, *home.packages), pins=home.pins)
     except UnavailableError as error:
         print(error, file=sys.stderr)
         return False
     _print_versions(place, frameworks)
-    command = [str(place / "bin/python"), "-m", "pytest", "-c", str(_TESTS / "pytest.toml"), "-q", "--disable-warnings"]
-    command += ["-p", "no:cacheprovider", *(str(framework.tests) for framework in frameworks)]
-    command += [str(_TESTS / "test_page.py"), *more]
-    chosen = ",".join(framework.name for framework in frameworks)
-    try:
-        # Its exit code says that no test ran, too.
-        done = subprocess.run(
-            command, timeout=_RUN_S, cwd=ROOT, env=clean_variables({"FRAMEWORKS": chosen}), check=False
-        )
-    except subprocess.TimeoutExpired:
-        print(f"{home.name} is not done within {_RUN_S:.0f} s", file=sys.stderr)
-        return False
-    return done.returncode == 0
+    tests = [str(framework.tests) for framework in frameworks]
+    arguments = ["-c", str(_TESTS / "pytest.toml"), "--disable-warnings", *tests, str(_TESTS / "test_page.py"), *more]
+    return run_tests(place, arguments, {"FRAMEWORKS": ",".join(framework.name for framework in frameworks)})
 
 
 def _print_versions(place: Path, frameworks: Sequence[Framework]) -> None:
@@ -164,10 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except UnavailableError as error:
             print(error, file=sys.stderr)
             return 1
-    passed = {home.name: test(home, frameworks, given.pytest) for home, frameworks in chosen.items()}
-    for name, good in passed.items():
-        print(f"{name}: {'passed' if good else 'FAILED'}")
-    return int(not all(passed.values()))
+    return print_passed({home.name: test(home, frameworks, given.pytest) for home, frameworks in chosen.items()})
 
 
 if __name__ == "__main__":

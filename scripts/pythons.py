@@ -21,12 +21,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from scripts.distribution import UnavailableError
-from scripts.environments import ROOT, clean_variables, environment
+from scripts.environments import ROOT, environment, print_passed, run_tests
+from scripts.servers import UnavailableError
 
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
-_PACKAGES = ("--editable", f"{ROOT}[bench,charts,httpx,test]")
-_INSTALL_S = 900.0
 
 QUICK = (
     "tests/contract", "tests/test_call.py", "tests/test_decode.py", "tests/test_stream_laws.py",
@@ -58,20 +56,13 @@ def _runs(python: Path) -> bool:
 def _test(version: str, python: Path, arguments: Sequence[str]) -> bool:
     """Install, run the tests, and say whether they passed."""
     print(f"Python {version} ({python})", flush=True)
+    home, packages = ROOT / f".venv-python-{version}", ("--editable", f"{ROOT}[bench,charts,httpx,test]")
     try:
-        home = environment(
-            ROOT / f".venv-python-{version}",
-            _PACKAGES,
-            pins=ROOT / "constraints.txt",
-            limit_s=_INSTALL_S,
-            python=str(python),
-            decisive=(ROOT / "pyproject.toml").read_bytes(),
-        )
+        environment(home, packages, pins=ROOT / "constraints.txt", python=str(python))
     except UnavailableError as error:
         print(error, file=sys.stderr)
         return False
-    command = [str(home / "bin/python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=clean_variables(), check=False).returncode == 0
+    return run_tests(home, arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -96,10 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"SKIPPED no Python of {', '.join(found)} is installed: no test ran")
         return 0
     tests = asked.tests or (QUICK if asked.quick else ())
-    passed = {version: _test(version, python, tests) for version, python in pythons}
-    for version, good in passed.items():
-        print(f"Python {version}: {'passed' if good else 'FAILED'}")
-    return int(not all(passed.values()))
+    return print_passed({f"Python {version}": _test(version, python, tests) for version, python in pythons})
 
 
 if __name__ == "__main__":

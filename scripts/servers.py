@@ -1,22 +1,124 @@
-"""Servers on loopback: started, waited for, and ended with all that they have left."""
+"""Run a real server on loopback that keeps nothing, and disappears when it is not needed any more.
+
+    python -m scripts.servers redis                     runs Redis until Ctrl-C, and prints its address
+    python -m scripts.servers redis make test           runs a command with its address in REDIS_URL
+    python -m scripts.servers postgres                  the same with PostgreSQL, and POSTGRES_URL
+    python -m scripts.servers prometheus HOST:PORT      runs Prometheus, which scrapes this address
+    python -m scripts.servers --install chromium redis  installs these programs, and prints where they are
+
+A program that is not installed is installed from the distribution's package, by apt-get and only as root. PostgreSQL
+refuses to run as root: started by root, it runs as the user `postgres`, or `nobody` where there is none.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import pwd
+import secrets
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
-
-from scripts.distribution import UnavailableError
+from typing import Any, ClassVar, Final, NamedTuple, Self, TypedDict, TypeVar
+from urllib.parse import quote, urlencode
 
 S = TypeVar("S", bound="LocalServer")
+
+
+class UnavailableError(RuntimeError):
+    """A program is not installed and cannot be, or does not do its work: the message says why."""
+
+
+# Programs of the distribution
+
+_APT = ("apt-get", "-o", "DPkg::Lock::Timeout=60", "-o", "Acquire::Retries=2", "-q", "-q")
+_INSTALL_S = 300.0
+# A package that is installed may want to start its service, on a port that is not ours to take. Where this says no, it
+# does not: https://people.debian.org/~hmh/invokerc.d-policyrc.d-specification.txt
+_POLICY = Path("/usr/sbin/policy-rc.d")
+# Distributions keep the programs of a version of PostgreSQL in a directory of its own, off the path.
+_OFF_THE_PATH = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin")
+_PROGRAMS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "chromium": (("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"), "chromium"),
+    # Valkey speaks the same protocol, and some distributions have only that.
+    "redis": (("redis-server", "valkey-server"), "redis-server"),
+    "postgres": (("initdb",), "postgresql"),
+    "prometheus": (("prometheus",), "prometheus"),
+    "promtool": (("promtool",), "prometheus"),
+}
+"""Of each: what its program may be called, and the package that has it."""
+
+BROWSER_ARGUMENTS: Final = (
+    "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"
+)  # fmt: skip
+"""With which Chromium runs without a display, as root, in a small container, and calls nobody at home."""
+
+
+def program(name: str) -> str:
+    """Return the path of a program, which is installed first where it is missing. Raises UnavailableError."""
+    names, package = _PROGRAMS[name]
+    if (found := _found(names)) is not None:
+        return found
+    if not shutil.which("apt-get"):
+        raise UnavailableError(f"no {names[0]} is installed, and there is no apt-get that could install one")
+    if os.geteuid() != 0:
+        raise UnavailableError(f"no {names[0]} is installed, and only root can: apt-get install {package}")
+    install = ("install", "--yes", "--no-install-recommends", package)
+    with _no_services():
+        # The lists of packages may be missing, or old.
+        problem = _apt(*install) and (_apt("update") or _apt(*install))
+    if problem:
+        raise UnavailableError(f"no {names[0]} is installed, and apt-get could not install one: {problem}")
+    if (found := _found(names)) is None:
+        raise UnavailableError(f"the package {package} was installed, and has no program of that name")
+    return found
+
+
+def _found(names: Sequence[str]) -> str | None:
+    folders = [os.environ.get("PATH", "")]
+    for pattern in _OFF_THE_PATH:
+        folders += sorted(map(str, Path("/").glob(pattern.removeprefix("/"))), reverse=True)
+    return next(filter(None, (shutil.which(name, path=os.pathsep.join(folders)) for name in names)), None)
+
+
+def _apt(*arguments: str) -> str | None:
+    """Run apt-get quietly, and return its last words where it fails."""
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            (*_APT, *arguments), env=environment, check=False, capture_output=True, text=True, timeout=_INSTALL_S
+        )
+    except subprocess.TimeoutExpired:
+        return "it took too long"
+    if done.returncode:
+        return next(reversed(done.stderr.strip().splitlines()), f"exit code {done.returncode}")
+    return None
+
+
+@contextlib.contextmanager
+def _no_services() -> Iterator[None]:
+    """While this lasts, packages that are installed start no service of theirs."""
+    if _POLICY.exists():
+        yield
+        return
+    _POLICY.write_text("#!/bin/sh\nexit 101\n", encoding="ascii")
+    _POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        _POLICY.unlink(missing_ok=True)
+
+
+# Any server
 
 
 def free_port() -> int:
@@ -112,16 +214,27 @@ class LocalServer:
         process, self._process = self._process, None
         if process is None:
             return
-        self._signal(process, number)
+        self.signal(process, number)
+        self.signal(process, signal.SIGCONT)  # one that is stopped ends only when it goes on
         try:
             process.wait(15.0)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
-    def _signal(self, process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    def signal(self, process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+        """Send a signal to the server."""
         process.send_signal(number)
-        process.send_signal(signal.SIGCONT)  # one that is stopped ends only when it goes on
+
+    def pause(self) -> None:
+        """Have it accept connections, by its kernel, and answer nothing."""
+        assert self._process is not None, "the server has not been started"
+        self.signal(self._process, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        assert self._process is not None, "the server has not been started"
+        self.signal(self._process, signal.SIGCONT)
 
     def __enter__(self) -> Self:
         try:
@@ -146,30 +259,343 @@ def available(server: S) -> Iterator[S | None]:
         yield server if runs else None
 
 
-def run_script(
-    usage: str | None,
-    arguments: Sequence[str],
-    *,
-    install: Callable[[], object],
-    server: Callable[[], LocalServer],
-    variable: str | None = None,
-) -> int:
-    """Do what a server's command line says, and return the exit code: install it, or run it and a command beside it.
+class HttpServer(LocalServer):
+    """A server of HTTP, which ends with all processes that it has started."""
 
-    The command finds the address in the environment variable `variable`; without one, `server` takes the arguments.
-    """
+    health: ClassVar[str]
+    """A path that is answered with 200 once the server can be used."""
+    start_s = 120.0
+
+    def environment(self) -> Mapping[str, str]:
+        """Return what the server's environment has beside that of this process."""
+        return {}
+
+    def options(self) -> dict[str, Any]:
+        """Return the environment, and a session of its own, which ends as a whole and does not see Ctrl-C."""
+        # What exporters of this process are told is not meant for the server, which may have some of its own.
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+        return {"cwd": self.directory, "env": {**inherited, **self.environment()}, "start_new_session": True}
+
+    def is_ready(self) -> bool:
+        """Return whether the server answers."""
+        try:
+            with urllib.request.urlopen(self.url + self.health, timeout=5.0):
+                return True
+        except OSError:
+            return False
+
+    def signal(self, process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+        """Send a signal to all of its processes."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+
+    def ask(self, path: str, body: Any = None) -> Any:
+        """Return the JSON with which the server answers a GET, or a POST of `body`. Raises UnavailableError."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data=data, headers={"content-type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=60.0) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            text = error.read().decode(errors="replace")
+            raise UnavailableError(f"{self.name} answers {error.code} to {path}: {text:.500}") from error
+
+
+# Redis
+
+
+class Certificates(NamedTuple):
+    """Files in PEM that a server with TLS shows."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+
+class RedisServer(LocalServer):
+    """Redis on a free port of 127.0.0.1 and on a Unix socket."""
+
+    name = "redis"
+
+    def __init__(
+        self,
+        *,
+        password: str | None = None,
+        tls: Certificates | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """`settings` are further lines of its configuration."""
+        super().__init__()
+        self._settings = dict(settings or {})
+        self._tls = tls
+        self._user = "" if password is None else f":{quote(password, safe='')}@"
+        if password is not None:
+            self._settings["requirepass"] = password
+        if tls is not None:
+            self._settings |= {"port": "0", "tls-auth-clients": "no", "tls-ca-cert-file": str(tls.authority)}
+            self._settings |= {"tls-cert-file": str(tls.certificate), "tls-key-file": str(tls.key)}
+
+    @property
+    def url(self) -> str:
+        """Its address, password included."""
+        if self._tls is None:
+            return f"redis://{self._user}127.0.0.1:{self.port}/0"
+        return f"rediss://{self._user}127.0.0.1:{self.port}/0?ssl_ca_certs={quote(str(self._tls.authority))}"
+
+    @property
+    def unix_url(self) -> str:
+        """The address of its Unix socket, password included."""
+        return f"unix://{self._user}{self._socket}"
+
+    @property
+    def _socket(self) -> Path:
+        return self.directory / "redis.sock"
+
+    def command(self) -> list[str]:
+        """Return the command line, after writing the configuration."""
+        settings = {
+            "bind": "127.0.0.1",
+            "dir": str(self.directory),
+            "unixsocket": str(self._socket),
+            "daemonize": "no",
+            "port": str(self.port),
+            "save": "",
+            "appendonly": "no",
+            **({} if self._tls is None else {"tls-port": str(self.port)}),
+            **self._settings,
+        }
+        # By a file, because what is on a command line is seen by everybody.
+        file = self.directory / "redis.conf"
+        file.write_text("".join(f'{key} "{value}"\n' for key, value in settings.items()), encoding="utf-8")
+        return [program("redis"), str(file)]
+
+    def is_ready(self) -> bool:
+        """Return whether the server answers."""
+        with contextlib.suppress(OSError):
+            return self.ask("PING").startswith(("+PONG", "-NOAUTH"))
+        return False
+
+    def ask(self, *command: str) -> str:
+        """Return the reply to a command, as it was sent: for small replies of servers without a password."""
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(5.0)
+            client.connect(str(self._socket))
+            parts = "".join(f"${len(part.encode())}\r\n{part}\r\n" for part in command)
+            client.sendall(f"*{len(command)}\r\n{parts}".encode())
+            return client.recv(65_536).decode()
+
+
+class RedisCluster:
+    """Three servers that keep a third of all keys each."""
+
+    def __init__(self) -> None:
+        # By default ten thousand above the other port, which may be none.
+        self._ports = [free_port() for _ in range(3)]
+        self.servers = [
+            RedisServer(settings={"cluster-enabled": "yes", "cluster-port": str(port)}) for port in self._ports
+        ]
+
+    @property
+    def url(self) -> str:
+        """The address of the first server, as that of a cluster."""
+        return self.servers[0].url.replace("redis://", "redis+cluster://").removesuffix("/0")
+
+    def start(self) -> None:
+        """Start the servers and join them. Raises UnavailableError."""
+        slots = 16_384
+        for number, server in enumerate(self.servers):
+            server.start()
+            first, end = number * slots // 3, (number + 1) * slots // 3 - 1
+            server.ask("CLUSTER", "ADDSLOTSRANGE", str(first), str(end))
+            if number:
+                server.ask("CLUSTER", "MEET", "127.0.0.1", str(self.servers[0].port), str(self._ports[0]))
+        until = time.monotonic() + 10.0
+        while not all("cluster_state:ok" in server.ask("CLUSTER", "INFO") for server in self.servers):
+            if time.monotonic() > until:
+                raise UnavailableError("the servers do not become a cluster")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stop the servers, and remove what they have left."""
+        for server in self.servers:
+            server.stop()
+
+
+# PostgreSQL
+
+# Nothing here outlives a crash of the machine, only one of the server: what a flush costs is not what is tested.
+_POSTGRES = {"fsync": "off", "listen_addresses": "127.0.0.1", "max_connections": "60", "shared_buffers": "16MB"}
+
+
+def _user() -> pwd.struct_passwd | None:
+    """Return whom PostgreSQL runs as, where it may not run as we do."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        with contextlib.suppress(KeyError):
+            return pwd.getpwnam(name)
+    raise UnavailableError("the server refuses to run as root, and there is no user of postgres, nobody")
+
+
+class PostgresServer(LocalServer):
+    """PostgreSQL on a free port of 127.0.0.1 with a password."""
+
+    name = "postgres"
+    start_s = 30.0
+    # All of its processes end, and none leaves a part of memory behind, as after the loss of its first one alone.
+    kill_signal = signal.SIGQUIT
+    stop_signal = signal.SIGINT
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.password = secrets.token_hex(8)
+
+    @property
+    def url(self) -> str:
+        """The address of its database, password included."""
+        return f"postgresql://fastlane:{self.password}@127.0.0.1:{self.port}/postgres"
+
+    def place(self) -> str | None:
+        """Return a place that the user whom the server runs as is not kept out of, as by our TMPDIR."""
+        return "/tmp" if _user() else None
+
+    def prepare(self) -> None:
+        """Make the database."""
+        user = _user()
+        secret = self.directory / "password"
+        secret.write_text(self.password, encoding="ascii")
+        if user is not None:
+            for path in (self.directory, secret):
+                os.chown(path, user.pw_uid, user.pw_gid)
+        command = [
+            program("postgres"),
+            f"--pgdata={self.directory / 'data'}", "--username=fastlane", f"--pwfile={secret}",
+            "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions",
+        ]  # fmt: skip
+        with (self.directory / "log").open("wb") as log:
+            made = subprocess.run(command, stdout=log, stderr=log, check=False, **self.options())
+        if made.returncode:
+            raise UnavailableError(f"{command[0]} does not work:\n{self.log()}")
+
+    def options(self) -> dict[str, Any]:
+        """Return the user that the server runs as."""
+        user = _user()
+        if user is None:
+            return {"cwd": self.directory}
+        return {"cwd": self.directory, "user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+    def command(self) -> list[str]:
+        """Return the command line."""
+        settings = {**_POSTGRES, "port": str(self.port), "unix_socket_directories": str(self.directory)}
+        command = [str(Path(program("postgres")).with_name("postgres")), "-D", str(self.directory / "data")]
+        return command + [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+
+    def is_ready(self) -> bool:
+        """Return whether the server takes connections."""
+        # The last line of this file says how it is.
+        with contextlib.suppress(OSError):
+            if (self.directory / "data" / "postmaster.pid").read_text().rstrip().endswith("ready"):
+                socket.create_connection(("127.0.0.1", self.port), 1.0).close()
+                return True
+        return False
+
+
+# Prometheus
+
+
+class Series(TypedDict):
+    """One time series of an answer."""
+
+    metric: dict[str, str]
+    value: tuple[float, str]
+
+
+class Prometheus(HttpServer):
+    """Prometheus with an empty database, which scrapes these targets every second."""
+
+    name = "prometheus"
+    health = "/-/ready"
+
+    def __init__(self, targets: Sequence[str], *, rules: Path | None = None) -> None:
+        super().__init__()
+        self._targets = list(targets)
+        self._rules = rules
+
+    def command(self) -> list[str]:
+        """Return the command line, after writing the configuration."""
+        # JSON is YAML.
+        settings: dict[str, Any] = {
+            "global": dict.fromkeys(("scrape_interval", "scrape_timeout", "evaluation_interval"), "1s"),
+            "scrape_configs": [{"job_name": "application", "static_configs": [{"targets": self._targets}]}],
+        }
+        if self._rules is not None:
+            shutil.copy(self._rules, self.directory / "rules.yml")
+            settings["rule_files"] = ["rules.yml"]
+        file = self.directory / "prometheus.yml"
+        file.write_text(json.dumps(settings), encoding="utf-8")
+        data, address = self.directory / "data", f"127.0.0.1:{self.port}"
+        options = (f"--config.file={file}", f"--storage.tsdb.path={data}", f"--web.listen-address={address}")
+        return [program("prometheus"), *options]
+
+    def query(self, expression: str) -> list[Series]:
+        """Return what the expression comes to now. Raises UnavailableError where Prometheus does not take it."""
+        return list(self.ask(f"/api/v1/query?{urlencode({'query': expression})}")["data"]["result"])
+
+    def value(self, expression: str) -> float:
+        """Return the same for an expression that comes to one number. Raises UnavailableError where it does not."""
+        found = self.query(expression)
+        if len(found) != 1:
+            raise UnavailableError(f"{expression} should come to one number, and comes to {len(found)}")
+        return float(found[0]["value"][1])
+
+    def rules(self) -> list[dict[str, Any]]:
+        """Return every rule that was loaded, with its health and its last error."""
+        return [rule for group in self.ask("/api/v1/rules")["data"]["groups"] for rule in group["rules"]]
+
+    def wait_for(self, expression: str, at_least: float, *, within_s: float = 30.0) -> None:
+        """Wait until the expression has come to so much. Raises UnavailableError where that takes too long."""
+        until = time.monotonic() + within_s
+        while (found := sum(float(series["value"][1]) for series in self.query(expression))) < at_least:
+            if time.monotonic() > until:
+                raise UnavailableError(f"{expression} should come to {at_least}, and is {found} after {within_s:.0f} s")
+            time.sleep(0.25)
+
+
+# The command line
+
+
+def run_until_interrupted(server: LocalServer, message: Callable[[], str]) -> None:
+    """Run a server until Ctrl-C, and print a message when it runs."""
+    with server, contextlib.suppress(KeyboardInterrupt):
+        print(message(), flush=True)
+        signal.pause()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do what the command line says, and return the exit code."""
+    servers: dict[str, type[LocalServer]] = {"redis": RedisServer, "postgres": PostgresServer}
+    name, *command = arguments or ["--help"]
     try:
-        if "--help" in arguments or "-h" in arguments[:1]:
-            print(usage)
-        elif arguments == ["--install"]:
-            print(install())
+        if name == "--install" and set(command) <= set(_PROGRAMS):
+            print(*map(program, command), sep="\n")
+        elif name == "prometheus" and command:
+            scraping = Prometheus(command)
+            run_until_interrupted(scraping, lambda: scraping.url)
+        elif name in servers and command:
+            with servers[name]() as running:
+                environment = {**os.environ, f"{name.upper()}_URL": running.url}
+                return subprocess.run(command, env=environment, check=False).returncode
+        elif name in servers:
+            server = servers[name]()
+            run_until_interrupted(server, lambda: server.url)
         else:
-            with server() as running, contextlib.suppress(KeyboardInterrupt):
-                if arguments and variable:
-                    return subprocess.run(arguments, env={**os.environ, variable: running.url}, check=False).returncode
-                print(running.url, flush=True)
-                signal.pause()
+            print(__doc__)
+            return 0 if name == "--help" else 2
     except UnavailableError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

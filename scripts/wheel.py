@@ -20,17 +20,37 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.audit._finding import Finding, judged
 from scripts.environments import ROOT
 
 PART = "wheel"
-_LIMIT_S = 120.0
 # The package, and the plugin of pytest beside it.
 _CODE = ("fastlane", "fastlane_testing.py")
 _METADATA = frozenset(("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What came of one check."""
+
+    part: str
+    """What it belongs to: "advisories", "wheel", "import", "example"."""
+    what: str
+    """What is to hold, as a sentence."""
+    outcome: str
+    """"holds", "broken" or "skipped"."""
+    said: str = ""
+    """What was found; where it is skipped, why."""
+
+
+def judged(part: str, what: str, wrong: Iterable[str], right: str = "") -> Finding:
+    """Return a finding that holds where nothing is wrong, and else names what is: `right` is said where it holds."""
+    problems = list(wrong)
+    more = f", and {len(problems) - 8} more" if len(problems) > 8 else ""
+    return Finding(part, what, "broken" if problems else "holds", "; ".join(problems[:8]) + more or right)
 
 
 class BuildError(RuntimeError):
@@ -61,16 +81,8 @@ def _copy(names: Sequence[Path], where: Path, umask: int, time_s: int | None) ->
 def _run_hatchling(source: Path, out: Path, targets: Sequence[str], umask: int, variables: Mapping[str, str]) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(out), *(f"-t{target}" for target in targets)]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SOURCE_DATE", "PYTHON", "LC_"))}
-    done = subprocess.run(
-        command,
-        cwd=source,
-        env={**kept, **variables},
-        umask=umask,
-        capture_output=True,
-        text=True,
-        timeout=_LIMIT_S,
-        check=False,
-    )
+    here = {"cwd": source, "env": {**kept, **variables}, "umask": umask}
+    done = subprocess.run(command, **here, capture_output=True, text=True, timeout=120.0, check=False)
     if done.returncode:
         raise BuildError("hatchling: " + "\n".join((done.stderr or done.stdout).splitlines()[-5:]))
 

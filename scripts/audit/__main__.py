@@ -26,7 +26,7 @@ from rich.table import Table
 
 from scripts import wheel
 from scripts.audit import _advisories, _empty
-from scripts.audit._finding import Finding
+from scripts.wheel import Finding
 
 PARTS = ("advisories", "wheel", "import", "example")
 _COLOURS = {"holds": "green", "broken": "red", "skipped": "yellow"}

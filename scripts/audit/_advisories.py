@@ -11,67 +11,55 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from scripts.audit._finding import Finding, judged
 from scripts.environments import ROOT
+from scripts.wheel import Finding, judged
 
-PART = "advisories"
 _WHAT = "no advisory is known against the versions in constraints.txt"
 # A release of 2016 with advisories against it: where nothing is known of it, nothing can be known of anything.
 _KNOWN_TO_BE_BAD = "jinja2==2.8"
-# Where pip-audit can ask, in this order: the package index's own data, and the database that those come from.
-_SERVICES = ("pypi", "osv")
-_LIMIT_S = 120.0
-_ANSWER_S = "10"
 
 
 def findings() -> list[Finding]:
     """Ask for advisories, of the first service that answers; skipped, with the reason, where none does."""
+    pins = [line for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines() if "==" in line]
     silent = []
-    for service in _SERVICES:
-        control, said = _asked(service, [_KNOWN_TO_BE_BAD])
-        if not _vulnerabilities(control):
-            silent.append(f"{service}: {said}")
-            continue
-        pins = [line for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines() if "==" in line]
-        found, said = _asked(service, pins)
-        if not found:
-            silent.append(f"{service}: {said}")
-            continue
-        unknown = [str(one.get("name")) for one in found if "skip_reason" in one]
-        right = f"{len(found) - len(unknown)} packages, asked of {service}"
-        if unknown:
-            right += f"; nothing is known of {', '.join(unknown)}"
-        return [judged(PART, _WHAT, _vulnerabilities(found), right)]
-    return [
-        Finding(
-            PART,
-            _WHAT,
-            "skipped",
-            f"no service for advisories can be reached from here, not even for {_KNOWN_TO_BE_BAD}, which has some ("
-            f"{'; '.join(silent)}). Run it again where it can be",
-        )
-    ]
+    # The package index's own data, and the database that those come from.
+    for service in ("pypi", "osv"):
+        found, problem = _asked(service, [_KNOWN_TO_BE_BAD])
+        if _vulnerabilities(found):
+            found, problem = _asked(service, pins)
+            if found:
+                unknown = [str(one.get("name")) for one in found if "skip_reason" in one]
+                right = f"{len(found) - len(unknown)} packages, asked of {service}"
+                right += f"; nothing is known of {', '.join(unknown)}" if unknown else ""
+                return [judged("advisories", _WHAT, _vulnerabilities(found), right)]
+        silent.append(f"{service}: {problem}")
+    reason = (
+        f"no service for advisories can be reached from here, not even for {_KNOWN_TO_BE_BAD}, which has some ("
+        f"{'; '.join(silent)}). Run it again where it can be"
+    )
+    return [Finding("advisories", _WHAT, "skipped", reason)]
 
 
 def _asked(service: str, pins: Sequence[str]) -> tuple[list[dict[str, Any]], str]:
-    """What pip-audit knows of these versions, and why that is nothing where it is."""
+    """Return what pip-audit knows of these versions, and why that is nothing where it is."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "requirements.txt"
         file.write_text("\n".join(pins) + "\n", encoding="utf-8")
         command = [
             *(sys.executable, "-m", "pip_audit", "--vulnerability-service", service, "--requirement", str(file)),
-            *("--no-deps", "--disable-pip", "--format", "json", "--progress-spinner", "off", "--timeout", _ANSWER_S),
+            *("--no-deps", "--disable-pip", "--format", "json", "--progress-spinner", "off", "--timeout", "10"),
         ]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120.0, check=False)
         except subprocess.TimeoutExpired:
-            return [], f"no answer in {_LIMIT_S:.0f} s"
+            return [], "no answer in 120 s"
     try:
         found = json.loads(done.stdout)["dependencies"]
     except (ValueError, KeyError, TypeError):
         # Its last line names several errors, the innermost last.
-        last = next(reversed(done.stderr.strip().splitlines()), "")
-        return [], next(reversed(re.findall(r"\w+Error", last)), "no answer")
+        errors = re.findall(r"\w+Error", done.stderr.strip().rpartition("\n")[2])
+        return [], errors[-1] if errors else "no answer"
     reasons = [str(one["skip_reason"]) for one in found if "skip_reason" in one]
     return found, reasons[0].partition(":")[0] if reasons else "no advisory"
 

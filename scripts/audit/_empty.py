@@ -15,10 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scripts.audit._finding import Finding, judged
 from scripts.environments import ROOT
+from scripts.wheel import Finding, judged
 
-_LIMIT_S = 300.0
 _PROBE = Path(__file__).with_name("_probe.py")
 
 ALLOWED = frozenset((
@@ -28,13 +27,8 @@ ALLOWED = frozenset((
 """Packages that `import fastlane` may load. The others that it needs wait for the first call that needs them."""
 
 KEPT_OUT = (
-    "fastlane.bench",
-    "fastlane.emulator",
-    "fastlane.batch",
-    "fastlane.doctor",
-    "opentelemetry",
-    "openai.resources",
-)
+    "fastlane.bench", "fastlane.emulator", "fastlane.batch", "fastlane.doctor", "opentelemetry", "openai.resources",
+)  # fmt: skip
 """What nobody should pay for who only imports it; all of these have a package that is allowed, or come with it."""
 
 # What an interpreter or a library of the system's reads on any start: none of it is a user's.
@@ -62,38 +56,38 @@ class Environment:
         """Install it with the versions of constraints.txt. Raises EmptyError."""
         pins = str(ROOT / "constraints.txt")
         options = ("--quiet", "--disable-pip-version-check", "--no-compile", "--constraint", pins)
-        self._pip("install", *options, requirement)
+        done = self._pip("install", *options, requirement)
+        if done.returncode:
+            raise EmptyError("pip: " + "\n".join(done.stderr.strip().splitlines()[-3:]))
 
     def check(self) -> list[str]:
         """Return what pip finds missing or unfitting among what is installed."""
-        done = self._run([sys.executable, "-m", "pip", "--python", str(self.python), "check"], {})
+        done = self._pip("check")
         return [] if done.returncode == 0 else done.stdout.strip().splitlines()
 
     def installed(self) -> list[str]:
         """Return the names of the distributions that are there."""
         command = "from importlib.metadata import distributions as all; print(*sorted(one.name for one in all()))"
-        return self._run([str(self.python), "-I", "-c", command], {}).stdout.split()
+        return _run([str(self.python), "-I", "-c", command]).stdout.split()
 
     def probe(self, what: str, name: str, variables: Mapping[str, str], cwd: Path) -> dict[str, Any]:
         """Return what an import or a file of code did. Raises EmptyError where it failed."""
-        done = self._run([str(self.python), "-I", "-B", str(_PROBE), what, name], variables, cwd)
+        done = _run([str(self.python), "-I", "-B", str(_PROBE), what, name], variables, cwd)
         if done.returncode:
             raise EmptyError(f"{what} {Path(name).name} failed: " + "\n".join(done.stderr.strip().splitlines()[-3:]))
         *printed, last = done.stdout.splitlines()
         return {**json.loads(last), "printed": printed}
 
-    def _pip(self, *arguments: str) -> None:
-        done = self._run([sys.executable, "-m", "pip", "--python", str(self.python), *arguments], {})
-        if done.returncode:
-            raise EmptyError("pip: " + "\n".join(done.stderr.strip().splitlines()[-3:]))
+    def _pip(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return _run([sys.executable, "-m", "pip", "--python", str(self.python), *arguments])
 
-    @staticmethod
-    def _run(
-        command: Sequence[str], variables: Mapping[str, str], cwd: Path | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=_LIMIT_S, check=False, cwd=cwd, env=clean(variables)
-        )
+
+def _run(
+    command: Sequence[str], variables: Mapping[str, str] = {}, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=300.0, check=False, cwd=cwd, env=clean(variables)
+    )
 
 
 def clean(variables: Mapping[str, str]) -> dict[str, str]:

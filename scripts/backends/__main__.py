@@ -3,55 +3,48 @@
     python -m scripts.backends phoenix       runs Phoenix until Ctrl-C, and says what an application needs to know
     python -m scripts.backends mlflow        the same with MLflow
     python -m scripts.backends --install     sees to it that both of them and Prometheus are installed
+    python -m scripts.backends application   runs the application that the tests drive (--help says more)
 
 Phoenix and MLflow go into virtual environments of their own, Prometheus comes from the distribution.
 """
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import sys
 from collections.abc import Sequence
 
-from scripts import prometheus_server
-from scripts.backends import _environments
-from scripts.backends._mlflow import MLflow
-from scripts.backends._phoenix import Phoenix
-from scripts.distribution import UnavailableError
-
-_NAME = "my-application"
+from scripts.backends._servers import Backend, MLflow, Phoenix
+from scripts.servers import UnavailableError, program, run_until_interrupted
 
 
 def _install() -> None:
-    for name in _environments.PACKAGES:
-        print(_environments.program(name))
+    print(Phoenix.program(), MLflow.program(), sep="\n")
     try:
-        print(prometheus_server.program())
+        print(program("prometheus"))
     except UnavailableError as error:
         # Tests that need it are skipped and say so; the others are worth no less.
         print(error, file=sys.stderr)
 
 
-def _run(server: Phoenix | MLflow) -> None:
-    with server, contextlib.suppress(KeyboardInterrupt):
-        place = server.experiment(_NAME) if isinstance(server, MLflow) else _NAME
-        print(f"{server.name} is at {server.url}; start the application with:")
-        for name, value in server.variables(place).items():
-            print(f"  export {name}={value}")
-        sys.stdout.flush()
-        signal.pause()
+def _advice(server: Backend) -> str:
+    variables = server.variables(server.project("my-application"))
+    exports = [f"  export {name}={value}" for name, value in variables.items()]
+    return "\n".join([f"{server.name} is at {server.url}; start the application with:", *exports])
 
 
 def main(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code."""
+    backends: dict[str, type[Backend]] = {"phoenix": Phoenix, "mlflow": MLflow}
     try:
         if arguments == ["--install"]:
             _install()
-        elif arguments == ["phoenix"]:
-            _run(Phoenix())
-        elif arguments == ["mlflow"]:
-            _run(MLflow())
+        elif arguments[:1] == ["application"]:
+            from scripts.backends import _application
+
+            _application.main(arguments[1:])
+        elif len(arguments) == 1 and arguments[0] in backends:
+            server = backends[arguments[0]]()
+            run_until_interrupted(server, lambda: _advice(server))
         else:
             print(__doc__)
     except UnavailableError as error:

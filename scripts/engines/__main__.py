@@ -17,13 +17,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from scripts.backends._server import Server
-from scripts.distribution import UnavailableError
 from scripts.environments import ROOT, environment
+from scripts.servers import HttpServer, UnavailableError
 
 _HOME = ROOT / ".venv-engines"
-_INSTALL_S = 1_800.0
-_MAKE_S = 300.0
 _HERE = Path(__file__).parent
 # 128 tokens in and 64 out, 512 and 128, 1,024 and 256: one request for warm-up, and of each arm eight that count. A
 # median has an interval from six on; the report that the lengths come from has five.
@@ -33,13 +30,11 @@ _WORKLOAD: Final = (
 )
 
 
-def _transformers() -> Path:
-    return environment(
-        _HOME / "transformers",
-        ("transformers[serving]", "torch"),
-        pins=_HERE / "constraints-transformers.txt",
-        limit_s=_INSTALL_S,
-    )
+def _program(name: str) -> str:
+    """Return the path of a program of the engine's environment. Raises UnavailableError."""
+    pins = _HERE / "constraints-transformers.txt"
+    home = environment(_HOME / "transformers", ("transformers[serving]", "torch"), pins=pins, limit_s=1_800.0)
+    return str(home / "bin" / name)
 
 
 def model() -> Path:
@@ -47,24 +42,22 @@ def model() -> Path:
     folder = _HOME / "gpt2-random"
     if not folder.exists():
         unfinished = folder.with_name(f"{folder.name}.unfinished")
-        command = [str(_transformers() / "bin" / "python"), str(_HERE / "_make_model.py"), str(unfinished)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_MAKE_S, check=False)
+        command = [_program("python"), str(_HERE / "_make_model.py"), str(unfinished)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300.0, check=False)
         if done.returncode:
             raise UnavailableError("_make_model.py fails:\n" + "\n".join(done.stderr.splitlines()[-5:]))
         unfinished.rename(folder)
     return folder
 
 
-class Transformers(Server):
+class Transformers(HttpServer):
     """`transformers serve`."""
 
     name = "transformers"
     health = "/health"
-    limit_field = "max_completion_tokens"
 
     def __init__(self) -> None:
         super().__init__()
-        self._program = _transformers() / "bin" / "transformers"
         self.model = str(model())
 
     def command(self) -> list[str]:
@@ -72,7 +65,7 @@ class Transformers(Server):
         (self.directory / "hub").mkdir(exist_ok=True)
         place = ("--host", "127.0.0.1", "--port", str(self.port))
         how = ("--device", "cpu", "--dtype", "float32", "--no-continuous-batching")
-        return [str(self._program), "serve", self.model, *place, *how]
+        return [_program("transformers"), "serve", self.model, *place, *how]
 
     def environment(self) -> Mapping[str, str]:
         """A home of its own, and no look at any hub."""
@@ -87,7 +80,7 @@ def _bench(server: Transformers, further: Sequence[str]) -> int:
         command = [
             *(sys.executable, "-m", "fastlane", "bench", "run", "--base-url", f"{server.url}/v1"),
             *("--model", server.model, "--api-key-env", "FASTLANE_ENGINE_KEY", *_WORKLOAD),
-            *("--limit-field", server.limit_field),
+            *("--limit-field", "max_completion_tokens"),
             *("--folder", str(place), "-o", f"{place}.html", "-o", f"{place}.md", "--full", *further),
         ]
         done = subprocess.run(command, env={**os.environ, "FASTLANE_ENGINE_KEY": "none"}, check=False)

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from scripts import prometheus_server
-from scripts.backends._mlflow import MLflow
-from scripts.backends._phoenix import Phoenix
-from scripts.distribution import UnavailableError
+from scripts.backends._servers import MLflow, Phoenix
+from scripts.servers import UnavailableError, program
 from tests.backends.kept import Kept, kept_by
 from tests.backends.measured import Measured, measured_by_prometheus
 
@@ -36,7 +34,7 @@ def kept(request: pytest.FixtureRequest) -> Kept:
 @pytest.fixture(scope="session")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
     try:
-        prometheus_server.program()
+        program("prometheus")
     except UnavailableError as error:
         pytest.skip(str(error))
     with measured_by_prometheus(tmp_path_factory.mktemp("prometheus")) as made:

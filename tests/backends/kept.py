@@ -10,13 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.backends._application import IN_HEADERS, IN_KEYS, IN_QUERIES
-from scripts.backends._conversations import SECRET
-from scripts.backends._mlflow import MLflow
-from scripts.backends._notes import Notes, read
-from scripts.backends._phoenix import Phoenix
-from scripts.backends._server import Server
-from scripts.backends._spans import SeenSpan, SeenSpans
+from scripts.backends._application import IN_HEADERS, IN_KEYS, IN_QUERIES, SECRET, Notes, read
+from scripts.backends._servers import Backend, SeenSpan, SeenSpans
 from scripts.environments import ROOT
 
 _DRIVE_S = 180.0
@@ -58,7 +53,7 @@ class Driven:
 class Kept:
     """A backend, and what it was sent."""
 
-    server: Server
+    server: Backend
     place: str
     """The project or the experiment of `phases`."""
     phases: Driven
@@ -72,7 +67,7 @@ class Kept:
 
 
 def _drive(notes: Path, variables: Mapping[str, str], *arguments: str) -> Notes:
-    command = [sys.executable, "-m", "scripts.backends._application", str(notes), *arguments]
+    command = [sys.executable, "-m", "scripts.backends", "application", str(notes), *arguments]
     subprocess.run(command, cwd=ROOT, env=environment(variables), timeout=_DRIVE_S, check=True)
     return read(notes)
 
@@ -99,9 +94,9 @@ def _files_with(directory: Path, *texts: str) -> tuple[str, ...]:
     )
 
 
-def kept_by(server: Phoenix | MLflow, directory: Path) -> Kept:
+def kept_by(server: Backend, directory: Path) -> Kept:
     def driven(name: str, level: str, *arguments: str, **variables: str) -> tuple[str, Driven]:
-        place = server.experiment(name) if isinstance(server, MLflow) else name
+        place = server.project(name)
         said = {**server.variables(place), "FASTLANE_TELEMETRY_LEVEL": level, **variables}
         notes = _drive(directory / name, said, *arguments)
         return place, Driven(notes=notes, spans=_settled(lambda: server.spans(place), len(notes.calls)))

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scripts.backends._notes import Notes, read
+from scripts.backends._application import Notes, read
 from scripts.environments import ROOT
-from scripts.prometheus_server import Prometheus
-from scripts.servers import free_port
+from scripts.servers import Prometheus, free_port
 from tests.backends.kept import environment
 
 RULES = ROOT / "docs/dashboards/fastlane.rules.yml"
@@ -42,7 +41,7 @@ def measured_by_prometheus(directory: Path) -> Iterator[Measured]:
     """Run the application and the server beside each other until all calls are over and scraped."""
     port = free_port()
     notes = directory / "notes"
-    command = [sys.executable, "-m", "scripts.backends._application", str(notes), "--metrics-port", str(port)]
+    command = [sys.executable, "-m", "scripts.backends", "application", str(notes), "--metrics-port", str(port)]
     with ExitStack() as stack:
         prometheus = stack.enter_context(Prometheus([f"127.0.0.1:{port}"], rules=RULES))
         application = stack.enter_context(

@@ -10,8 +10,7 @@ import pytest
 
 from fastlane import CallRecord
 from fastlane.records.section import SECONDS
-from scripts.backends._application import ACTION, AS_WRITTEN, EXPERIMENT, LAID_OUT, MODEL
-from scripts.backends._conversations import SECRET
+from scripts.backends._application import ACTION, AS_WRITTEN, EXPERIMENT, LAID_OUT, MODEL, SECRET
 from scripts.environments import ROOT
 from tests.backends.measured import Measured
 

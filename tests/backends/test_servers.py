@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.distribution import UnavailableError
-from scripts.prometheus_server import Prometheus, program
+from scripts.servers import Prometheus, UnavailableError, program
 
 
 def test_a_server_that_is_stopped_leaves_nothing() -> None:
     try:
-        program()
+        program("prometheus")
     except UnavailableError as error:
         pytest.skip(str(error))
     with Prometheus([]) as server:

@@ -10,7 +10,7 @@ import pytest
 from fastlane import CallRecord
 from fastlane.records import Attempt
 from scripts.backends._application import ACTION, MODEL
-from scripts.backends._spans import SeenSpan
+from scripts.backends._servers import SeenSpan
 from tests.backends.kept import MODEL_CALLS, Driven, Kept
 
 pytestmark = pytest.mark.timeout(600)

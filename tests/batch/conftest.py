@@ -17,8 +17,7 @@ from fastlane.batch.jobs import BatchRow, BatchState, Job, JobGroup, NewJob
 from fastlane.batch.queue import open_storage
 from fastlane.batch.storage import Storage
 from fastlane.emulator import Emulator, preset
-from scripts.distribution import UnavailableError
-from scripts.postgres_server import PostgresServer
+from scripts.servers import PostgresServer, UnavailableError
 
 CHAT = "/v1/chat/completions"
 ORIGIN = "https://provider.test/v1/"

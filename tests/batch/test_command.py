@@ -19,7 +19,7 @@ from fastlane._commands import command_line
 from fastlane.batch import Queue
 from fastlane.batch.queue import open_storage
 from fastlane.emulator import Emulator
-from scripts.postgres_server import PostgresServer
+from scripts.servers import PostgresServer
 from tests.batch.conftest import claim
 from tests.batch.offline_parts import body, states, submit, wait_until
 

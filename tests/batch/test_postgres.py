@@ -20,7 +20,7 @@ from fastlane.batch.errors import LeaseLostError, StorageError
 from fastlane.batch.jobs import JobOutcome
 from fastlane.batch.queue import open_storage
 from fastlane.batch.storage import Storage, now_of
-from scripts.postgres_server import PostgresServer
+from scripts.servers import PostgresServer
 from tests.batch.conftest import ORIGIN, add_when_begun, advanced, claim, ended, forked, new
 
 

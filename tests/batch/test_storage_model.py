@@ -24,7 +24,7 @@ from fastlane.batch.errors import LeaseLostError
 from fastlane.batch.jobs import OVER, SETTLED, BatchRow, BatchState, JobGroup, JobOutcome
 from fastlane.batch.queue import open_storage
 from fastlane.batch.storage import Storage
-from scripts.postgres_server import PostgresServer
+from scripts.servers import PostgresServer
 from tests.batch.conftest import CHAT, ORIGIN, new
 
 KEYS = [f"k{i}" for i in range(8)]

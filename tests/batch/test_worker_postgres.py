@@ -6,7 +6,7 @@ import pytest
 
 from fastlane.batch import Queue, WorkerSettings
 from fastlane.emulator import Emulator
-from scripts.postgres_server import PostgresServer
+from scripts.servers import PostgresServer
 from tests.batch.offline_parts import QUICK, client_of, executions, states, submit, wait_until
 
 

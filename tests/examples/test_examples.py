@@ -19,8 +19,7 @@ import yaml  # type: ignore[import-untyped]
 
 import fastlane
 from fastlane.emulator import Emulator
-from scripts.redis_server import RedisServer
-from scripts.servers import free_port
+from scripts.servers import RedisServer, free_port
 from tests.deployment.test_prefork import accepts, environment_of, running, wait_for
 from tests.races.callers import until
 

@@ -15,7 +15,7 @@ import pytest
 import fastlane
 from fastlane import Connection
 from fastlane.experiments import unit
-from scripts.redis_server import RedisServer
+from scripts.servers import RedisServer
 from tests.experiments.conftest import CONTROL, Make, Mark, arm_of, ask
 from tests.waiting import Form
 

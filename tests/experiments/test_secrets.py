@@ -18,7 +18,7 @@ import fastlane
 from fastlane.experiments import unit
 from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
 from fastlane.telemetry.metrics import record_waiting
-from scripts.redis_server import RedisServer
+from scripts.servers import RedisServer
 from tests.experiments.conftest import BAD_REQUEST, CONTROL, MODEL, Make
 from tests.telemetry.planted import forms
 

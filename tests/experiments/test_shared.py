@@ -15,7 +15,7 @@ import pytest
 
 import fastlane
 from fastlane.experiments import Experiment, ExperimentRecord, unit
-from scripts.redis_server import RedisServer
+from scripts.servers import RedisServer
 from tests.experiments.conftest import Make, arm_of, ask
 from tests.waiting import comes_true
 

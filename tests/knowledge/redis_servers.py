@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.distribution import UnavailableError
-from scripts.redis_server import Certificates, RedisServer
+from scripts.servers import Certificates, RedisServer, UnavailableError
 
 PASSWORD = "hunter/2?#@ nobody"
 

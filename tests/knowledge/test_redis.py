@@ -21,8 +21,7 @@ import pytest
 from fastlane.errors import ConfigurationError, MissingExtraError
 from fastlane.knowledge import redis as module
 from fastlane.knowledge.redis import Redis, client_of, shared
-from scripts.distribution import UnavailableError
-from scripts.redis_server import RedisCluster, RedisServer
+from scripts.servers import RedisCluster, RedisServer, UnavailableError
 from tests.knowledge.forks import in_child
 from tests.knowledge.redis_servers import PASSWORD
 from tests.waiting import comes_true

@@ -18,7 +18,7 @@ from fastlane.knowledge.redis import Redis
 from fastlane.plays.rate_limits.bucket import RequestCost
 from fastlane.plays.rate_limits.limiter import RateLimiter
 from fastlane.plays.rate_limits.queue import RateLimitQueue, RateLimitTicket
-from scripts.redis_server import RedisServer
+from scripts.servers import RedisServer
 from tests.waiting import comes_true
 
 AWAY = "redis://somebody:hunter2@127.0.0.1:1/0"

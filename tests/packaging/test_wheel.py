@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from scripts import wheel
-from scripts.audit._finding import Finding, judged
 from scripts.environments import ROOT
+from scripts.wheel import Finding, judged
 
 HOME = "fastlane_llm-0.1.0.dist-info"
 NAMES = [Path("fastlane/__init__.py"), Path("fastlane/py.typed"), Path("README.md")]

@@ -9,7 +9,7 @@ import fastlane
 from fastlane import Connection, RateLimits, Routing
 from fastlane.catalog import Catalog, CatalogModel
 from fastlane.emulator import Emulator
-from scripts.redis_server import RedisServer
+from scripts.servers import RedisServer
 from tests.telemetry.planted import forms
 
 SECRETS = ("sk-zq7-key", "sk-zq7-other-key", "zq7-prompt", "zq7-answer", "zq7-user", "zq7-header", "zq7-tenant")

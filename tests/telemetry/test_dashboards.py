@@ -18,8 +18,7 @@ from fastlane import OpenAI
 from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
 from fastlane.telemetry.metrics import meters_of
 from fastlane.telemetry.settings import providers
-from scripts.distribution import UnavailableError
-from scripts.prometheus_server import program
+from scripts.servers import UnavailableError, program
 from tests.telemetry.measuring import everything
 
 FOLDER = Path(__file__).parents[2] / "docs/dashboards"

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.browser import main, program
-from scripts.distribution import UnavailableError
+from scripts.servers import UnavailableError, main, program
 
 
 def test_where_none_is_installed_and_none_can_be_it_says_why(
@@ -12,6 +11,6 @@ def test_where_none_is_installed_and_none_can_be_it_says_why(
     monkeypatch.setenv("PATH", "")
 
     with pytest.raises(UnavailableError, match="no chromium is installed, and there is no apt-get"):
-        program()
-    assert main() == 1
+        program("chromium")
+    assert main(["--install", "chromium"]) == 1
     assert capsys.readouterr().err.startswith("no chromium is installed")

@@ -7,8 +7,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from fastlane.traces import compare, entries, page as page_of, read_spans
-from scripts.browser import ARGUMENTS, program
-from scripts.distribution import UnavailableError
+from scripts.servers import BROWSER_ARGUMENTS, UnavailableError, program
 from tests.traces.recorded import everyday, experiment, many, recording
 
 Opens = Callable[..., Page]
@@ -17,11 +16,11 @@ Opens = Callable[..., Page]
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     try:
-        executable = program()
+        executable = program("chromium")
     except UnavailableError as error:
         pytest.skip(str(error))
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=list(ARGUMENTS))
+        browser = playwright.chromium.launch(executable_path=executable, args=list(BROWSER_ARGUMENTS))
         yield browser
         browser.close()
 

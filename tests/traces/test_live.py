@@ -18,8 +18,7 @@ from playwright.sync_api import Browser, expect, sync_playwright
 from fastlane._clock import wall_ns
 from fastlane.emulator import Emulator, preset
 from fastlane.traces._live import Follower, LiveServer
-from scripts.browser import ARGUMENTS, program
-from scripts.distribution import UnavailableError
+from scripts.servers import BROWSER_ARGUMENTS, UnavailableError, program
 from tests.races.callers import until
 from tests.traces.recorded import MODEL, START_NS, everyday, recording
 
@@ -220,11 +219,11 @@ def test_only_who_knows_the_address_gets_anything(server: LiveServer, tmp_path: 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     try:
-        executable = program()
+        executable = program("chromium")
     except UnavailableError as error:
         pytest.skip(str(error))
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=list(ARGUMENTS))
+        browser = playwright.chromium.launch(executable_path=executable, args=list(BROWSER_ARGUMENTS))
         yield browser
         browser.close()
 

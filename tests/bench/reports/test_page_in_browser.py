@@ -9,8 +9,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from fastlane.bench.reports import report
 from fastlane.bench.reports._page import page as page_of
-from scripts.browser import ARGUMENTS, program
-from scripts.distribution import UnavailableError
+from scripts.servers import BROWSER_ARGUMENTS, UnavailableError, program
 from tests.bench.recorded_runs import a_run
 from tests.bench.reports.made import a_sweep, checks_with, findings_of
 
@@ -51,11 +50,11 @@ FAINT = """() => {
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     try:
-        executable = program()
+        executable = program("chromium")
     except UnavailableError as error:
         pytest.skip(str(error))
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=list(ARGUMENTS))
+        browser = playwright.chromium.launch(executable_path=executable, args=list(BROWSER_ARGUMENTS))
         yield browser
         browser.close()
 

@@ -1,22 +1,18 @@
-"""JSON schemas drawn at random, most of them with a longest value, and the longest values that one can think of."""
+"""JSON schemas of draft 7 drawn at random, most of them with a longest value, and values near what they allow."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 
-Longest = Callable[[Random], Any]
-"""Draws a value near the limits of what a schema allows. Not all of them are valid: conditions of one part can exclude
-what another draws."""
-
 _CHARACTERS = 'aZ0 é"\\/\n\x00\x7f\u2028漢😀'
 # With values that they allow at their longest. The last ones bound nothing, or only with a limit beside them.
 _BOLD_ZERO = "\N{MATHEMATICAL BOLD DIGIT ZERO}"
-_PATTERNS: tuple[tuple[str, tuple[str, ...]], ...] = (
+_PATTERNS: Sequence[tuple[str, Sequence[str]]] = (
     ("^[a-z]{3}$", ("abc", "abc\n")),
     (r"^\d{4}-\d{2}$", ("2026-11", "0000-00\n".replace("0", _BOLD_ZERO))),
     ("^(yes|no|perhaps)$", ("perhaps", "perhaps\n")),
@@ -30,19 +26,23 @@ _PATTERNS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("^[a-z]+$", ("a" * 20, "a" * 19 + "\n")),
     ("ab", ("x" * 20 + "ab",)),
 )
-_FORMATS: Mapping[str, tuple[str, ...]] = {
-    "date": ("2026-11-22",),
-    "ipv4": ("255.255.255.255",),
-    "ipv6": ("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255",),
-    "date-time": ("2026-11-22T10:00:00.123456789+01:00",),
+_FORMATS = {
+    "date": "2026-11-22",
+    "ipv4": "255.255.255.255",
+    "ipv6": "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255",
+    "date-time": "2026-11-22T10:00:00.123456789+01:00",
 }
+_LIMITS = (-(10**20), -1e17, -1000, -99.5, -1, 0, 1, 10, 9.99, 1e16, 1e300, 10**25)
+_SMALL = (2.2250738585072014e-308, -1.1125369292536007e-308)
 
 
 class Drawn(NamedTuple):
     """A schema, and values at its limits."""
 
     schema: Any
-    longest: Longest
+    longest: Callable[[Random], Any]
+    """Draws a value near the limits of what the schema allows. Not all of them are valid: conditions of one part can
+    exclude what another draws."""
 
 
 _Inner = Callable[[], Drawn]
@@ -61,16 +61,23 @@ def drawn_schema(random: Random, depth: int = 3) -> Drawn:
 
 
 def _draw(random: Random, depth: int, definitions: Mapping[str, Drawn]) -> Drawn:
+    def inner() -> Drawn:
+        return _draw(random, depth - 1, definitions)
+
     plain: list[Callable[[Random], Drawn]] = [_string, _number, _literals, _simple]
-    nested: list[Callable[[Random, _Inner], Drawn]] = []
-    if depth:
-        nested += [_array, _tuple, _object, _object, _object, _map, _any_of, _all_of, _if]
+    nested = [_array, _tuple, _object, _object, _object, _map, _any_of, _all_of, _if] if depth else []
     chosen = random.randrange(len(plain) + len(nested) + bool(definitions))
     if chosen < len(plain):
         return plain[chosen](random)
     if chosen < len(plain) + len(nested):
-        return nested[chosen - len(plain)](random, lambda: _draw(random, depth - 1, definitions))
-    return _reference(random, definitions)
+        return nested[chosen - len(plain)](random, inner)
+    name = random.choice(list(definitions))
+    # What stands beside a reference counts for nothing in this draft.
+    return Drawn({"$ref": f"#/definitions/{name}", "maxLength": 0, "maxItems": 0}, definitions[name].longest)
+
+
+def _one_of(schema: Any, *values: Any) -> Drawn:
+    return Drawn(schema, lambda random: random.choice(values))
 
 
 def _text(random: Random, length: int) -> str:
@@ -81,24 +88,21 @@ def _string(random: Random) -> Drawn:
     kind = random.randrange(5)
     if kind == 0:
         pattern, values = random.choice(_PATTERNS)
-        return Drawn({"type": "string", "pattern": pattern}, lambda random: random.choice(values))
+        return _one_of({"type": "string", "pattern": pattern}, *values)
     if kind == 1:
         name = random.choice(list(_FORMATS))
-        return Drawn({"type": "string", "format": name}, lambda random: random.choice(_FORMATS[name]))
+        return _one_of({"type": "string", "format": name}, _FORMATS[name])
     most = random.choice((0, 1, 3, 12, 40))
     if kind == 2:
         schema = {"type": "string", "maxLength": most + 1, "pattern": "^[a-z]+$"}
-        return Drawn(schema, lambda random: random.choice(("a" * (most + 1), "a" * max(1, most) + "\n" * bool(most))))
-    limit = random.choice((most, float(most)))
-    return Drawn(
-        {"type": "string", "maxLength": limit}, lambda random: random.choice(("😀" * most, _text(random, most)))
-    )
+        return _one_of(schema, "a" * (most + 1), "a" * max(1, most) + "\n" * bool(most))
+    schema = {"type": "string", "maxLength": random.choice((most, float(most)))}
+    return Drawn(schema, lambda random: random.choice(("😀" * most, _text(random, most))))
 
 
 def _number(random: Random) -> Drawn:
-    low, high = sorted(random.choices((-(10**20), -1e17, -1000, -99.5, -1, 0, 1, 10, 9.99, 1e16, 1e300, 10**25), k=2))
+    low, high = sorted(random.choices(_LIMITS, k=2))
     schema: dict[str, Any] = {"type": random.choice(("integer", "number")), "minimum": low, "maximum": high}
-    whole = schema["type"] == "integer"
     if random.random() < 0.2:
         schema["multipleOf"] = random.choice((1, 5, 0.5))
     if random.random() < 0.2:
@@ -108,8 +112,8 @@ def _number(random: Random) -> Drawn:
 
     def longest(random: Random) -> float:
         options: list[float] = [low, high, math.ceil(low), math.floor(high), float(math.floor(high)), -0.0]
-        if not whole:
-            options += [random.uniform(float(low), float(high)), 2.2250738585072014e-308, -1.1125369292536007e-308]
+        if schema["type"] == "number":
+            options += [random.uniform(float(low), float(high)), *_SMALL]
         return random.choice(options)
 
     return Drawn(schema, longest)
@@ -131,12 +135,10 @@ def _literals(random: Random) -> Drawn:
 
 
 def _other_form(random: Random, value: Any) -> Any:
-    """The same value, with its numbers written in another way."""
+    """Return the same value, with its numbers written in another way."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        other = float(value) if isinstance(value, int) else int(value)
-        if value == 0:
-            return random.choice((0, 0.0, -0.0))
-        return random.choice((value, other)) if other == value else value
+        forms = (value, float(value), int(value)) if value else (0, 0.0, -0.0)
+        return random.choice([form for form in forms if form == value])
     if isinstance(value, list):
         return [_other_form(random, one) for one in value]
     if isinstance(value, dict):
@@ -145,9 +147,8 @@ def _other_form(random: Random, value: Any) -> Any:
 
 
 def _simple(random: Random) -> Drawn:
-    schema = random.choice(({"type": "boolean"}, {"type": "null"}, {"type": ["boolean", "null"]}))
-    values = (None,) if schema["type"] == "null" else (False,)
-    return Drawn(schema, lambda random: random.choice(values))
+    kind = random.choice(("boolean", "null", ["boolean", "null"]))
+    return _one_of({"type": kind}, None if kind == "null" else False)
 
 
 def _array(random: Random, inner: _Inner) -> Drawn:
@@ -170,22 +171,14 @@ def _tuple(random: Random, inner: _Inner) -> Drawn:
 def _object(random: Random, inner: _Inner) -> Drawn:
     names = [random.choice(("id", "name", "a b", "é", 'q"', "😀", "\n")) + str(n) for n in range(random.randrange(5))]
     members = {name: inner() for name in names}
-    schema: dict[str, Any] = {
-        "type": "object",
-        "properties": {name: one.schema for name, one in members.items()},
-        "required": random.sample(names, random.randint(0, len(names))),
-        "additionalProperties": False,
-    }
+    required = random.sample(names, random.randint(0, len(names)))
+    properties = {name: one.schema for name, one in members.items()}
+    schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
     most = len(names)
     if random.random() < 0.2:
-        most = max(len(schema["required"]), most - 1)
-        schema["maxProperties"] = most
-
-    def longest(random: Random) -> Any:
-        kept = [*schema["required"], *(name for name in names if name not in schema["required"])][:most]
-        return {name: members[name].longest(random) for name in kept}
-
-    return Drawn(schema, longest)
+        schema["maxProperties"] = most = max(len(required), most - 1)
+    kept = [*required, *(name for name in names if name not in required)][:most]
+    return Drawn(schema, lambda random: {name: members[name].longest(random) for name in kept})
 
 
 def _map(random: Random, inner: _Inner) -> Drawn:
@@ -201,8 +194,7 @@ def _map(random: Random, inner: _Inner) -> Drawn:
 
 def _any_of(random: Random, inner: _Inner) -> Drawn:
     branches = [inner() for _ in range(random.randrange(1, 4))]
-    keyword = random.choice(("anyOf", "oneOf"))
-    schema = {keyword: [branch.schema for branch in branches]}
+    schema = {random.choice(("anyOf", "oneOf")): [branch.schema for branch in branches]}
     return Drawn(schema, lambda random: random.choice(branches).longest(random))
 
 
@@ -215,9 +207,3 @@ def _if(random: Random, inner: _Inner) -> Drawn:
     then, otherwise, types = inner(), inner(), random.sample(("string", "object", "array", "null"), 2)
     schema = {"if": {"type": types}, "then": then.schema, "else": otherwise.schema}
     return Drawn(schema, lambda random: random.choice((then, otherwise)).longest(random))
-
-
-def _reference(random: Random, definitions: Mapping[str, Drawn]) -> Drawn:
-    name = random.choice(list(definitions))
-    # What stands beside a reference counts for nothing in this draft.
-    return Drawn({"$ref": f"#/definitions/{name}", "maxLength": 0, "maxItems": 0}, definitions[name].longest)

@@ -152,6 +152,7 @@ def _answer_http1(sock: Any, answer: bytes, seen: Callable[[int], object] = int)
 
 _DATA, _HEADERS, _RESET, _SETTINGS, _PING, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 8
 _WINDOW, _LARGEST_WINDOW = 65_535, 2**31 - 1
+_OWN_SETTINGS = ((3, 100), (4, _LARGEST_WINDOW))
 _REFILL_BYTES = 2**30
 
 
@@ -169,7 +170,8 @@ class _Http2:
     def __init__(self, sock: Any) -> None:
         self._sock, self._buffer, self._unacknowledged = sock, b"", 0
         self.encode = Encoder().encode
-        settings = (4).to_bytes(2, "big") + _LARGEST_WINDOW.to_bytes(4, "big")
+        # The number of streams, which the stock client waits for, and the window of each.
+        settings = b"".join(key.to_bytes(2, "big") + value.to_bytes(4, "big") for key, value in _OWN_SETTINGS)
         self.out = _frame(_SETTINGS, 0, 0, settings) + _window_update(_LARGEST_WINDOW - _WINDOW)
         while len(self._buffer) < 24:  # the client's preface
             self._buffer += _received(sock)

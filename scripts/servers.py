@@ -148,31 +148,31 @@ class LocalServer:
         """The server's address."""
         return f"http://127.0.0.1:{self.port}"
 
-    def place(self) -> str | None:
+    def _place(self) -> str | None:
         """Return where the directory is made; None for the usual place."""
         return None
 
-    def prepare(self) -> None:
+    def _prepare(self) -> None:
         """Make what the server needs in its directory before it starts for the first time."""
 
-    def command(self) -> list[str]:
+    def _command(self) -> list[str]:
         """Return the command line, once `port` and `directory` are known."""
         raise NotImplementedError
 
-    def options(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, Any]:
         """Return further arguments of `subprocess.Popen`."""
         return {"cwd": self.directory}
 
-    def is_ready(self) -> bool:
+    def _is_ready(self) -> bool:
         """Return whether the server answers."""
         raise NotImplementedError
 
     def start(self) -> None:
         """Start the server, with the data and on the port that it had before, if it had. Raises UnavailableError."""
         if self._home is None:
-            self._home = tempfile.TemporaryDirectory(prefix=f"{self.name}-", dir=self.place())
+            self._home = tempfile.TemporaryDirectory(prefix=f"{self.name}-", dir=self._place())
             self.directory = Path(self._home.name)
-            self.prepare()
+            self._prepare()
         until = time.monotonic() + self.start_s
         before = self.port
         for port in [before] if before else [free_port() for _ in range(3)]:
@@ -183,12 +183,12 @@ class LocalServer:
         raise UnavailableError(f"{self.name} does not start:\n{self.log()}")
 
     def _starts(self, until: float) -> bool:
-        command = self.command()
+        command = self._command()
         with (self.directory / "log").open("ab") as log:
-            given = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, **self.options()}
+            given = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, **self._options()}
             self._process = subprocess.Popen(command, **given)
         while self._process.poll() is None and time.monotonic() < until:
-            if self.is_ready():
+            if self._is_ready():
                 return True
             time.sleep(0.01)
         self.kill()
@@ -266,17 +266,17 @@ class HttpServer(LocalServer):
     """A path that is answered with 200 once the server can be used."""
     start_s = 120.0
 
-    def environment(self) -> Mapping[str, str]:
+    def _environment(self) -> Mapping[str, str]:
         """Return what the server's environment has beside that of this process."""
         return {}
 
-    def options(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, Any]:
         """Return the environment, and a session of its own, which ends as a whole and does not see Ctrl-C."""
         # What exporters of this process are told is not meant for the server, which may have some of its own.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-        return {"cwd": self.directory, "env": {**inherited, **self.environment()}, "start_new_session": True}
+        return {"cwd": self.directory, "env": {**inherited, **self._environment()}, "start_new_session": True}
 
-    def is_ready(self) -> bool:
+    def _is_ready(self) -> bool:
         """Return whether the server answers."""
         try:
             with urllib.request.urlopen(self.url + self.health, timeout=5.0):
@@ -351,8 +351,7 @@ class RedisServer(LocalServer):
     def _socket(self) -> Path:
         return self.directory / "redis.sock"
 
-    def command(self) -> list[str]:
-        """Return the command line, after writing the configuration."""
+    def _command(self) -> list[str]:
         settings = {
             "bind": "127.0.0.1",
             "dir": str(self.directory),
@@ -369,8 +368,7 @@ class RedisServer(LocalServer):
         file.write_text("".join(f'{key} "{value}"\n' for key, value in settings.items()), encoding="utf-8")
         return [program("redis"), str(file)]
 
-    def is_ready(self) -> bool:
-        """Return whether the server answers."""
+    def _is_ready(self) -> bool:
         with contextlib.suppress(OSError):
             return self.ask("PING").startswith(("+PONG", "-NOAUTH"))
         return False
@@ -455,12 +453,10 @@ class PostgresServer(LocalServer):
         """The address of its database, password included."""
         return f"postgresql://fastlane:{self.password}@127.0.0.1:{self.port}/postgres"
 
-    def place(self) -> str | None:
-        """Return a place that the user whom the server runs as is not kept out of, as by our TMPDIR."""
+    def _place(self) -> str | None:
         return "/tmp" if _user() else None
 
-    def prepare(self) -> None:
-        """Make the database."""
+    def _prepare(self) -> None:
         user = _user()
         secret = self.directory / "password"
         secret.write_text(self.password, encoding="ascii")
@@ -473,25 +469,22 @@ class PostgresServer(LocalServer):
             "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions",
         ]  # fmt: skip
         with (self.directory / "log").open("wb") as log:
-            made = subprocess.run(command, stdout=log, stderr=log, check=False, **self.options())
+            made = subprocess.run(command, stdout=log, stderr=log, check=False, **self._options())
         if made.returncode:
             raise UnavailableError(f"{command[0]} does not work:\n{self.log()}")
 
-    def options(self) -> dict[str, Any]:
-        """Return the user that the server runs as."""
+    def _options(self) -> dict[str, Any]:
         user = _user()
         if user is None:
             return {"cwd": self.directory}
         return {"cwd": self.directory, "user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
-    def command(self) -> list[str]:
-        """Return the command line."""
+    def _command(self) -> list[str]:
         settings = {**_POSTGRES, "port": str(self.port), "unix_socket_directories": str(self.directory)}
         command = [str(Path(program("postgres")).with_name("postgres")), "-D", str(self.directory / "data")]
         return command + [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
 
-    def is_ready(self) -> bool:
-        """Return whether the server takes connections."""
+    def _is_ready(self) -> bool:
         # The last line of this file says how it is.
         with contextlib.suppress(OSError):
             if (self.directory / "data" / "postmaster.pid").read_text().rstrip().endswith("ready"):
@@ -521,8 +514,7 @@ class Prometheus(HttpServer):
         self._targets = list(targets)
         self._rules = rules
 
-    def command(self) -> list[str]:
-        """Return the command line, after writing the configuration."""
+    def _command(self) -> list[str]:
         # JSON is YAML.
         settings: dict[str, Any] = {
             "global": dict.fromkeys(("scrape_interval", "scrape_timeout", "evaluation_interval"), "1s"),

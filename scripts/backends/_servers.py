@@ -115,12 +115,10 @@ class Phoenix(Backend):
     package = "arize-phoenix"
     health = "/healthz"
 
-    def command(self) -> list[str]:
-        """Return the command line."""
+    def _command(self) -> list[str]:
         return [self.program(), "serve"]
 
-    def environment(self) -> Mapping[str, str]:
-        """Return where it listens and keeps what it is sent, and that it tells nobody of itself."""
+    def _environment(self) -> Mapping[str, str]:
         return {
             "PHOENIX_WORKING_DIR": str(self.directory),
             "PHOENIX_HOST": "127.0.0.1",
@@ -183,8 +181,7 @@ class MLflow(Backend):
     package = "mlflow"
     health = "/health"
 
-    def command(self) -> list[str]:
-        """Return the command line."""
+    def _command(self) -> list[str]:
         return [
             *(self.program(), "server", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"),
             *("--backend-store-uri", f"sqlite:///{self.directory / 'mlflow.db'}"),
@@ -192,8 +189,7 @@ class MLflow(Backend):
             *("--serve-artifacts", "--artifacts-destination", str(self.directory / "artifacts")),
         ]
 
-    def environment(self) -> Mapping[str, str]:
-        """Return that it runs no jobs, which would be eight more processes, and tells nobody of itself."""
+    def _environment(self) -> Mapping[str, str]:
         return {
             "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
             "MLFLOW_DISABLE_TELEMETRY": "true",

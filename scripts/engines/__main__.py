@@ -15,18 +15,19 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 from scripts.environments import ROOT, environment
 from scripts.servers import HttpServer, UnavailableError
 
 _HOME = ROOT / ".venv-engines"
 _HERE = Path(__file__).parent
+_REPORTS = ROOT / "bench-results/local-transformers"
 # 128 tokens in and 64 out, 512 and 128, 1,024 and 256: one request for warm-up, and of each arm eight that count. A
 # median has an interval from six on; the report that the lengths come from has five.
-_WORKLOAD: Final = (
+_BENCH = (
     *("--workload", "cpu-small", "--kind", "sweep", "--arms", "baseline,fastlane", "--no-again"),
-    *("--conversations", "8", "--passes", "1", "--budget-s", "0"),
+    *("--conversations", "8", "--passes", "1", "--budget-s", "0", "--limit-field", "max_completion_tokens"),
+    *("--folder", str(_REPORTS), "-o", f"{_REPORTS}.html", "-o", f"{_REPORTS}.md", "--full"),
 )
 
 
@@ -37,20 +38,7 @@ def _program(name: str) -> str:
     return str(home / "bin" / name)
 
 
-def model() -> Path:
-    """Return the model's folder, which is made first where it is missing. Raises UnavailableError."""
-    folder = _HOME / "gpt2-random"
-    if not folder.exists():
-        unfinished = folder.with_name(f"{folder.name}.unfinished")
-        command = [_program("python"), str(_HERE / "_make_model.py"), str(unfinished)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300.0, check=False)
-        if done.returncode:
-            raise UnavailableError("_make_model.py fails:\n" + "\n".join(done.stderr.splitlines()[-5:]))
-        unfinished.rename(folder)
-    return folder
-
-
-class Transformers(HttpServer):
+class _Transformers(HttpServer):
     """`transformers serve`."""
 
     name = "transformers"
@@ -58,34 +46,26 @@ class Transformers(HttpServer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.model = str(model())
+        self._serve = _program("transformers")
+        self.model = _HOME / "gpt2-random"
+        if not self.model.exists():
+            unfinished = self.model.with_name(f"{self.model.name}.unfinished")
+            command = [_program("python"), str(_HERE / "_make_model.py"), str(unfinished)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=300.0, check=False)
+            if done.returncode:
+                raise UnavailableError("_make_model.py fails:\n" + "\n".join(done.stderr.splitlines()[-5:]))
+            unfinished.rename(self.model)
 
-    def command(self) -> list[str]:
-        """Serve that one model, on the CPU, one request after the other."""
+    def _command(self) -> list[str]:
+        # That one model, on the CPU, one request after the other.
         (self.directory / "hub").mkdir(exist_ok=True)
         place = ("--host", "127.0.0.1", "--port", str(self.port))
         how = ("--device", "cpu", "--dtype", "float32", "--no-continuous-batching")
-        return [_program("transformers"), "serve", self.model, *place, *how]
+        return [self._serve, "serve", str(self.model), *place, *how]
 
-    def environment(self) -> Mapping[str, str]:
-        """A home of its own, and no look at any hub."""
+    def _environment(self) -> Mapping[str, str]:
+        # A home of its own, and no look at any hub.
         return {"HF_HOME": str(self.directory), "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-
-
-def _bench(server: Transformers, further: Sequence[str]) -> int:
-    """Bench the engine while it runs, and return the exit code."""
-    place = ROOT / "bench-results" / f"local-{server.name}"
-    print(f"starting {server.name}", file=sys.stderr, flush=True)
-    with server:
-        command = [
-            *(sys.executable, "-m", "fastlane", "bench", "run", "--base-url", f"{server.url}/v1"),
-            *("--model", server.model, "--api-key-env", "FASTLANE_ENGINE_KEY", *_WORKLOAD),
-            *("--limit-field", "max_completion_tokens"),
-            *("--folder", str(place), "-o", f"{place}.html", "-o", f"{place}.md", "--full", *further),
-        ]
-        done = subprocess.run(command, env={**os.environ, "FASTLANE_ENGINE_KEY": "none"}, check=False)
-    print(f"reports: {place.relative_to(ROOT)}.html, .md; raw records in {place.relative_to(ROOT)}/", file=sys.stderr)
-    return done.returncode
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -97,14 +77,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("bench", nargs="*", help="arguments of `fastlane bench run`, behind --")
     given = parser.parse_args(arguments)
     try:
-        engine = Transformers()
+        engine = _Transformers()
         if given.install:
             print(engine.model)
             return 0
-        return _bench(engine, given.bench)
+        with engine:
+            run = (sys.executable, "-m", "fastlane", "bench", "run", "--base-url", f"{engine.url}/v1")
+            command = (
+                *run,
+                "--model",
+                str(engine.model),
+                "--api-key-env",
+                "FASTLANE_ENGINE_KEY",
+                *_BENCH,
+                *given.bench,
+            )
+            done = subprocess.run(command, env={**os.environ, "FASTLANE_ENGINE_KEY": "none"}, check=False)
     except UnavailableError as error:
         print(error, file=sys.stderr)
         return 1
+    place = _REPORTS.relative_to(ROOT)
+    print(f"reports: {place}.html, .md; raw records in {place}/", file=sys.stderr)
+    return done.returncode
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scripts.audit import __main__ as audit, _advisories, _empty
+from scripts import audit
 
 
 def test_a_file_of_a_user_is_a_stranger_s_and_one_of_python_is_not() -> None:
@@ -18,20 +18,20 @@ def test_a_file_of_a_user_is_a_stranger_s_and_one_of_python_is_not() -> None:
         "prefixes": ["/opt/python"],
         "read": ["/opt/python/lib/os.py", "/dev/urandom", "/etc/hosts", "/srv/me/.netrc"],
     }
-    assert _empty.outside(did) == ["/srv/me/.netrc"]
+    assert audit.outside(did) == ["/srv/me/.netrc"]
 
 
 def test_the_readme_s_first_example_makes_a_call() -> None:
-    assert "chat.completions.create(" in _empty.example()
+    assert "chat.completions.create(" in audit.example()
 
 
 def test_nothing_of_the_surroundings_reaches_what_is_audited(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "PYTHONPATH", "https_proxy", "HTTPS_PROXY", "OTEL_TRACES_EXPORTER", "SSL_CERT_FILE"):
         monkeypatch.setenv(name, "x")
-    assert _empty.clean({"OPENAI_API_KEY": "y"}).get("OPENAI_API_KEY") == "y"
+    assert audit.clean({"OPENAI_API_KEY": "y"}).get("OPENAI_API_KEY") == "y"
     assert (
         not {"PYTHONPATH", "https_proxy", "HTTPS_PROXY", "OTEL_TRACES_EXPORTER", "SSL_CERT_FILE"}
-        & _empty.clean({}).keys()
+        & audit.clean({}).keys()
     )
 
 
@@ -58,10 +58,10 @@ def test_advisories_are_asked_of_whom_knows_of_a_bad_release(
     def asked(service: str, versions: list[str]) -> tuple[list[dict[str, Any]], str]:
         if service not in answers:
             return [{"name": "jinja2", "skip_reason": "not found: x"}], "not found"
-        return (bad if versions == [_advisories._KNOWN_TO_BE_BAD] else pins[answers[service]]), ""
+        return (bad if versions == [audit._KNOWN_TO_BE_BAD] else pins[answers[service]]), ""
 
-    monkeypatch.setattr(_advisories, "_asked", asked)
-    (finding,) = _advisories.findings()
+    monkeypatch.setattr(audit, "_asked", asked)
+    (finding,) = audit.advisories()
     assert finding.outcome == outcome
     assert said in finding.said
 
@@ -75,7 +75,7 @@ def test_the_command_explains_itself_and_refuses_what_it_does_not_know() -> None
 def test_what_code_does_is_printed_behind_what_it_prints(tmp_path: Path) -> None:
     file = tmp_path / "code.py"
     file.write_text("print('said'); open('written', 'w').close()")
-    probe = Path(_empty.__file__).with_name("_probe.py")
+    probe = audit._PROBE
     ran = subprocess.run(
         [sys.executable, "-I", "-B", str(probe), "run", str(file)],
         cwd=tmp_path,

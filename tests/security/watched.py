@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-_PROBE = ROOT / "scripts/audit/_probe.py"
+_PROBE = ROOT / "scripts/audit_probe.py"
 
 Watch = Callable[[str, Mapping[str, str]], dict[str, Any]]
-"""From code and variables of its environment to what it did: see `scripts/audit/_probe.py`."""
+"""From code and variables of its environment to what it did: see `scripts/audit_probe.py`."""
 
 
 @pytest.fixture

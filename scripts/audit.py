@@ -1,7 +1,19 @@
-"""What the wheel brings into an empty environment, what importing it does there, and the README's example."""
+"""Check the package from outside: dependencies, the wheel, an empty environment, and the README's first example in it.
+
+    python -m scripts.audit                         all of it
+    python -m scripts.audit --only wheel import     some of it
+
+advisories  pip-audit, over the versions of constraints.txt
+wheel       wheel and source distribution, built several times and compared byte for byte, and what the wheel holds
+import      the wheel without extras in an empty environment: what it brings; what `import fastlane` loads and opens
+example     the README's first example there, against the emulator; once more with the extra `bench`, and its emulator
+
+Exit codes: 0 where nothing is broken (what is skipped says why), 1 where something is, 2 for input that cannot work.
+"""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -10,15 +22,85 @@ import shlex
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import venv
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.table import Table
+
+from scripts import wheel
 from scripts.environments import ROOT
 from scripts.wheel import Finding, judged
 
-_PROBE = Path(__file__).with_name("_probe.py")
+_PROBE = Path(__file__).with_name("audit_probe.py")
+_COLOURS = {"holds": "green", "broken": "red", "skipped": "yellow"}
+
+# Advisories
+
+_WHAT = "no advisory is known against the versions in constraints.txt"
+# A release of 2016 with advisories against it: where nothing is known of it, nothing can be known of anything.
+_KNOWN_TO_BE_BAD = "jinja2==2.8"
+
+
+def advisories() -> list[Finding]:
+    """Ask for advisories, of the first service that answers; skipped, with the reason, where none does."""
+    pins = [line for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines() if "==" in line]
+    silent = []
+    # The package index's own data, and the database that those come from.
+    for service in ("pypi", "osv"):
+        found, problem = _asked(service, [_KNOWN_TO_BE_BAD])
+        if _vulnerabilities(found):
+            found, problem = _asked(service, pins)
+            if found:
+                unknown = [str(one.get("name")) for one in found if "skip_reason" in one]
+                right = f"{len(found) - len(unknown)} packages, asked of {service}"
+                right += f"; nothing is known of {', '.join(unknown)}" if unknown else ""
+                return [judged("advisories", _WHAT, _vulnerabilities(found), right)]
+        silent.append(f"{service}: {problem}")
+    reason = (
+        f"no service for advisories can be reached from here, not even for {_KNOWN_TO_BE_BAD}, which has some ("
+        f"{'; '.join(silent)}). Run it again where it can be"
+    )
+    return [Finding("advisories", _WHAT, "skipped", reason)]
+
+
+def _asked(service: str, pins: Sequence[str]) -> tuple[list[dict[str, Any]], str]:
+    """Return what pip-audit knows of these versions, and why that is nothing where it is."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "requirements.txt"
+        file.write_text("\n".join(pins) + "\n", encoding="utf-8")
+        command = [
+            *(sys.executable, "-m", "pip_audit", "--vulnerability-service", service, "--requirement", str(file)),
+            *("--no-deps", "--disable-pip", "--format", "json", "--progress-spinner", "off", "--timeout", "10"),
+        ]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120.0, check=False)
+        except subprocess.TimeoutExpired:
+            return [], "no answer in 120 s"
+    try:
+        found = json.loads(done.stdout)["dependencies"]
+    except (ValueError, KeyError, TypeError):
+        # Its last line names several errors, the innermost last.
+        errors = re.findall(r"\w+Error", done.stderr.strip().rpartition("\n")[2])
+        return [], errors[-1] if errors else "no answer"
+    reasons = [str(one["skip_reason"]) for one in found if "skip_reason" in one]
+    return found, reasons[0].partition(":")[0] if reasons else "no advisory"
+
+
+def _vulnerabilities(found: Sequence[dict[str, Any]]) -> list[str]:
+    return [
+        f"{one['name']} {one['version']}: {bug['id']}, mended in {', '.join(bug['fix_versions']) or 'no version'}"
+        for one in found
+        for bug in one.get("vulns", ())
+    ]
+
+
+# An empty environment
 
 ALLOWED = frozenset((
     "annotated_types", "anyio", "fastlane", "httpx2", "idna", "openai", "orjson", "pydantic", "pydantic_core",
@@ -97,7 +179,7 @@ def clean(variables: Mapping[str, str]) -> dict[str, str]:
     return {**{name: value for name, value in kept.items() if not name.lower().endswith("_proxy")}, **variables}
 
 
-def imported(environment: Environment, wheel: Path, cwd: Path) -> Iterator[Finding]:
+def imported_findings(environment: Environment, wheel: Path, cwd: Path) -> Iterator[Finding]:
     """What a minimal installation brings, and what `import fastlane` does in it."""
     part = "import"
     environment.install(str(wheel))
@@ -187,3 +269,70 @@ def called(environment: Environment, title: str, command: Sequence[str], cwd: Pa
     yield judged(part, "it opens no file but those of Python, of packages, and its certificates", read)
     changed = [one for one in (*did["written"], *did["processes"]) if one not in expected]
     yield judged(part, "it writes nothing and starts no process, but for the `uname` of openai's headers", changed)
+
+
+# The command line
+
+PARTS = ("advisories", "wheel", "import", "example")
+
+
+def _parts(place: Path) -> dict[str, Callable[[], list[Finding]]]:
+    """Return the parts, which build on one another: the wheel is installed, and what is installed makes the call."""
+    built = cache(lambda: wheel.build(place / "dist"))
+    environment = cache(lambda: Environment(place / "environment"))
+    # A folder in which Python finds nothing of the repository.
+    elsewhere = place / "elsewhere"
+    elsewhere.mkdir()
+
+    def imported() -> list[Finding]:
+        return list(imported_findings(environment(), built()[0], elsewhere))
+
+    def example() -> list[Finding]:
+        environment().install(str(built()[0]))
+        # Its provider runs in this environment, since it is in an extra.
+        own = (sys.executable, "-m", "fastlane")
+        found = list(called(environment(), "without extras", own, elsewhere))
+        environment().install(f"{built()[0]}[bench]")
+        command = (str(environment().python.with_name("fastlane")),)
+        return [*found, *called(environment(), "with the extra `bench` and its emulator", command, elsewhere)]
+
+    return {
+        "advisories": advisories, "wheel": lambda: built()[2], "import": imported, "example": example,
+    }  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line says, and return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.audit", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
+    asked = parser.parse_args(arguments)
+    console = Console(stderr=True)
+    found: list[Finding] = []
+    with tempfile.TemporaryDirectory(prefix="fastlane-audit-") as temporary:
+        parts = _parts(Path(temporary))
+        for name in PARTS:
+            if name in asked.only:
+                with console.status(name):
+                    try:
+                        found += parts[name]()
+                    except (wheel.BuildError, EmptyError) as error:
+                        found.append(Finding(name, "it can be checked", "broken", str(error)))
+    _print(found)
+    return int(any(finding.outcome == "broken" for finding in found))
+
+
+def _print(found: Sequence[Finding]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for title in ("part", "", "what", "found"):
+        table.add_column(title, overflow="fold")
+    for one in found:
+        table.add_row(one.part, f"[{_COLOURS[one.outcome]}]{one.outcome}[/]", one.what, one.said)
+    Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(table)
+    counts = Counter(one.outcome for one in found)
+    print(f"{counts['holds']} hold, {counts['broken']} broken, {counts['skipped']} skipped")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,7 +1,7 @@
 """Run a module's import or a file of code with every audited event noted: needs nothing but Python's own library.
 
-    python -I _probe.py import fastlane        what importing it loads and does
-    python -I _probe.py run example.py         what code does
+    python -I audit_probe.py import fastlane        what importing it loads and does
+    python -I audit_probe.py run example.py         what code does
 
 Prints one line of JSON, and what the code itself prints before it.
 """

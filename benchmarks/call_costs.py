@@ -11,7 +11,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import count
+from itertools import count, repeat
 from random import Random
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -246,21 +246,11 @@ _LENGTH, _MOST_MESSAGES = 100, 140
 _HISTORY_CALLS = 10
 
 
-def _same(whole: list[Any]) -> Iterator[list[Any]]:
-    history = whole[:_LENGTH]
-    while True:
-        yield history
-
-
 def _growing(whole: list[Any]) -> Iterator[list[Any]]:
     for number in count():
         opening = {"role": "user", "content": f"I am customer {number}."}
         turns = [whole[0], opening, *whole[1:]]
         yield from (turns[:length] for length in range(_LENGTH, _MOST_MESSAGES, 2))
-
-
-def _parsed(whole: list[Any]) -> Iterator[list[Any]]:
-    return (json.loads(json.dumps(history)) for history in _growing(whole))
 
 
 def _changing(whole: list[Any]) -> Iterator[list[Any]]:
@@ -269,7 +259,12 @@ def _changing(whole: list[Any]) -> Iterator[list[Any]]:
         yield [system, *whole[1:_LENGTH]]
 
 
-_HISTORIES = {"same": _same, "growing": _growing, "parsed": _parsed, "changing": _changing}
+_HISTORIES: dict[str, Callable[[list[Any]], Iterator[list[Any]]]] = {
+    "same": lambda whole: repeat(whole[:_LENGTH]),
+    "growing": _growing,
+    "parsed": lambda whole: (json.loads(json.dumps(history)) for history in _growing(whole)),
+    "changing": _changing,
+}
 
 
 def prompt_cache_cost(quick: bool) -> Report:
@@ -360,21 +355,19 @@ def _nested(random: Random, depth: int = 0) -> Any:
     return {"name": random.choice(_WORDS), "weight": random.randint(0, 100), "children": children}
 
 
-def _pieces(text: str, random: Random) -> list[str]:
-    pieces: list[str] = []
-    while text:
-        size = random.randint(3, 5)
-        pieces.append(text[:size])
-        text = text[size:]
-    return pieces
-
-
 def _watch(answers: Sequence[Sequence[str]]) -> None:
     for answer in answers:
         feed = JsonScanner().feed
         for piece in answer:
             state = feed(piece)
         assert state == "complete"
+
+
+def _pieces(text: str, random: Random) -> Iterator[str]:
+    while text:
+        size = random.randint(3, 5)
+        yield text[:size]
+        text = text[size:]
 
 
 def bounded_cost(quick: bool) -> Report:
@@ -397,7 +390,7 @@ def bounded_cost(quick: bool) -> Report:
     figures: dict[str, Figure] = {}
     sizes: list[int] = []
     for name, texts in answers.items():
-        cuts = [_pieces(text, random) for text in texts]
+        cuts = [list(_pieces(text, random)) for text in texts]
         (taken,) = cpu_pairs([partial(_watch, cuts)], rounds, warm_ups=1)
         figures[f"{name}_us"] = middle(taken) / 1e3 / sum(map(len, cuts))
         sizes += [len(piece) for pieces in cuts for piece in pieces]

@@ -505,7 +505,7 @@ def history_cpu(quick: bool) -> Report:
                 values += runner.run(call)
         gc.enable()
         for client in clients.values():
-            runner.run(_close(client))
+            runner.run(settled(client.close()))
     held_up_name = f"loop_held_up_{_HELD_UP_MESSAGES}"
     return Report(
         figures={
@@ -519,7 +519,3 @@ def history_cpu(quick: bool) -> Report:
         },
         conditions={"pairs": pairs, "cores": server.cores},
     )
-
-
-async def _close(client: Any) -> None:
-    await settled(client.close())

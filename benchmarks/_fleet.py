@@ -99,17 +99,14 @@ def requests() -> tuple[list[Request], str]:
     """The recorded requests where they are, else as many of the same sizes, and which of both."""
     if _RECORDED.exists():
         rows = [json.loads(line) for line in _RECORDED.read_text(encoding="utf-8").splitlines()]
-        found = list(zip(_spread(rows), *_columns(rows), strict=True))
-        return [Request(at, size, tokens, _task(tokens)) for at, size, tokens in found], _RECORDED.stem
+        sizes = [(row["input_length"], row["output_length"]) for row in rows]
+        found = zip(_spread(rows), sizes, strict=True)
+        return [Request(at, size, tokens, _task(tokens)) for at, (size, tokens) in found], _RECORDED.stem
     rng = np.random.default_rng(0)
     at = np.sort(rng.uniform(0, SECONDS, _COUNT))
-    sizes, tokens = (np.interp(rng.uniform(size=_COUNT), _AT, values) for values in (_IN, _OUT))
-    made = [Request(float(a), int(i), int(o), _task(int(o))) for a, i, o in zip(at, sizes, tokens, strict=True)]
+    inputs, outputs = (np.interp(rng.uniform(size=_COUNT), _AT, values) for values in (_IN, _OUT))
+    made = [Request(float(a), int(i), int(o), _task(int(o))) for a, i, o in zip(at, inputs, outputs, strict=True)]
     return made, "made up, with the quantiles of the recorded ones"
-
-
-def _columns(rows: list[dict[str, int]]) -> tuple[list[int], list[int]]:
-    return [row["input_length"] for row in rows], [row["output_length"] for row in rows]
 
 
 def _spread(rows: list[dict[str, int]]) -> list[float]:
@@ -145,14 +142,10 @@ class Outcome(NamedTuple):
 class Fleet:
     """Eight models over twenty minutes; the numbers of call n are the same, whoever asks and whatever was asked before.
 
-    Each model for itself: first token = (base + slope x tokens) x factor, decoding = tokens / (pace x factor). Drift:
-    an Ornstein-Uhlenbeck process of the factors' logarithms, 0.2 wide (pace: 0.1), time constant five minutes. Regimes:
-    after five minutes in the mean another one for as long, two of three from a report's tables (`REGIMES`, each against
-    its table's median), the third harsh: first tokens 2 to 4 times, pace 1 / 1.3 to 1 / 2.5. Bursts: after four minutes
-    in the mean, for 15 seconds in the mean, first tokens 2 to 5 times, pace 0.6 to 0.9. Outages: after twelve minutes
-    in the mean, 20 to 90 seconds in which nine of ten calls fail: at once, after a moment, with a time to wait, or by
-    never answering. And 3 of 1,000 calls fail anyway. Noise is log-normal, and some first tokens take five times as
-    long. One model is slow until it is well again. The catalog's figures are some half off.
+    Each model for itself: first token = (base + slope x tokens) x factor, decoding = tokens / (pace x factor). Factors
+    drift (an Ornstein-Uhlenbeck process of their logarithms), jump to another regime for some minutes (two of three
+    from a report's tables, the third harsh), and have bursts; in outages nine of ten calls fail. One model is slow
+    until it is well again. The catalog's figures are some half off.
     """
 
     def __init__(self, seed: int, requests: list[Request], *, steady: bool = False) -> None:

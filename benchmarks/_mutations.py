@@ -145,7 +145,6 @@ def _counter(rng: random.Random) -> tuple[str, str, str]:
 def _inserted(
     draw: Callable[[random.Random], tuple[str, str, str]], rng: random.Random, before: Body, after: Body
 ) -> tuple[str, _Keys]:
-    """Put one value, and then another, into the same place of a prompt."""
     name, first, second = draw(rng)
     place = rng.choice(_PLACES)
     keys = _text_of(rng, before, place)
@@ -157,7 +156,6 @@ def _inserted(
 
 
 def _text_of(rng: random.Random, body: Body, place: str) -> _Keys:
-    """Choose a text in a body."""
     index = rng.randrange(len(body["tools"]))
     properties = body["tools"][index]["function"]["parameters"]["properties"]
     described = [key for key, one in properties.items() if "description" in one]
@@ -199,7 +197,6 @@ def _white_space(rng: random.Random, before: Body, after: Body) -> tuple[str, _K
 
 
 def _reworded(rng: random.Random, text: str) -> str:
-    """Put another word in the place of one."""
     words = text.split(" ")
     at = rng.choice([at for at, word in enumerate(words) if word.isalpha()] or [0])
     words[at] = rng.choice([word for word in ("perhaps", "always", "the", "customer", "kindly") if word != words[at]])

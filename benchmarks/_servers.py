@@ -262,6 +262,7 @@ _DELTA = {"index": 0, "delta": {"content": " word"}, "logprobs": None, "finish_r
 _CHUNK = _OF_BOTH | {"object": "chat.completion.chunk", "choices": [_DELTA], "obfuscation": "0123456789abcdef"}
 _EVENT = b"data: " + json.dumps(_CHUNK, separators=(",", ":")).encode() + b"\n\n"
 _EVENTS_AT_ONCE = 64
+_HTTP1_CHUNKS = b"%x\r\n%s\r\n" % (len(_EVENT), _EVENT) * _EVENTS_AT_ONCE
 _HTTP1_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
@@ -305,7 +306,7 @@ def _stream_http1(sock: Any) -> None:
         asked += _received(sock)
     sock.sendall(_HTTP1_HEAD)
     while True:
-        sock.sendall(b"%x\r\n%s\r\n" % (len(_EVENT), _EVENT) * _EVENTS_AT_ONCE)
+        sock.sendall(_HTTP1_CHUNKS)
 
 
 def endless(connection: Connection) -> None:

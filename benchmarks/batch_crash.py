@@ -112,7 +112,6 @@ def _states(where: str, owner: str) -> list[str]:
 
 
 def _kill_somewhere(where: str, lives: Lives, owner: str, near: str | None, random: Random) -> str:
-    """Kill the worker, and return where that was."""
     if near is None:
         time.sleep(random.uniform(0, _LIFE_S))
     else:
@@ -141,7 +140,6 @@ def _killed(jobs: int, kills: int, random: Random) -> tuple[dict[str, int], Coun
 
 
 def _fill(ballast: Path) -> None:
-    """Leave no room at all."""
     with suppress(OSError), ballast.open("wb", buffering=0) as file:
         while file.write(b"\0" * 4096):
             pass

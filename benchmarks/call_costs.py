@@ -171,12 +171,10 @@ def _waiting(slots: SlotQueue, limits: RateLimitQueue, number: int) -> Flow:
 
 
 def _nothing(_number: int) -> Flow:
-    """Wait for nothing."""
     yield Sleep(None, 0.0)
 
 
 def _calls_of(arm: str) -> Callable[[int], Flow]:
-    """Make the calls of one arm in one round, by number."""
     queues = SlotQueue(), RateLimitQueue(facts_named("openai").rate_limits)
     return partial(_waiting, *queues) if arm == "both" else _nothing
 
@@ -473,7 +471,6 @@ def _decide_us(batches: int, router: Router, questions: Sequence[RouteQuery]) ->
 
 
 def _plan_us(batches: int) -> float:
-    """Return what the whole plan of the play takes."""
     play, facts = Routing(_catalog()), facts_named("openai")
     asked = [{"role": "user" if at % 2 else "assistant", "content": f"{at} " + "as they say " * 38} for at in range(8)]
     body = {"model": "fastlane/auto", "messages": asked, "stream": True}

@@ -39,8 +39,6 @@ _GIVEN_UP = "given up at the end"
 
 
 class _Load(NamedTuple):
-    """What one side asks for."""
-
     model: str
     per_s: float = _OFFERED_PER_S
     store: str | None = None

@@ -87,8 +87,6 @@ class _Call(NamedTuple):
 
 
 def _turn(rng: random.Random, number: int) -> Messages:
-    """Return a question, the reading of a file, and what comes of it."""
-
     def words(characters: int) -> str:
         return " ".join(rng.randbytes(3).hex() for _ in range(characters // 7 + 1))[:characters]
 
@@ -239,7 +237,6 @@ def _asked_at(run: Messages) -> list[int]:
 async def _replay(
     arm: str, client: Any, runs: Sequence[tuple[int, Messages]], listed: list[Any], first_ms: list[float]
 ) -> None:
-    """Ask for the turns of some runs, eight runs at a time."""
     write = _laid_out if arm == "prompt" else _as_apps_do
     waiting = list(reversed(runs))
 
@@ -416,8 +413,6 @@ def _truncated(prompt: Messages, tokens: int) -> Messages:
 
 
 class _Last(NamedTuple):
-    """One arm of one conversation."""
-
     ttft_ms: float
     cached_tokens: int
     prompt_tokens: int

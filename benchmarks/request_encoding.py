@@ -43,7 +43,6 @@ _REPEATED_CHARACTERS = 2_500
 
 
 def _body(messages: list[Any]) -> dict[str, Any]:
-    """Return the body of a streamed call."""
     return {"messages": messages, "model": MODEL, "stream": True}
 
 

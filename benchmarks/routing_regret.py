@@ -26,8 +26,6 @@ _WINDOW, _ENOUGH = 10, 0.1
 
 
 class _Seen(NamedTuple):
-    """What one attempt has come to."""
-
     number: int
     model: int
     outcome: Outcome

@@ -100,7 +100,6 @@ async def _watch(
 
 
 async def _stream_turn(side: str, emulator: Emulator, streams: int, window_s: float, *, threads: bool) -> _Window:
-    """Read streams with `async for`, or with `for` in a thread of each; return the window and CPU per chunk."""
     asked, begun = _streams(streams, window_s), threading.Semaphore(0)
     client = client_of(side, "sync" if threads else "async", emulator.base_url)
 
@@ -184,7 +183,6 @@ def stream_cpu(quick: bool) -> Report:
 
 
 async def _lateness_turn(side: str, emulator: Emulator, window_s: float) -> list[float]:
-    """Read streams with `async for`; return the delay in milliseconds of every chunk that was sent in the window."""
     asked, begun = _streams(_STREAMS, window_s), threading.Semaphore(0)
 
     async def read(headers: dict[str, str]) -> list[int]:
@@ -244,7 +242,6 @@ _BODY = json.dumps({"model": MODEL, "messages": MESSAGES, "stream": True}).encod
 
 
 async def _bytes_turn(arm: str, emulator: Emulator, window_s: float) -> float:
-    """Return the CPU microseconds for each chunk that is read as bytes."""
     emulator.clear()
     # A chunk every 10 to 40 ms.
     asked, begun = _asked(_STREAMS, 25.0, 1.2, window_s + 1.0), threading.Semaphore(0)

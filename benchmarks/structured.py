@@ -115,7 +115,6 @@ async def _ask(client: Any, asked: _Asked, **wished: object) -> _Answer:
 async def _ask_all(
     mode: str, base_url: str, numbers: Sequence[int], keep: Callable[[fastlane.CallRecord], None]
 ) -> dict[_Asked, _Answer]:
-    """Ask all with clients of one mode, each kind in a lane of its own."""
     plays = {arm: fastlane.BoundedOutput(**_ARMS[arm]) for arm in ("fastlane", "at_once")}
     own = {arm: ours(mode, base_url, play, on_call_end=[keep]) for arm, play in plays.items()}
     answers: dict[_Asked, _Answer] = {}
@@ -200,7 +199,6 @@ _OPENING = event_of({"role": "assistant", "content": ""})
 
 
 def _written(number: int) -> tuple[_Case, str, str]:
-    """Return a value, its JSON as models write it, and what comes behind it."""
     category: Any = get_args(_Category)[number % len(get_args(_Category))]
     reason, step = _TEXTS[number % len(_TEXTS)], _TEXTS[(number // 3 + 1) % len(_TEXTS)]
     steps = [step, reason][: number % 3]

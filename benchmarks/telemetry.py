@@ -350,7 +350,6 @@ def _resident_bytes() -> int:
 
 
 def _one_by_one(client: fastlane.OpenAI, count: int) -> list[float]:
-    """Make calls, and return the milliseconds of each."""
     taken_ms = []
     for _ in range(count):
         started = now_ns()

@@ -79,8 +79,6 @@ class _Call(NamedTuple):
 
 
 def _by_catalog() -> str:
-    """Return the upstream that one would choose by the catalog alone."""
-
     def total_s(name: str) -> float:
         one = _UPSTREAMS[name]
         return sum(
@@ -112,7 +110,6 @@ async def _taken(client: openai.AsyncOpenAI, size: str, number: int, upstream: s
 
 
 async def _route_all(started: Mapping[str, Emulator], calls: int) -> list[_Call]:
-    """Make all calls with every arm, in lanes."""
     catalog = Catalog(
         models=tuple(
             entry(
@@ -400,7 +397,6 @@ class _Hedged(NamedTuple):
 
 
 async def _hedge(mode: str, base_url: str, play: Hedging, stages: Sequence[_Lanes], found: _Hedged) -> None:
-    """Make both arms' calls with clients of one mode, stage by stage, each lane one call after the other."""
     clients = {
         "without": ours(mode, base_url, raise_play_errors=True),
         "with": ours(mode, base_url, play, raise_play_errors=True, on_call_end=[found.records.append]),

@@ -141,7 +141,6 @@ def _cut(messages: Sequence[_Message], tools: list[Any]) -> Conversation:
 
 
 def _conversations() -> list[Conversation]:
-    """Return conversations of the sizes of recorded ones."""
     definitions = tools()
     definitions[0]["function"]["description"] += f" {SECRET}"
     return [_cut(conversation(messages), definitions) for messages in _LENGTHS]
@@ -166,8 +165,6 @@ class Ticket(BaseModel):
 
 
 class _Agent:
-    """An agent with a client of its own."""
-
     def __init__(self, emulator: Emulator, notes: Notes, *, arm: str = LAID_OUT) -> None:
         self.notes = notes
         self._arm = arm

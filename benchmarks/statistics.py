@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import fmean, median
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 import openai
@@ -402,18 +401,15 @@ def _part(part: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaveOut(Play):
-    """Leaves out these parts of a prompt."""
-
-    parts: tuple[int, ...]
+class _Trimming(Play):
+    parts: ClassVar[frozenset[int]] = frozenset()
 
     def open(self, call: Call) -> Session:
-        """Open its session for a call."""
         return _LeavingOut(self.parts)
 
 
 class _LeavingOut(Session):
-    def __init__(self, parts: tuple[int, ...]) -> None:
+    def __init__(self, parts: frozenset[int]) -> None:
         self._parts = parts
 
     def plan(self, call: Call) -> Call:
@@ -427,15 +423,35 @@ class _LeavingOut(Session):
         return isinstance(text, str) and any(_mark(part) in text[:200] for part in self._parts)
 
 
-# The third part is left out by two.
-_TRIMMING: Final = {"beginning": LeaveOut((1, 2)), "middle": LeaveOut((2, 3)), "end": LeaveOut((4,))}
+@dataclass(frozen=True, slots=True)
+class Beginning(_Trimming):
+    """Leaves out the second and the third part."""
+
+    parts: ClassVar[frozenset[int]] = frozenset({1, 2})
+
+
+@dataclass(frozen=True, slots=True)
+class Middle(_Trimming):
+    """Leaves out the third and the fourth part, the third of which `Beginning` leaves out as well."""
+
+    parts: ClassVar[frozenset[int]] = frozenset({2, 3})
+
+
+@dataclass(frozen=True, slots=True)
+class End(_Trimming):
+    """Leaves out the last part."""
+
+    parts: ClassVar[frozenset[int]] = frozenset({4})
+
+
+_TRIMMING: Final = (Beginning(), Middle(), End())
 
 
 def _known(blocks: int) -> dict[str, Figure]:
     parts = ({"role": "user", "content": _part(part)} for part in range(_PARTS))
     answer = {"role": "assistant", "content": "Read, as far as it was there."}
     recorded = _attribute(
-        list(_TRIMMING.values()),
+        _TRIMMING,
         _one_talk("five parts", *parts, answer, caching_forbidden=True),
         Embedded(round_trip_time_s=0.02),
         users=4,
@@ -443,9 +459,9 @@ def _known(blocks: int) -> dict[str, Figure]:
     )
     # A part that two leave out is saved by both half.
     each_ms = _PART_TOKENS * _SECONDS_PER_TOKEN * 1e3
-    takers = Counter(part for play in _TRIMMING.values() for part in play.parts)
-    truth = {name: -sum(each_ms / takers[part] for part in play.parts) for name, play in _TRIMMING.items()}
-    return _attributed("known", recorded, {repr(play): name for name, play in _TRIMMING.items()}, truth)
+    takers = {part: sum(part in play.parts for play in _TRIMMING) for part in range(_PARTS)}
+    truth = {repr(play): -sum(each_ms / takers[part] for part in play.parts) for play in _TRIMMING}
+    return _attributed("known", recorded, truth)
 
 
 # Plays whose effect the provider's log shows
@@ -501,9 +517,8 @@ def _real(blocks: int) -> dict[str, Figure]:
     workload, provider = _one_talk("long prompt", *messages), _Narrow(round_trip_time_s=0.04)
     recorded = _attribute(_PLAYS, workload, provider, users=1, calls=(2 + len(_PLAYS)) * (blocks + 2))
     without, having = (_phases_ms(recorded, name) for name in ("none", "every play"))
-    names = {repr(play): type(play).__name__.lower() for play in _PLAYS}
-    truth = {name: having[at] - without[at] for at, name in enumerate(names.values())}
-    return _attributed("real", recorded, names, truth)
+    truth = {repr(play): having[at] - without[at] for at, play in enumerate(_PLAYS)}
+    return _attributed("real", recorded, truth)
 
 
 def _attribute(plays: Sequence[Play], workload: Workload, provider: Embedded, *, users: int, calls: int) -> RecordedRun:
@@ -520,23 +535,20 @@ def _attribute(plays: Sequence[Play], workload: Workload, provider: Embedded, *,
     ).run()
 
 
-def _attributed(
-    kind: str, recorded: RecordedRun, names: Mapping[str, str], truth: Mapping[str, float]
-) -> dict[str, Figure]:
-    """Return the part of each play, by the names of plays, and by how much it misses the truth."""
+def _attributed(kind: str, recorded: RecordedRun, truth: Mapping[str, float]) -> dict[str, Figure]:
     (attribution,) = find(recorded).attributions
     total = attribution.total.value
     figures: dict[str, Figure] = {f"{kind}_total_ms": total}
     errors = []
     for each in attribution.shares:
-        name = names[each.play]
-        errors.append(abs(each.share.value - truth[name]) / abs(total))
+        name = f"{kind}_{each.play.partition('(')[0].lower()}"
+        errors.append(abs(each.share.value - truth[each.play]) / abs(total))
         figures |= {
-            f"{kind}_{name}_ms": each.share.value,
-            f"{kind}_{name}_low_ms": each.share.low,
-            f"{kind}_{name}_high_ms": each.share.high,
-            f"{kind}_{name}_true_ms": truth[name],
-            f"{kind}_{name}_error_share": errors[-1],
+            f"{name}_ms": each.share.value,
+            f"{name}_low_ms": each.share.low,
+            f"{name}_high_ms": each.share.high,
+            f"{name}_true_ms": truth[each.play],
+            f"{name}_error_share": errors[-1],
         }
     return figures | {
         f"{kind}_interaction_ms": attribution.interaction.value,

@@ -274,10 +274,8 @@ class QueueWorker(threading.Thread):
                 self._live_error = WorkerDeniedError(error.status_code)
                 return None
             response, rest_s = error.response, rest_of(error)
-        except openai.APITimeoutError:
-            return again(job, "timeout", self.settings)
-        except openai.APIConnectionError:
-            return again(job, "connection", self.settings)
+        except openai.APIConnectionError as error:
+            return again(job, "timeout" if isinstance(error, openai.APITimeoutError) else "connection", self.settings)
         except Exception as error:  # noqa: BLE001 - a call that cannot be made must not end the others
             _log.warning("job %d could not be sent: %s", job.number, type(error).__name__)
             return again(job, type(error).__name__, self.settings)

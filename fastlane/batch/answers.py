@@ -13,7 +13,7 @@ import openai
 from ..compat.clients import status_error_of
 from ..compat.parsing import parsed_chat_completion, parsed_response, typed_answer
 from ..errors import ConfigurationError
-from ..protocol.usage import usage_counts
+from ..protocol.usage import usage_of
 from .errors import JobCancelledError, JobFailedError
 from .jobs import Job, JobOutcome, number_of
 from .requests import CHAT, RESPONSES
@@ -145,8 +145,8 @@ def answered(
         answer = _parsed(body)
         if not isinstance(answer, dict):
             return again(job, "not_json", settings)
-        counts = usage_counts(answer["usage"]) if isinstance(answer.get("usage"), dict) else {}
-        tokens = {name: counts.get(name) for name in ("input_tokens", "output_tokens", "cached_tokens")}
+        usage = usage_of(answer.get("usage"))
+        tokens = {name: getattr(usage, name) for name in ("input_tokens", "output_tokens", "cached_tokens")}
     elif (status in (408, 409, 429) or status >= 500) and job.attempts < settings.max_attempts:
         wait_s = max(settings.retry_after_s(job.attempts), rest_s or 0.0)
         return replace(again(job, f"status_{status}", settings), status_code=status, not_before_s=wait_s)

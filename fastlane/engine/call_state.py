@@ -28,7 +28,7 @@ from ..protocol.cache_reasons import cache_miss_reason
 from ..protocol.content import RESPONSE_ENDS, RESPONSE_KINDS, choices_kind, finish_reason_of
 from ..protocol.endpoints import EMBEDDINGS, GENERATING, RESPONSES
 from ..protocol.fields import ID, field, from_json, known_names, safe_name, string
-from ..protocol.usage import usage_counts
+from ..protocol.usage import usage_of
 from ..records.attempts import Attempt, AttemptKind, Form
 from ..records.record import CallRecord, Outcome
 from ..records.section import RecordSection
@@ -146,7 +146,6 @@ class CallState:
     _body_error: BaseException | None = None
     _headers: Any = None
     _record: CallRecord | None = None
-    _usage: Usage | None = None
 
     def __init__(
         self,
@@ -329,12 +328,12 @@ class CallState:
     @property
     def usage(self) -> Usage:
         """The token counts that the provider reported."""
-        if self._usage is not None:
-            return self._usage
-        usage = Usage(**usage_counts(self.answer.usage, self.cached_path))
-        if self.answer.frozen:
-            self._usage = usage
-        return usage
+        return self.usage_reader()
+
+    @property
+    def usage_reader(self) -> Callable[[], Usage]:
+        """What reads the token counts that the provider has reported so far."""
+        return partial(usage_of, self.answer.usage, self.cached_path)
 
     # The end
 

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from ..knowledge.tokens import Counter
+from ..records.usage import Usage
 from .answer_texts import answer_texts
 from .content import REASONING_FIELDS
 from .endpoints import CHAT, RESPONSES
@@ -22,28 +23,32 @@ _OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details")
 _MAX_TOKENS = 2**53
 
 
-def usage_counts(usage: Any, cached_path: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the token counts of a `usage` of any endpoint, by the fields of a record's `Usage`.
+def usage_of(usage: Any, cached_path: Sequence[str] = ()) -> Usage:
+    """Return the token counts of a `usage` of any endpoint.
 
-    A missing count is None, not 0. `cached_path`: this provider's path to cached tokens; empty if it is OpenAI's.
+    `cached_path`: this provider's path to cached tokens; empty if it is OpenAI's.
     """
     if usage is None:
-        return {}
+        return Usage()
     fields = _members_of(usage)
-    counts: dict[str, Any] = {"input_tokens": _count(fields, _INPUT), "output_tokens": _count(fields, _OUTPUT)}
-    if fields.get("estimated") is True:
-        return {**counts, "estimated": True}  # its details are only there to satisfy openai's types
+    input_tokens, output_tokens = _count(fields, _INPUT), _count(fields, _OUTPUT)
+    if fields.get("estimated") is True:  # its details are only there to satisfy openai's types
+        return Usage(input_tokens=input_tokens, output_tokens=output_tokens, estimated=True)
     read, generated = _details(fields, _INPUT_DETAILS), _details(fields, _OUTPUT_DETAILS)
-    counts["cached_tokens"] = _count(read, ("cached_tokens",)) if read else None
-    counts["cache_write_tokens"] = _count(read, ("cache_write_tokens",)) if read else None
-    counts["reasoning_tokens"] = _count(generated, ("reasoning_tokens",)) if generated else None
+    cached = _count(read, ("cached_tokens",))
     if cached_path:
-        cached = usage
+        found = usage
         for name in cached_path:
-            cached = field(cached, name)
-        own = _count({"cached_tokens": cached}, ("cached_tokens",))
-        counts["cached_tokens"] = counts["cached_tokens"] if own is None else own
-    return counts
+            found = field(found, name)
+        own = _count({"cached_tokens": found}, ("cached_tokens",))
+        cached = cached if own is None else own
+    return Usage(
+        input_tokens=input_tokens,
+        cached_tokens=cached,
+        cache_write_tokens=_count(read, ("cache_write_tokens",)),
+        output_tokens=output_tokens,
+        reasoning_tokens=_count(generated, ("reasoning_tokens",)),
+    )
 
 
 def _members_of(source: Any) -> Mapping[str, Any]:

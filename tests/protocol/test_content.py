@@ -10,12 +10,8 @@ from openai.types.chat.chat_completion_chunk import ChoiceDelta
 from fastlane.protocol import fields
 from fastlane.protocol.content import choices_kind, finish_reason_of, message_kind
 from fastlane.protocol.fields import field, from_json, safe_id, safe_name, string
-from fastlane.protocol.usage import usage_counts
+from fastlane.protocol.usage import usage_of
 from fastlane.records import Usage
-
-
-def usage_of(usage: Any) -> Usage:
-    return Usage(**usage_counts(usage))
 
 
 def delta(**values: Any) -> ChoiceDelta:

@@ -15,7 +15,7 @@ from fastlane.engine.effects import Flow
 from fastlane.engine.session import CallOutcome, SendCall, Session, Stop
 from fastlane.errors import InvalidOutputError, OutputAttempt
 from fastlane.protocol.endpoints import CHAT, RESPONSES
-from fastlane.protocol.usage import usage_counts
+from fastlane.protocol.usage import usage_of
 from fastlane.records.plays import RejectedAnswer
 
 from .answer import WatchedAnswer
@@ -155,12 +155,8 @@ class BoundedOutputSession(Session):
     def _take_down(self, problem: str) -> None:
         """Take down an answer that is not handed out."""
         answer = self._answer
-        counts = usage_counts(answer.usage)
-        tokens: dict[str, Any] = {
-            "input_tokens": counts.get("input_tokens"),
-            "output_tokens": counts.get("output_tokens"),
-            "estimated": counts.get("estimated", False),
-        }
+        usage = usage_of(answer.usage)
+        tokens: dict[str, Any] = {name: getattr(usage, name) for name in ("input_tokens", "output_tokens", "estimated")}
         reason = None if answer.is_cut else answer.finish_reason
         self._attempts.append(OutputAttempt(text=answer.text, problem=problem, finish_reason=reason, **tokens))
         if self._plan is not None and len(self._rejected) < self._plan.reasks:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import islice
 from operator import itemgetter
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fastlane.engine.session import CallOutcome
     from fastlane.providers import ProviderFacts
     from fastlane.records.plays import PromptCacheRecord
+    from fastlane.records.usage import Usage
 
 _MAX_LINES, _MAX_ENDS, _MAX_CHUNKS, _MAX_HEADS, _MAX_STABLE_KEYS = 1_000, 64, 32, 64, 8_192
 # Earlier prompts that the beginning of a new conversation is compared with, and those that may explain a drift.
@@ -139,17 +140,17 @@ class SentPrompt:
     """How many calls were answered before it was sent."""
     known_size: int = 0
     """Bytes of the longest prefix that an earlier prompt had and that has not expired."""
+    known_usage: Callable[[], Usage] | None = None
+    """Reads the count of that prefix, if it was a prompt of its own."""
     known_tokens: int | None = None
-    """Tokens of that prefix, if it was counted as a prompt of its own."""
+    """Its tokens, if it was counted."""
     earlier: PromptLine | None = None
     """The earlier prompt."""
     goes_on: bool = False
     """Whether the prompt begins with all of the earlier prompt, or the reverse."""
     answered: bool
-    counted: int | None
-    """Its tokens as the provider counted them."""
     tokens: int
-    """These, or an estimate."""
+    """Its tokens as the provider counted them, or an estimate."""
     keeps: bool
     """Whether the provider is known to keep the prompt."""
     cached: int | None
@@ -204,7 +205,8 @@ class PromptLine:
         self.opening = hash((prompt.opening, prompt.key))
         self.group = hash((prompt.head.seed, prompt.key))
         """The provider, the model and the key."""
-        self.tokens: int | None = None
+        self.usage: Callable[[], Usage] | None = None
+        """Reads what the provider has counted."""
         self.used_ns = 0
         self.ends: deque[tuple[int, int, int]] = deque(maxlen=_MAX_ENDS)
         """For each call: how many calls were answered before it, the number of messages, and its time."""
@@ -315,24 +317,25 @@ class PromptHistory:
             if line is not None and known_size:
                 prompt.earlier, prompt.known_size = line, known_size
                 is_whole = known_size == line.size
-                prompt.known_tokens = line.tokens if is_whole else None
+                prompt.known_usage = line.usage if is_whole else None
                 prompt.goes_on = is_whole or known_size == prompt.size
 
     def forget_key(self, prompt: SentPrompt) -> None:
         """Take note that the provider has refused the cache key, and that the prompt was sent without it."""
-        prompt.key = prompt.earlier = prompt.known_tokens = None
+        prompt.key = prompt.earlier = prompt.known_usage = None
         prompt.shards, prompt.known_size, prompt.goes_on = 1, 0, False
 
     def enter(self, prompt: SentPrompt, outcome: CallOutcome) -> None:
         """Remember a prompt whose call is over: if it was answered, it is in the provider's cache from now on."""
-        head, status, usage = prompt.head, outcome.status_code, outcome.usage
-        prompt.answered, prompt.counted = status is not None and status < 300, usage.input_tokens
-        head.is_read = head.is_read or bool(usage.cached_tokens)
+        head, status = prompt.head, outcome.status_code
+        prompt.answered = status is not None and status < 300
+        if not (head.rules.automatic or prompt.key is not None or head.is_read):
+            head.is_read = bool(outcome.usage.cached_tokens)
         if prompt.answered:
             with self.lock:
                 self._answered += 1
                 if self.kept_bytes and not head.is_stored and prompt.size > len(head.text):
-                    prompt.line = self._line_with(prompt, outcome.ended_ns)
+                    prompt.line = self._line_with(prompt, outcome)
         prompt.kept = SentPrompt.kept
 
     def settle(self, prompt: SentPrompt, outcome: CallOutcome) -> PromptCacheRecord:
@@ -340,9 +343,10 @@ class PromptHistory:
         head, size, answered = prompt.head, prompt.size, prompt.answered
         usage, reason = outcome.usage, outcome.cache_reason
         rules, cached = head.rules, None if usage.estimated else usage.cached_tokens
-        tokens = prompt.tokens = round(size * _TOKENS_PER_BYTE) if prompt.counted is None else prompt.counted
-        if prompt.known_tokens is not None and prompt.known_tokens > tokens:
-            prompt.known_tokens = None
+        counted = usage.input_tokens
+        tokens = prompt.tokens = round(size * _TOKENS_PER_BYTE) if counted is None else counted
+        known = None if prompt.known_usage is None else prompt.known_usage().input_tokens
+        prompt.known_tokens = None if known is None or known > tokens else known
         reusable = prompt.tokens_of(prompt.known_size) if prompt.known_size else 0
         if cached and prompt.shards > 1:
             # Some providers keep the prompts of all keys in one cache: what was read was sent before.
@@ -366,7 +370,7 @@ class PromptHistory:
             shards=prompt.shards,
         )
 
-    def _line_with(self, prompt: SentPrompt, now_ns: int) -> PromptLine:
+    def _line_with(self, prompt: SentPrompt, outcome: CallOutcome) -> PromptLine:
         """Return the conversation that the prompt goes on with, or a new one, with the prompt as its end."""
         line = prompt.earlier
         # A line that has grown since then may be another branch of the conversation.
@@ -383,9 +387,9 @@ class PromptHistory:
             line.end, line.size = body[stop : stop + 1], prompt.size
             self._text_bytes += added
         if added >= 0:
-            line.tokens = prompt.counted
-        line.used_ns = now_ns
-        line.ends.append((self._answered, prompt.count, now_ns))
+            line.usage = outcome.usage_reader
+        line.used_ns = outcome.ended_ns
+        line.ends.append((self._answered, prompt.count, outcome.ended_ns))
         self._openings[line.opening] = line
         self.lines[line] = None
         self.lines.move_to_end(line)

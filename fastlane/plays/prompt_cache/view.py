@@ -15,7 +15,7 @@ from fastlane.engine.user_action import current_action, user_action
 from fastlane.errors import ConfigurationError
 from fastlane.knowledge import timer
 from fastlane.protocol.endpoints import CHAT, PROMPT_FIELDS, RESPONSES
-from fastlane.protocol.usage import usage_counts
+from fastlane.protocol.usage import usage_of
 from fastlane.providers import facts_of
 from fastlane.providers.facts import value_of
 from fastlane.records.usage import Usage
@@ -58,7 +58,7 @@ def _create_of(client: Any, endpoint: str) -> Any:
 
 def _usage_of(client: Any, endpoint: str, answer: Any) -> Usage:
     path = (value_of(facts_of(str(client.base_url)).usage.get(endpoint)) or {}).get("cached", "")
-    return Usage(**usage_counts(getattr(answer, "usage", None), path.split(".")[1:]))
+    return usage_of(getattr(answer, "usage", None), path.split(".")[1:])
 
 
 def _arguments(

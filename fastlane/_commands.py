@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -41,18 +38,14 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # The reader has closed the pipe. Nothing more is written, also not at the end of the process.
-            with suppress(OSError, ValueError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code, words = 1, ""
+            raise  # typer ends without a word
         except OSError as error:
             code, words = 1, f"{error.filename or 'the output'}: {error.strerror or error}"
         except FastlaneError as error:
             code, words = 2 if isinstance(error, (ValueError, LookupError)) else 1, str(error)
         except KeyboardInterrupt:
-            code, words = _INTERRUPTED, ""
-        if words:
-            typer.echo(f"fastlane {ctx.invoked_subcommand}: {words}", err=True)
+            raise typer.Exit(_INTERRUPTED) from None
+        typer.echo(f"fastlane {ctx.invoked_subcommand}: {words}", err=True)
         raise typer.Exit(code)
 
 

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fastlane import __version__
-from fastlane._commands import command_line
+from fastlane.cli import command_line
 
 
 def test_the_version_is_printed() -> None:
@@ -88,7 +88,7 @@ def test_a_command_that_does_not_exist_is_named() -> None:
 
 def test_no_more_is_imported_than_the_command_asked_for() -> None:
     program = (
-        "import sys; from fastlane._commands import command_line; command_line('trace'); "
+        "import sys; from fastlane.cli import command_line; command_line('trace'); "
         "print(*(name for name in ('batch', 'bench', 'doctor', 'emulator') if f'fastlane.{name}' in sys.modules))"
     )
 

@@ -97,7 +97,7 @@ def exists(command: str) -> bool:
         case ["make", target, *_]:
             return re.search(rf"^{re.escape(target)}:", (ROOT / "Makefile").read_text(), re.MULTILINE) is not None
         case ["fastlane" | ".venv/bin/fastlane", name, *rest]:
-            from fastlane._commands import command_line
+            from fastlane.cli import command_line
 
             commands = getattr(typer.main.get_command(command_line()), "commands", {})
             within = getattr(commands.get(name), "commands", None)

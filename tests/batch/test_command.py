@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 from typer.testing import CliRunner, Result
 
-from fastlane._commands import command_line
+from fastlane.cli import command_line
 from fastlane.batch import Queue
 from fastlane.batch.queue import open_storage
 from fastlane.emulator import Emulator

@@ -35,7 +35,7 @@ from fastlane.batch import Queue
 import fastlane, sys
 with fastlane.OpenAI() as client, Queue("jobs.sqlite", client) as queue:
     queue.submit({"model": "m", "messages": [{"role": "user", "content": "secret"}]}, key="1")
-from fastlane._commands import command_line
+from fastlane.cli import command_line
 command_line("batch")(["batch", "results", "jobs.sqlite", "--out", "answers.jsonl"])
 """,
     "spans": """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from fastlane._commands import command_line
+from fastlane.cli import command_line
 from tests.traces.recorded import everyday, experiment
 
 

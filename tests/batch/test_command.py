@@ -15,9 +15,9 @@ from uuid import uuid4
 import pytest
 from typer.testing import CliRunner, Result
 
-from fastlane.cli import command_line
 from fastlane.batch import Queue
 from fastlane.batch.queue import open_storage
+from fastlane.cli import command_line
 from fastlane.emulator import Emulator
 from scripts.servers import PostgresServer
 from tests.batch.conftest import claim

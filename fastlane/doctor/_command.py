@@ -10,9 +10,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from ..errors import ConfigurationError, MissingExtraError
 from ..providers.keys import OPENAI_KEY, key_variable
 from ._examination import Cost, Examination, examine
 from ._facts import facts_file
@@ -25,9 +23,7 @@ _INTERRUPTED = 130
 
 def doctor(
     url: Annotated[str, typer.Argument(help="The API's base URL, such as https://api.example.com/v1.")],
-    model: Annotated[
-        str | None, typer.Option(help="The model to ask. Not needed where the provider lists a single one.")
-    ] = None,
+    model: Annotated[str | None, typer.Option(help="The model; not needed if the provider lists only one.")] = None,
     api_key_env: Annotated[
         str | None,
         typer.Option(
@@ -36,17 +32,10 @@ def doctor(
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Look at what costs tokens too, without asking.")] = False,
-    quick: Annotated[
-        bool,
-        typer.Option("--quick", help="One connection instead of three, one endpoint instead of three, no pauses."),
-    ] = False,
-    idle_s: Annotated[
-        float, typer.Option(help="The longest idle spell of a connection to try, in seconds; 0 for none.")
-    ] = 20.0,
+    quick: Annotated[bool, typer.Option("--quick", help="One connection and one endpoint only, no pauses.")] = False,
+    idle_s: Annotated[float, typer.Option(help="The longest idle time of a connection to try; 0: none.")] = 20.0,
     timeout_s: Annotated[float, typer.Option(help="The longest wait for an answer of the model, in seconds.")] = 60.0,
-    facts_out: Annotated[
-        Path | None, typer.Option(help="Write what was measured here, as a facts file for RequestEncoding(facts=…).")
-    ] = None,
+    facts_out: Annotated[Path | None, typer.Option(help="Write a facts file, for RequestEncoding(facts=…).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object in place of text.")] = False,
 ) -> None:
     """Find out what reaching a provider costs from here and what it takes.
@@ -58,21 +47,17 @@ def doctor(
     cannot work, 130 for an interrupted run.
     """
     errors = Console(stderr=True, soft_wrap=True)
-    try:
-        target = target_of(url)
-        source = api_key_env or key_variable(target.base_url)
-        settings = DoctorSettings(
-            target=target,
-            model=model,
-            key=os.environ.get(source, "").strip() or None if source else None,
-            key_source=source or "an environment variable, and name it with --api-key-env",
-            quick=quick,
-            idle_s=idle_s,
-            answer_timeout_s=timeout_s,
-        )
-    except ConfigurationError as error:
-        _complain(errors, str(error))
-        raise typer.Exit(2) from None
+    target = target_of(url)
+    source = api_key_env or key_variable(target.base_url)
+    settings = DoctorSettings(
+        target=target,
+        model=model,
+        key=os.environ.get(source, "").strip() or None if source else None,
+        key_source=source or "an environment variable, and name it with --api-key-env",
+        quick=quick,
+        idle_s=idle_s,
+        answer_timeout_s=timeout_s,
+    )
     examination = _examine(settings, errors, yes=yes)
     code = _report(examination, facts_out, errors, as_json=as_json)
     if code:
@@ -80,9 +65,7 @@ def doctor(
 
 
 def _examine(settings: DoctorSettings, errors: Console, *, yes: bool) -> Examination:
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
-        task = progress.add_task("starting", total=None)
+    with errors.status("starting") as progress:
 
         def allow(cost: Cost, model: str) -> bool:
             if yes:
@@ -98,10 +81,7 @@ def _examine(settings: DoctorSettings, errors: Console, *, yes: bool) -> Examina
             finally:
                 progress.start()
 
-        def on_check(name: str) -> None:
-            progress.update(task, description=name)
-
-        return examine(settings, allow=allow, on_check=on_check)
+        return examine(settings, allow=allow, on_check=progress.update)
 
 
 def in_words(cost: Cost, model: str) -> str:
@@ -113,12 +93,8 @@ def in_words(cost: Cost, model: str) -> str:
 
 def _report(examination: Examination, facts_out: Path | None, errors: Console, *, as_json: bool) -> int:
     """Print what was found, write the facts, and return the exit code."""
-    problem = text = None
-    try:
-        text = facts_file(examination)
-        problem = "no facts were measured, so none are written" if facts_out and text is None else None
-    except MissingExtraError as error:
-        problem = f"no facts were made: {error}"
+    text = facts_file(examination)
+    problem = "no facts were measured, so none are written" if facts_out and text is None else None
     if as_json:
         typer.echo(json.dumps(document(examination, text), ensure_ascii=False, indent=2))
     else:
@@ -135,11 +111,7 @@ def _report(examination: Examination, facts_out: Path | None, errors: Console, *
         except OSError as error:
             problem = f"the facts could not be written to {facts_out}: {error.strerror or error}"
     if problem:
-        _complain(errors, problem)
+        errors.print(f"fastlane doctor: {problem}", style="red", markup=False, highlight=False)
     if examination.interrupted:
         return _INTERRUPTED
     return 1 if problem or not examination.is_reached else 0
-
-
-def _complain(errors: Console, sentence: str) -> None:
-    errors.print(f"fastlane doctor: {sentence}", style="red", markup=False, highlight=False)

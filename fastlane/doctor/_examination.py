@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from . import _bodies, _model, _network, _server
@@ -27,8 +26,7 @@ Look: TypeAlias = Callable[[DoctorSession], Iterator[ProviderFinding]]
 Allow: TypeAlias = Callable[[Cost, str], bool]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Examination:
+class Examination(NamedTuple):
     settings: DoctorSettings
     findings: tuple[ProviderFinding, ...]
     is_reached: bool
@@ -50,13 +48,7 @@ def examine(
         except KeyboardInterrupt:
             interrupted = True
     findings += compare(session.known, findings)
-    return Examination(
-        settings=settings,
-        findings=tuple(findings),
-        is_reached=session.is_reached,
-        model=session.model,
-        interrupted=interrupted,
-    )
+    return Examination(settings, tuple(findings), session.is_reached, session.model, interrupted)
 
 
 def _run(session: DoctorSession, allow: Allow, on_check: Callable[[str], None]) -> Iterator[ProviderFinding]:

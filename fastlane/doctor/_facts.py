@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
+import tomli_w
+
 from .._clock import wall_ns
-from ..errors import MissingExtraError
 from ..providers import ProviderFacts
 from ..providers.registry import UNKNOWN
 from ._findings import MeasuredFact, ProviderFinding, found
@@ -24,10 +25,7 @@ _OF_THE_MODEL = ("streaming", "prompt cache", "structured outputs")
 
 
 def facts_file(examination: Examination, *, today: date | None = None) -> str | None:
-    """Return the text of a facts file with the measured facts, and nothing else; None where there are none.
-
-    Raises MissingExtraError without `tomli_w`.
-    """
+    """Return the text of a facts file with the measured facts, and nothing else; None where there are none."""
     facts = measured_facts(examination.findings)
     if not facts:
         return None
@@ -49,10 +47,6 @@ def facts_file(examination: Examination, *, today: date | None = None) -> str | 
         note = f"{fact.note}; {by}" if fact.note else by
         written = {"value": fact.value, "source": target.base_url, "checked": today, "evidence": "measured"}
         table[last] = {**written, "note": note}
-    try:
-        import tomli_w
-    except ImportError as error:
-        raise MissingExtraError("cli", "tomli_w") from error
     ProviderFacts.model_validate(document)
     remarks = [f"Measured by fastlane doctor on {today.isoformat()}, from one machine at one moment."]
     remarks += [f"{each.looked_at}: {each.seen}" for each in examination.findings if each.looked_at in _REMARKED]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 State = Literal["seen", "notable", "failed", "left out"]
@@ -41,8 +41,7 @@ PROBLEMS: Mapping[State, Mapping[str, str]] = {
         "connection refused": "Nothing listens on port {port} there: check the port, and whether the server runs.",
         "connect timeout": "Nothing answers: a firewall, a VPN that is off, or the wrong host. Try another network.",
         "unreachable": "There is no network route: check the connection, VPN and proxy settings.",
-        "certificate not trusted": "The certificate is not trusted here. If it should be (a company's proxy, a test "
-        "server), name its authority's file in SSL_CERT_FILE.",
+        "certificate not trusted": "Not trusted here. If it should be, name its authority's file in SSL_CERT_FILE.",
         "no TLS": "Nothing on port {port} speaks TLS as this machine does: check the port. Does it want http://?",
         "wants https": "Does it want https://?",
         "broken off": "",
@@ -62,8 +61,7 @@ PROBLEMS: Mapping[State, Mapping[str, str]] = {
         "no HTTP/2": "Each call at the same time needs a connection of its own: keep them open (Connection()).",
         "not kept": "The server closes connections after a response: every call pays for a new one.",
         "closed when idle": "Calls further apart than {lived:g} s pay for a new connection.",
-        "dead when idle": "Something on the network path drops idle connections silently: a call then waits for a "
-        "timeout or a reset.",
+        "dead when idle": "The network path drops idle connections silently: a call then waits for a timeout.",
         "answered like https": "Does it want https://?",
         "key needed": "Put a key into {key_source}.",
         "401": "Put a valid key of this provider into {key_source}.",
@@ -89,8 +87,7 @@ PROBLEMS: Mapping[State, Mapping[str, str]] = {
         "not counted": "",
     },
     "seen": {
-        "pays for connections": "A kept connection pays nothing of it: Connection() keeps them, client.warm() opens "
-        "one ahead.",
+        "pays for connections": "Connection() keeps connections open, client.warm() opens one ahead.",
         "can be encoded": "RequestEncoding() can send these.",
     },
 }
@@ -114,7 +111,7 @@ class MeasuredFact:
     """Whether a list holds all that there is; otherwise nothing is known of what it leaves out."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ProviderFinding:
     """One row of the report. Holds no text of a prompt or an answer, and no key."""
 
@@ -135,9 +132,6 @@ class ProviderFinding:
     def state(self) -> State:
         return max((_ADVICE[problem][0] for problem in self.problems), key=_WORST.index, default="seen")
 
-    def to_json(self) -> dict[str, Any]:
-        return {"group": self.group, "state": self.state, **asdict(self)}
-
 
 def found(
     looked_at: str,
@@ -150,9 +144,7 @@ def found(
     """Return a finding with the advice for its problems. Falsy problems are dropped; `measured` fills the advice in."""
     named = tuple(problem for problem in problems if isinstance(problem, str) and problem)
     advice = " ".join(_ADVICE[problem][1].format(**measured) for problem in named).strip()
-    return ProviderFinding(
-        looked_at=looked_at, seen=seen, problems=named, advice=advice, value=value, facts=tuple(facts)
-    )
+    return ProviderFinding(looked_at, seen, named, advice, value, tuple(facts))
 
 
 def in_ms(duration_ns: float | None) -> float | None:

@@ -70,10 +70,7 @@ def look(session: DoctorSession) -> Iterator[ProviderFinding]:
 
 
 def _opened(session: DoctorSession) -> tuple[Opening, int | None, PeerLimits | None]:
-    """Open a connection and send two requests on it. Raises httpx2.HTTPError where none can be opened.
-
-    Return how it was opened, the shortest round trip to the server's end of HTTP, and HTTP/2's limits.
-    """
+    """Open a connection; return how, the round trip to the server's HTTP, and HTTP/2's limits. Raises HTTPError."""
     transport, first, second = Transport(ping_s=None), Phases(), Phases()
     with httpx2.Client(transport=transport, timeout=session.settings.timeout_s) as client:
         try:
@@ -115,7 +112,8 @@ def judge_dns(target: Target, addresses: Sequence[str], taken_ns: int) -> Provid
     if list(addresses) == [target.host]:
         return found("DNS", "not needed: the URL holds an address", value={"ms": None})
     slow = taken_ns > _SLOW_DNS_NS and not target.is_local
-    words = f"{counted(len(addresses), 'address', 'addresses')} in {duration(taken_ns / 1e9)}: {_few(addresses)}"
+    words = f"{counted(len(addresses), 'address', 'addresses')} in {duration(taken_ns / 1e9)}: "
+    words += ", ".join(addresses[:3]) + (f" and {len(addresses) - 3} more" if len(addresses) > 3 else "")
     return found("DNS", words, slow and "slow DNS", value={"ms": in_ms(taken_ns), "addresses": list(addresses)})
 
 
@@ -224,8 +222,3 @@ def _bytes(count: int) -> str:
     if count >= 1_048_576:
         return f"{count / 1_048_576:,.0f} MiB"
     return f"{count / 1_024:,.0f} KiB" if count >= 1_024 else f"{count} bytes"
-
-
-def _few(names: Sequence[str], most: int = 3) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

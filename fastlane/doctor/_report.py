@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
@@ -11,8 +12,7 @@ from rich.text import Text
 from ._examination import Examination
 from ._findings import GROUPS, ProviderFinding
 
-_STYLES = {"seen": "", "notable": "yellow", "failed": "red", "left out": "dim"}
-_MARKS = {"seen": "", "notable": "!", "failed": "x", "left out": "-"}
+_STATES = {"seen": ("", ""), "notable": ("!", "yellow"), "failed": ("x", "red"), "left out": ("-", "dim")}
 _LEGEND = "! costs something or needs a change   x could not be checked   - not checked"
 
 
@@ -40,7 +40,7 @@ def document(examination: Examination, facts_toml: str | None) -> dict[str, Any]
         "model": examination.model,
         "reached": examination.is_reached,
         "interrupted": examination.interrupted,
-        "findings": [finding.to_json() for finding in examination.findings],
+        "findings": [{"group": one.group, "state": one.state, **asdict(one)} for one in examination.findings],
         "facts_toml": facts_toml,
     }
 
@@ -63,9 +63,7 @@ def _table(group: str, findings: list[ProviderFinding]) -> Table:
     table.add_column(width=31)
     table.add_column(ratio=1)
     for finding in findings:
-        style = _STYLES[finding.state]
-        said = Text(finding.seen, style=style)
-        if finding.advice:
-            said.append(f"\n{finding.advice}", style="italic dim")
-        table.add_row(Text(_MARKS[finding.state], style=style), Text(finding.looked_at), said)
+        mark, style = _STATES[finding.state]
+        advice = (f"\n{finding.advice}" if finding.advice else "", "italic dim")
+        table.add_row(Text(mark, style=style), Text(finding.looked_at), Text.assemble((finding.seen, style), advice))
     return table

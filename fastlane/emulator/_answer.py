@@ -32,9 +32,7 @@ async def strike_before_answer(exchange: ServedExchange, faults: Iterable[Fault]
             exchange.abort()
             raise AnswerEnded
         if fault.kind == "hang":
-            if fault.value is None:
-                await asyncio.Event().wait()
-            await asyncio.sleep(fault.seconds)
+            await (asyncio.Event().wait() if fault.value is None else asyncio.sleep(fault.seconds))
         if fault.kind == "refuse":
             exchange.reset(_REFUSED_STREAM)
             raise AnswerEnded
@@ -125,21 +123,21 @@ class AnswerStream:
 
     async def _stream(self, reply: Reply, first_token_at: int, next_gap: Callable[[], int]) -> None:
         exchange, record = self._exchange, self._record
-        early = "early_role" in self._faults
         slow = self._faults.get("slow_headers")
-        if early and not slow:
+        early = "early_role" in self._faults and not slow
+        if early:
             self._send_headers()
             exchange.send(reply.opening())
         await until(first_token_at)
+        deadline = first_token_at
         if slow:
             await asyncio.sleep(slow.seconds)
-            first_token_at = now_ns()
+            deadline = now_ns()
         if self._comments:
             self._comments.cancel()
         self._send_headers()
-        if not early or slow:
+        if not early:
             exchange.send(reply.opening())
-        deadline = first_token_at
         for sent, tick in enumerate(reply.ticks()):
             if sent:
                 deadline += next_gap()
@@ -197,26 +195,22 @@ class AnswerStream:
             if early or kind in self._struck or (only is not None and kind not in only):
                 continue
             self._struck.add(kind)
-            if kind == "drop":
-                exchange.abort()
+            match kind:
+                case "drop":
+                    exchange.abort()
+                case "reset":
+                    exchange.reset(fault.code)
+                case "truncate":
+                    self._end()
+                case "goaway":
+                    exchange.go_away(fault.last, hard=fault.value == "hard")
+                case "malformed" if self._prompt.stream:
+                    exchange.send(MALFORMED)
+                case "stall":
+                    await (asyncio.Event().wait() if fault.value is None else asyncio.sleep(fault.seconds))
+                    return round(fault.seconds * 1e9)
+            if kind in ("drop", "reset", "truncate") or fault.value == "hard":
                 raise AnswerEnded
-            if kind == "reset":
-                exchange.reset(fault.code)
-                raise AnswerEnded
-            if kind == "truncate":
-                self._end()
-                raise AnswerEnded
-            if kind == "stall":
-                if fault.value is None:
-                    await asyncio.Event().wait()
-                await asyncio.sleep(fault.seconds)
-                return round(fault.seconds * 1e9)
-            if kind == "goaway":
-                exchange.go_away(fault.last, hard=fault.value == "hard")
-                if fault.value == "hard":
-                    raise AnswerEnded
-            if kind == "malformed" and self._prompt.stream:
-                exchange.send(MALFORMED)
         return 0
 
     def _end(self) -> None:

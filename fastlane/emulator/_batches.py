@@ -13,7 +13,7 @@ from email.policy import HTTP
 from hashlib import blake2b
 from itertools import accumulate, count
 from random import Random
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
 
 from fastlane._clock import now_ns, wall_ns
@@ -25,6 +25,8 @@ from fastlane.emulator._reply import compact
 from fastlane.emulator._request import ApiError
 
 Item = TypeVar("Item")
+Line: TypeAlias = tuple[str, dict[str, Any]]
+"""The `custom_id` and the body of a request."""
 
 _NS = 1_000_000_000
 _ENDPOINTS = ("/v1/responses", "/v1/chat/completions", "/v1/embeddings", "/v1/completions")
@@ -47,6 +49,7 @@ _FAILURES: Mapping[str, tuple[int, str, str, str]] = {
     "500": (500, "The server had an error while processing your request.", "server_error", "server_error"),
     "429": (429, "Rate limit reached for requests.", "requests", "rate_limit_exceeded"),
 }
+_OUTCOMES = (*_FAILURES, "request_timeout", "missing")
 _UNANSWERED: Mapping[str, str] = {
     "batch_expired": "This request could not be executed before the completion window expired.",
     "batch_cancelled": "The batch was cancelled before this request was executed.",
@@ -88,11 +91,6 @@ def read_multipart(body: bytes, content_type: str | None) -> Mapping[str, Multip
     return fields
 
 
-class Line(NamedTuple):
-    custom_id: str
-    body: dict[str, Any]
-
-
 @dataclass(slots=True, kw_only=True)
 class StoredBatch:
     record: dict[str, Any]
@@ -102,10 +100,6 @@ class StoredBatch:
     tokens: int = 0
     """Prompt tokens of all its lines, where those are limited."""
     results: dict[str, list[bytes]] = field(default_factory=lambda: {"output": [], "error": []}, repr=False)
-
-    @property
-    def resource(self) -> str:
-        return str(self.record["endpoint"]).removeprefix("/v1/")
 
     @property
     def running(self) -> bool:
@@ -123,10 +117,9 @@ class StoredBatch:
         if len(errors["data"]) < _MOST_ERRORS:
             errors["data"].append({"code": code, "line": line, "message": message, "param": param})
 
-    def write(self, line: Line, number: int, *, response: bytes = b"null", error: str | None = None) -> None:
-        """Write one line's result, counted as done unless it was cancelled or expired."""
+    def write(self, custom_id: str, number: int, *, response: bytes = b"null", error: str | None = None) -> None:
         shown = {"code": error, "message": _UNANSWERED[error]} if error else None
-        head = {"id": f"batch_req_{number:016x}", "custom_id": line.custom_id, "error": shown}
+        head = {"id": f"batch_req_{number:016x}", "custom_id": custom_id, "error": shown}
         failed = error is not None or not response.startswith(b'{"status_code":200,')
         self.results["error" if failed else "output"].append(
             compact(head)[:-1].encode() + b',"response":' + response + b"}\n"
@@ -272,10 +265,9 @@ class Batches:
         return batch.record
 
     def batch(self, batch_id: str) -> StoredBatch:
-        batch = self._batches.get(batch_id)
-        if batch is None:
+        if batch_id not in self._batches:
             raise ApiError(404, f"No batch found with id '{batch_id[:128]}'.", code="not_found")
-        return batch
+        return self._batches[batch_id]
 
     def log(self) -> dict[str, Any]:
         """Return what was done, for `Offline.from_json`."""
@@ -323,15 +315,16 @@ class Batches:
         if file is None:
             batch.fail("invalid_file", "The input file does not exist.", param="input_file_id")
             return []
-        lines: dict[str, Line] = {}
+        lines: dict[str, dict[str, Any]] = {}
+        resource = batch.record["endpoint"].removeprefix("/v1/")
         most_tokens = self._provider.model.batches.enqueued_tokens
         async for number, text in _in_slices(enumerate(file.content.split(b"\n"), 1)):
             # A last line that is empty is the end of the one before; in between it is no request.
             line = _read(batch, number, text, lines) if text.strip() else None
             if line is not None:
-                lines[line.custom_id] = line
+                lines[line[0]] = line[1]
                 if most_tokens is not None:
-                    batch.tokens += prompt_tokens(batch.resource, line.body)
+                    batch.tokens += prompt_tokens(resource, line[1])
         if not lines and not batch.record["errors"]:
             message = "The batch input file is empty. Please ensure that the batch contains at least one request."
             batch.fail("empty_file", message)
@@ -348,7 +341,7 @@ class Batches:
             )
             batch.fail("token_limit_exceeded", message)
         batch.record["request_counts"]["total"] = len(lines)
-        return list(lines.values())
+        return list(lines.items())
 
     async def _answer_lines(self, batch: StoredBatch, lines: list[Line]) -> int:
         """Answer a batch's lines, evenly over the duration of the settings; return how many were done."""
@@ -361,46 +354,43 @@ class Batches:
                 duration_ns = self._provider.model.batches.duration_s * _NS
             if not batch.running:
                 break
-            self._answer(batch, line)
+            self._answer(batch, *line)
             done += 1
         return done
 
-    def _answer(self, batch: StoredBatch, line: Line) -> None:
-        number, outcome, status = self._next(), self._outcome(batch, line), 0
+    def _answer(self, batch: StoredBatch, custom_id: str, body: dict[str, Any]) -> None:
+        settings = self._provider.model.batches
+        shares = (
+            settings.server_error_share, settings.rate_limited_share, settings.timeout_share, settings.missing_share,
+        )  # fmt: skip
+        chance = Random(f"{self._provider.seed}:line:{batch.record['id']}:{custom_id}").random()
+        outcome = next((name for name, end in zip(_OUTCOMES, accumulate(shares), strict=True) if chance < end), "")
+        number, status = self._next(), 0
         if outcome == "request_timeout":
-            batch.write(line, number, error=outcome)
+            batch.write(custom_id, number, error=outcome)
         else:
             try:
                 if outcome in _FAILURES:
                     status, message, kind, code = _FAILURES[outcome]
                     raise ApiError(status, message, type=kind, code=code)
-                answer = answer_whole(batch.resource, line.body, self._provider, number=_FIRST_NUMBER + number)
+                resource = batch.record["endpoint"].removeprefix("/v1/")
+                answer = answer_whole(resource, body, self._provider, number=_FIRST_NUMBER + number)
                 status = 200
             except ApiError as error:
                 status, answer = error.status, error.body()
             if outcome != "missing":
                 head = f'{{"status_code":{status},"request_id":"{number:016x}","body":'
-                batch.write(line, number, response=head.encode() + answer + b"}")
+                batch.write(custom_id, number, response=head.encode() + answer + b"}")
         batch.record["request_counts"]["completed" if status == 200 else "failed"] += 1
-        done = {"batch_id": batch.record["id"], "custom_id": line.custom_id, "prompt": prompt_digest(line.body)}
+        done = {"batch_id": batch.record["id"], "custom_id": custom_id, "prompt": prompt_digest(body)}
         self.lines.append({**done, "status": status, "written": outcome != "missing"})
-
-    def _outcome(self, batch: StoredBatch, line: Line) -> str:
-        """Draw what goes wrong with a line; nothing for an empty text."""
-        settings = self._provider.model.batches
-        names = ("500", "429", "request_timeout", "missing")
-        shares = (
-            settings.server_error_share, settings.rate_limited_share, settings.timeout_share, settings.missing_share,
-        )  # fmt: skip
-        chance = Random(f"{self._provider.seed}:line:{batch.record['id']}:{line.custom_id}").random()
-        return next((name for name, until in zip(names, accumulate(shares), strict=True) if chance < until), "")
 
     def _finish(self, batch: StoredBatch, left: list[Line]) -> None:
         cancelled = batch.record["status"] == "cancelling"
         if not cancelled:
             batch.enter("finalizing")
-        for line in left:
-            batch.write(line, self._next(), error="batch_cancelled" if cancelled else "batch_expired")
+        for custom_id, _ in left:
+            batch.write(custom_id, self._next(), error="batch_cancelled" if cancelled else "batch_expired")
         for kind, lines in batch.results.items():
             if lines:
                 file = self._add_file(b"".join(lines), f"{batch.record['id']}_{kind}.jsonl", "batch_output")
@@ -419,7 +409,7 @@ async def _in_slices(items: Iterable[Item]) -> AsyncIterator[Item]:
             since = now_ns()
 
 
-def _read(batch: StoredBatch, number: int, text: bytes, before: Mapping[str, Line]) -> Line | None:
+def _read(batch: StoredBatch, number: int, text: bytes, before: Mapping[str, object]) -> Line | None:
     """Read one line of a batch's input, or note what is wrong with it."""
     try:
         request = json.loads(text)
@@ -447,4 +437,4 @@ def _read(batch: StoredBatch, number: int, text: bytes, before: Mapping[str, Lin
     ):
         if not is_right:
             batch.fail(code, f"The parameter '{param}' of this request does not fit the batch.", number, param)
-    return Line(custom_id, body)
+    return custom_id, body

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fastlane.emulator._emulator import Emulator, EmulatorError
+from fastlane.emulator._emulator import Emulator
 from fastlane.emulator._faults import read_faults
 from fastlane.emulator.settings import Wire, preset, presets
 
@@ -24,15 +24,11 @@ def emulator(
         list[str] | None,
         typer.Option(
             "--set",
-            help="A setting of the provider (ProviderModel) and its value as JSON or text, e.g. 'concurrency=8', "
-            "'rate_limits.requests_per_minute=600', 'dialect.headers.server=uvicorn'. Repeatable.",
+            help="A setting of ProviderModel, as JSON or text: 'rate_limits.requests_per_minute=600'. Repeatable.",
             metavar="NAME=VALUE",
         ),
     ] = None,
-    fault: Annotated[
-        list[str] | None,
-        typer.Option(help="What goes wrong, e.g. 'status=500;only=encoded'. Repeatable.", metavar="FAULT"),
-    ] = None,
+    fault: Annotated[list[str] | None, typer.Option(help="E.g. 'status=500;only=encoded'. Repeatable.")] = None,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal texts and delays.")] = 0,
     rtt_ms: Annotated[float, typer.Option(help="Put an emulated wire of this round trip in front.", min=0)] = 0.0,
     port: Annotated[int, typer.Option(help="The port that clients use; 0 takes a free one.", min=0, max=65_535)] = 0,
@@ -61,28 +57,25 @@ def emulator(
     # Before the process starts, so that no signal can come between and leave it or its files behind.
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        started = Emulator(
+        with Emulator(
             model=model, seed=seed, wire=wire, host=host, port=port, tls=not no_tls, http2=not http1, faults=faults
-        )
-    except EmulatorError as error:
+        ) as running:
+            settings = {**model.to_json(), "http2": not (http1 or no_tls), "faults": [str(each) for each in faults]}
+            shown = {
+                "preset": preset_name,
+                "base_url": running.base_url,
+                "direct_base_url": running.direct_base_url,
+                "certificate_authority": running.environment.get("SSL_CERT_FILE"),
+                "environment": dict(running.environment),
+                "settings": settings,
+            }
+            typer.echo(json.dumps(shown) if as_json else "\n".join(_instructions(shown)))
+            # In steps: on Windows an unlimited wait would not let the signal through.
+            while not stop.wait(0.5):
+                pass
+    finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        typer.echo(f"fastlane emulator: {error}", err=True)
-        raise typer.Exit(1) from None
-    with started as running:
-        settings = {**model.to_json(), "http2": not (http1 or no_tls), "faults": [str(each) for each in faults]}
-        shown = {
-            "preset": preset_name,
-            "base_url": running.base_url,
-            "direct_base_url": running.direct_base_url,
-            "certificate_authority": running.environment.get("SSL_CERT_FILE"),
-            "environment": dict(running.environment),
-            "settings": settings,
-        }
-        typer.echo(json.dumps(shown) if as_json else "\n".join(_instructions(shown)))
-        # In steps: on Windows an unlimited wait would not let the signal through.
-        while not stop.wait(0.5):
-            pass
 
 
 def _settings(texts: Iterable[str]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import json
 import ssl
 import subprocess
@@ -11,11 +10,11 @@ import sys
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping
-from functools import partial
-from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import IO, Any, Self, cast
+
+import httpx2
 
 from fastlane.emulator._faults import Fault, read_faults
 from fastlane.emulator._log import Offline, RequestLog
@@ -50,7 +49,9 @@ class Emulator:
         http2: bool = True,
         faults: Iterable[Fault | str] = (),
     ) -> None:
-        _warn_if_exposed(host)
+        if host not in ("localhost", "::1") and not host.startswith("127."):
+            exposed = "where other machines can reach it, and takes any API key"
+            warnings.warn(f"the emulator listens on {host!r}, {exposed}", stacklevel=2)
         self.model = self._first_model = model
         self.seed = seed
         self.wire = wire
@@ -163,19 +164,17 @@ class Emulator:
         self.model = model
 
     def _control(self, method: str, action: str, body: str | None = None) -> Any:
-        connect = partial(HTTPSConnection, context=self._context) if self._tls else HTTPConnection
-        connection = connect(self._host, self._port, timeout=_CONTROL_TIMEOUT_S)
+        url = f"{self.direct_base_url.removesuffix('/v1')}/emulator/{action}"
+        verify = self._context if self._tls else False
         try:
-            connection.request(method, f"/emulator/{action}", body=body)
-            response = connection.getresponse()
-            answer = json.loads(response.read())
-        except OSError as error:
+            response = httpx2.request(
+                method, url, content=body, verify=verify, timeout=_CONTROL_TIMEOUT_S, trust_env=False
+            )
+        except httpx2.HTTPError as error:
             raise EmulatorError(f"the emulator does not answer ({error}): has it been closed?") from error
-        finally:
-            connection.close()
-        if response.status != 200:
-            raise EmulatorError(f"the emulator refused {action!r}: {answer['error']['message']}")
-        return answer
+        if response.status_code != 200:
+            raise EmulatorError(f"the emulator refused {action!r}: {response.json()['error']['message']}")
+        return response.json()
 
     def close(self) -> None:
         """Stop the process and remove the certificate; more than once does no harm."""
@@ -184,21 +183,8 @@ class Emulator:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _warn_if_exposed(host: str) -> None:
-    loopback = host == "localhost"
-    with contextlib.suppress(ValueError):
-        loopback = ipaddress.ip_address(host).is_loopback
-    if not loopback:
-        warnings.warn(
-            f"the emulator listens on {host!r}, where other machines can reach it, and takes any API key",
-            stacklevel=3,
-        )
 
 
 def _stop(process: subprocess.Popen[str], files: Iterable[Path]) -> None:

@@ -100,10 +100,6 @@ def vector(seed: str, dimensions: int) -> bytes:
     return struct.pack(f"<{dimensions}f", *(value / length for value in values))
 
 
-def list_models(provider: Provider) -> dict[str, Any]:
-    return {"object": "list", "data": [one_model(provider, name) for name in provider.model.served]}
-
-
 def one_model(provider: Provider, name: str) -> dict[str, Any]:
     provider.check_model(name)
     return {"id": name, "object": "model", "created": CREATED, "owned_by": provider.model.dialect.owned_by}

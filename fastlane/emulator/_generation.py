@@ -29,17 +29,10 @@ _OBJECTS = (
     "a second writer", "the first failure", "the happy path", "an unused import", "the order of arguments",
     "a race", "the exit code", "the previous release",
 )  # fmt: skip
-_THOUGHTS = (
-    "Let me think about this step by step", "I have read the message twice to be sure",
-    "There are several ways to read this message", "On the one hand it could be taken for something else",
-    "On the other hand the wording points in one direction", "Taken as a whole, the evidence is fairly strong",
-    "I would like to add that context matters here", "It is worth noting that reasonable people could disagree",
-)  # fmt: skip
 _ENDS = (".", ".", "; rename it.", ", so add a test.", " when the queue is full.", "; see the comment above.")
 # Ways to answer and not to go wrong: they do not end where a conversation asks again.
 _HARMLESS = ("echo", "tools")
 _TALKATIVE_TOKENS = 60
-_BRACES = ("{", "[")
 _ANY_OBJECT: Mapping[str, object] = {
     "type": "object",
     "properties": {"summary": {"type": "string"}, "confidence": {"type": "number"}},
@@ -151,13 +144,6 @@ def review(random: Random, *, tokens: int) -> str:
     return "".join(sentences)[:wanted]
 
 
-def _thinking_aloud(random: Random, *, tokens: int) -> str:
-    sentences = ["After carefully considering the details, I will now give my answer."]
-    while sum(map(len, sentences)) < tokens * _tokens.CHARACTERS_PER_TOKEN:
-        sentences.append(f"{random.choice(_THOUGHTS)}.")
-    return " ".join(sentences)
-
-
 class _Habits:
     """The manners that one answer has, drawn by seed."""
 
@@ -210,17 +196,14 @@ class _Habits:
         return turn
 
     def write(self, text: str, again: Callable[[], str], *, bound: bool, tokens: int) -> tuple[str, bool]:
-        """Return the answer in its manner, of at most `tokens` tokens where it runs on, and whether a limit ended it.
-
-        `bound` says whether a schema binds it; `again` draws another answer. Free text knows no manner but talkative.
-        """
+        """Return the answer in its manner, at most `tokens` long where it runs on, and whether a limit ended it."""
         cut = False
-        if bound or text.startswith(_BRACES):
+        if bound or text.startswith(("{", "[")):
             text, cut = self._structured(text, again, tokens * _tokens.CHARACTERS_PER_TOKEN)
         talkative = None if bound else self.has("talkative")
         if talkative:
             wanted = talkative.tokens or _TALKATIVE_TOKENS
-            text = f"{_thinking_aloud(self._random, tokens=wanted)}\n\n{text}"
+            text = f"After careful consideration: {review(self._random, tokens=wanted)}\n\n{text}"
         return text, cut
 
     def _structured(self, text: str, again: Callable[[], str], most: int) -> tuple[str, bool]:
@@ -232,20 +215,14 @@ class _Habits:
             text = f"```json\n{text}\n```"
         if running_on is None:
             return text, False
-        more = most - len(text)
         if running_on.tokens is not None:
-            more = min(more, running_on.tokens * _tokens.CHARACTERS_PER_TOKEN)
-        return text + self._more(running_on.kind, max(0, more), again), running_on.tokens is None
-
-    def _more(self, kind: str, characters: int, again: Callable[[], str]) -> str:
-        if kind == "whitespace":
-            return "\n" * characters
-        if kind == "prose":
-            return f"\n\n{review(self._random, tokens=_tokens.count(' ' * characters))}"[:characters]
-        said = ""
-        while len(said) < characters:
-            said += f"\n{again()}"
-        return said[:characters]
+            most = min(most, len(text) + running_on.tokens * _tokens.CHARACTERS_PER_TOKEN)
+        most = max(most, len(text))
+        if running_on.kind == "prose":
+            text += f"\n\n{review(self._random, tokens=-(-(most - len(text)) // _tokens.CHARACTERS_PER_TOKEN))}"
+        while len(text) < most:
+            text += "\n" * (most - len(text)) if running_on.kind == "whitespace" else f"\n{again()}"
+        return text[:most], running_on.tokens is None
 
 
 def _last_text(body: Mapping[str, Any]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -196,10 +195,6 @@ class Connection(asyncio.Protocol):
         self.idle_close: tuple[float, bool] | None = None
         """After how many seconds without a request it closes, and whether silently: without a GOAWAY on HTTP/2."""
         self._open_connections.add(self)
-        raw = transport.get_extra_info("socket")
-        if raw is not None:
-            # Without it the kernel holds small writes back until the client has acknowledged the ones before.
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def begin(self, method: str, path: str, headers: Mapping[str, str], stream_id: int) -> ServedExchange:
         """Begin an exchange, with a record unless it is a control request."""

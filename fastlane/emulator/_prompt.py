@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -27,6 +28,8 @@ _SHOWN: Mapping[type, str] = {
     bytes: "binary data", type(None): "null",
 }  # fmt: skip
 _MAXIMUM_CHOICES = 128
+# Becomes a digest: a picture costs a provider some tokens, not one per four of its base64.
+_INLINE_IMAGE = re.compile(r'(?<=[:\[,])"data:[^"\\]*(?:\\.[^"\\]*)*"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,16 +257,9 @@ def _canonical(tools: object, form: object, messages: list[Any]) -> str:
         if isinstance(content, str) and not message.keys() - {"role", "content"}:
             parts.append(f"<|{message.get('role')}|>{content}")
         else:
-            parts.append(f"<|message|>{_dumped(_with_short_images(message))}")
+            parts.append(f"<|message|>{_INLINE_IMAGE.sub(_short, _dumped(message))}")
     return "".join(parts)
 
 
-def _with_short_images(message: object) -> object:
-    """Replace inline images by digests: a picture costs a provider some tokens, not one per four of its base64."""
-    if isinstance(message, dict):
-        return {key: _with_short_images(value) for key, value in message.items()}
-    if isinstance(message, list):
-        return [_with_short_images(value) for value in message]
-    if isinstance(message, str) and message.startswith("data:"):
-        return blake2b(message.encode("utf-8", "surrogatepass")).hexdigest()
-    return message
+def _short(image: re.Match[str]) -> str:
+    return f'"{blake2b(image[0].encode("utf-8", "surrogatepass")).hexdigest()}"'

@@ -52,7 +52,7 @@ class Provider:
         self.fault_random = Random(f"{seed}:faults")
         self.answers: deque[str] = deque()
         """What the next requests are answered, in this order; then answers are generated again."""
-        self._attempts: Counter[tuple[str | None, int]] = Counter()
+        self._attempts: Counter[tuple[str | None, int | None]] = Counter()
         self._begin()
 
     def _begin(self) -> None:
@@ -107,15 +107,14 @@ class Provider:
         prefill, pace = random.random(), random.random()
         # Drawn apart, so that all else is the same with and without late ones. A request for a time gets it.
         share = self.model.late_share if overrides.prefill_ms is None else 0.0
-        late = share > 0 and Random(f"{self.seed}:late:{self._attempts_before(overrides)}:{drawn_by}").random() < share
+        late = False
+        if share > 0:
+            # A second attempt with a tag and a draw has another chance.
+            attempt = (overrides.tag, overrides.draw)
+            before = 0 if overrides.draw is None else self._attempts[attempt]
+            self._attempts[attempt] += 1
+            late = Random(f"{self.seed}:late:{before}:{drawn_by}").random() < share
         return Luck(prefill=prefill, pace=pace, late=late, jitter=Random(random.random()), random=random)
-
-    def _attempts_before(self, overrides: Overrides) -> int:
-        """Return how many requests with this tag have drawn by this number: a second attempt has another chance."""
-        if overrides.draw is None:
-            return 0
-        self._attempts[overrides.tag, overrides.draw] += 1
-        return self._attempts[overrides.tag, overrides.draw] - 1
 
     def admit(self, prompt: GenerationRequest, record: RequestLog, *, key: str) -> Headers:
         """Take a request in: set its service tier, and return the headers of its response. Raises ApiError."""
@@ -199,11 +198,8 @@ class Provider:
         return round(seconds * (self.model.late_factor if luck.late else 1) * _NS)
 
     def gaps_ns(self, *, luck: Luck, tier: ServiceTier, overrides: Overrides) -> Iterator[int]:
+        mean, jitter = self.model.mean_gap_s(luck=luck.pace, tier=tier) * _NS, self.model.inter_token_jitter
         if overrides.token_ms is not None:
-            mean = overrides.token_ms * 1e6
-            jitter = 0.0
-        else:
-            mean = self.model.mean_gap_s(luck=luck.pace, tier=tier) * _NS
-            jitter = self.model.inter_token_jitter
+            mean, jitter = overrides.token_ms * 1e6, 0.0
         while True:
             yield round(mean * (1 + jitter * (2 * luck.jitter.random() - 1))) if jitter else round(mean)

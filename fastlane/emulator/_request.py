@@ -6,7 +6,7 @@ import base64
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
@@ -23,28 +23,21 @@ MAXIMUM_BYTES = 256 * 1_048_576
 """Of a body as received, and after decompression: a small bomb must not fill the memory."""
 
 
+@dataclass(eq=False)
 class ApiError(Exception):
     """Stops the handling of a request; becomes its answer."""
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        type: str = "invalid_request_error",
-        param: str | None = None,
-        code: str | None = None,
-        headers: Sequence[tuple[str, str]] = (),
-        refused: str | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.refused = refused
-        """`RequestLog.refused` of a request that is refused for load."""
-        self.status = status
-        self.type = type
-        self.param = param
-        self.code = code
-        self.headers = tuple(headers)
+    status: int
+    message: str
+    type: str = field(default="invalid_request_error", kw_only=True)
+    param: str | None = field(default=None, kw_only=True)
+    code: str | None = field(default=None, kw_only=True)
+    headers: Sequence[tuple[str, str]] = field(default=(), kw_only=True)
+    refused: str | None = field(default=None, kw_only=True)
+    """`RequestLog.refused` of a request that is refused for load."""
+
+    def __str__(self) -> str:
+        return self.message
 
     def body(self) -> bytes:
         error = {"message": str(self), "type": self.type, "param": self.param, "code": self.code}
@@ -153,11 +146,11 @@ _READERS: Mapping[str, Callable[[str], object]] = {
 def read_overrides(headers: Mapping[str, str]) -> Overrides:
     """Read a request's overrides. Raises ApiError (400) for a value that cannot be."""
     values: dict[str, Any] = {}
-    for field in fields(Overrides):
-        header = f"x-emulator-{field.name.replace('_', '-')}"
+    for each in fields(Overrides):
+        header = f"x-emulator-{each.name.replace('_', '-')}"
         if header in headers:
             try:
-                values[field.name] = _READERS.get(field.name, str)(headers[header])
+                values[each.name] = _READERS.get(each.name, str)(headers[header])
             except (ConfigurationError, ValueError) as error:
                 raise ApiError(400, f"{header}: {error}", param=header, code="invalid_value") from error
     return Overrides(**values)

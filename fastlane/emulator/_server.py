@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ipaddress
 import json
 import re
 import ssl
@@ -13,14 +11,13 @@ import traceback
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import unquote
 
 from fastlane.emulator import _request
 from fastlane.emulator._answer import AnswerEnded, AnswerStream, strike_before_answer
 from fastlane.emulator._batches import Batches
-from fastlane.emulator._endpoints import GENERATING, embeddings, list_models, one_model, read_request
+from fastlane.emulator._endpoints import GENERATING, embeddings, one_model, read_request
 from fastlane.emulator._faults import Fault, FaultRules, read_faults
 from fastlane.emulator._http import CONTROL_PREFIX, Connection, Handshake, Headers, ServedExchange
 from fastlane.emulator._log import Offline, RequestLog
@@ -48,14 +45,8 @@ def make_tls(host: str, *, http2: bool) -> tuple[ssl.SSLContext, bytes]:
     except ModuleNotFoundError as error:
         raise MissingExtraError("bench", "trustme") from error
     authority = trustme.CA(organization_name="fastlane emulator")
-    names = ["localhost", "127.0.0.1", "::1"]
-    unspecified = False
-    with contextlib.suppress(ValueError):
-        unspecified = ipaddress.ip_address(host).is_unspecified
-    if host not in names and not unspecified:
-        names.append(host)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert(*names).configure_cert(context)
+    authority.issue_cert(*{"localhost", "127.0.0.1", "::1", host}).configure_cert(context)
     context.set_alpn_protocols(["h2", "http/1.1"] if http2 else ["http/1.1"])
     return context, authority.cert_pem.bytes()
 
@@ -112,9 +103,7 @@ class Server:
         self.port = self._listener.sockets[0].getsockname()[1]
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._listener:
             self._listener.close()
         for connection in tuple(self._open):
@@ -214,7 +203,7 @@ class Server:
                 record.model = answer["model"]
                 return answer
             case "GET", "models":
-                return list_models(provider)
+                return {"object": "list", "data": [one_model(provider, each) for each in provider.model.served]}
             case "GET", "models", *name:
                 return one_model(provider, unquote("/".join(name)))
             case "POST", "files":

@@ -8,7 +8,6 @@ import socket
 import struct
 import sys
 from collections import deque
-from types import TracebackType
 from typing import NamedTuple, Self, cast
 
 from fastlane.emulator.settings import Wire
@@ -200,17 +199,13 @@ class End(asyncio.Protocol):
         self._write_paused = False
         self._held = False
         self._probe_timer: asyncio.TimerHandle | None = None
-        self.finished = False  # the end of the stream has arrived at the peer
-        self.closed = False  # nothing goes to the peer any more
+        self._finished = False  # the end of the stream has arrived at the peer
+        self._closed = False  # nothing goes to the peer any more
         self.lost = False
 
     @property
     def connected(self) -> bool:
         return self._transport is not None and not self.lost
-
-    @property
-    def writable(self) -> bool:
-        return self.connected and not self._write_paused
 
     def _now_ns(self) -> int:
         """Return the time of the loop's own clock, which its timers go by."""
@@ -224,7 +219,7 @@ class End(asyncio.Protocol):
         self.peer.arm()
 
     def data_received(self, data: bytes) -> None:
-        if self.closed or self._resetting:
+        if self._closed or self._resetting:
             return
         start = 0
         for arrives_ns, size in self._flow.send(self._now_ns(), len(data)):
@@ -239,14 +234,14 @@ class End(asyncio.Protocol):
         self.arm()
 
     def eof_received(self) -> bool:
-        if not self.closed and not self._resetting:
+        if not self._closed and not self._resetting:
             self._queue.append((self._flow.finish(self._now_ns()), b""))
             self.arm()
         return True  # half-closed: the other direction goes on
 
     def reset(self) -> None:
         """Send a reset: it overtakes what has not left yet, not what is already on its way."""
-        if self.closed or self._resetting:
+        if self._closed or self._resetting:
             return
         self._resetting = True
         arrives_ns = self._flow.reset(self._now_ns())
@@ -258,14 +253,14 @@ class End(asyncio.Protocol):
 
     def discard(self) -> None:
         """Drop what is on its way."""
-        self.closed = True
+        self._closed = True
         self._queue.clear()
         self._disarm()
 
     def arm(self) -> None:
         """Set the timer to the next arrival, by an absolute deadline, so that late timers do not add up."""
         # A reset does not wait for a receiver that does not read.
-        takes = self.peer.connected if self._resetting else self.peer.writable
+        takes = self.peer.connected and (self._resetting or not self.peer._write_paused)
         if takes and self._queue and self._timer is None:
             self._timer = self._loop.call_at(self._queue[0][0] / 1e9, self._deliver)
 
@@ -283,7 +278,8 @@ class End(asyncio.Protocol):
         if arrived:
             data = b"".join(arrived)
             self._queued_bytes -= len(data)
-            self.peer.write(data)
+            if self.peer._transport is not None and self.peer.connected and not self.peer._write_paused:
+                self.peer._transport.write(data)
         if self._held and self._queued_bytes <= _MOST_BYTES_UNDER_WAY // 2 and self._transport and not self.lost:
             self._held = False
             self._transport.resume_reading()
@@ -292,9 +288,22 @@ class End(asyncio.Protocol):
                 self.discard()
                 self.peer.abort()
                 return
-            self.finished = True
-            self.peer.finish()
+            self._finished = True
+            self._finish_peer()
         self.arm()
+
+    def _finish_peer(self) -> None:
+        """End the stream to the peer; close both sockets when both directions have ended."""
+        if self.peer._finished:
+            for end in (self, self.peer):
+                end.discard()
+                if end._transport is not None:
+                    end._transport.close()  # after what was written has left
+        elif self.peer._transport is not None:
+            try:
+                self.peer._transport.write_eof()
+            except OSError:  # the peer has reset the connection, and asyncio has yet to notice
+                self.peer.abort()
 
     def pause_writing(self) -> None:
         self._write_paused = True
@@ -321,25 +330,6 @@ class End(asyncio.Protocol):
         else:
             self._probe_timer = self._loop.call_later(_PROBE_S, self._probe)
 
-    def write(self, data: bytes) -> None:
-        if self._transport is not None and self.writable:
-            self._transport.write(data)
-
-    def finish(self) -> None:
-        """End the stream; close both sockets when both directions have ended."""
-        if self.finished:
-            self._link.close()
-        elif self._transport is not None:
-            try:
-                self._transport.write_eof()
-            except OSError:  # the peer has reset the connection, and asyncio has yet to notice
-                self.abort()
-
-    def close(self) -> None:
-        """Close after what was written has left."""
-        if self._transport is not None:
-            self._transport.close()
-
     def abort(self) -> None:
         """Close with a TCP reset."""
         if self._transport is not None and not self.lost:
@@ -359,42 +349,36 @@ def reset_when_closed(transport: asyncio.Transport) -> None:
 class ProxiedConnection:
     """One proxied connection: the client's socket and the server's."""
 
-    def __init__(self, running: RunningWire, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, running: RunningWire) -> None:
         self._running = running
-        self.loop = loop
+        self.loop = asyncio.get_running_loop()
         self.aborted = False
-        wire = running.wire
-        self._one_way_s = wire.round_trip_time_s / 2
-        round_trip_ns = round(wire.round_trip_time_s * 1e9)
+        round_trip_ns = round(running.wire.round_trip_time_s * 1e9)
         # The SYN left when the client connected. The client may send after one round trip; its acknowledgement lets
         # the server's accept() return half a round trip later. Loopback hides both, so the flows hold them back.
-        connected_ns = int(loop.time() * 1e9)
-        self.client = End(self, Flow(wire, connected_ns + round_trip_ns))
-        self.server = End(self, Flow(wire, connected_ns + round_trip_ns * 3 // 2))
+        connected_ns = int(self.loop.time() * 1e9)
+        self.client = End(self, Flow(running.wire, connected_ns + round_trip_ns))
+        self.server = End(self, Flow(running.wire, connected_ns + round_trip_ns * 3 // 2))
         self.client.peer, self.server.peer = self.server, self.client
+        self.dialing = self.loop.create_task(self._dial())
 
-    async def dial(self, host: str, port: int) -> None:
+    async def _dial(self) -> None:
         """Connect to the server when the client's SYN gets there; a refusal gets back to the client as a reset."""
-        await asyncio.sleep(self._one_way_s)
+        await asyncio.sleep(self._running.wire.round_trip_time_s / 2)
         try:
             if self.client.lost:
                 raise ConnectionAbortedError("the client went away before its SYN arrived")
-            await self.loop.create_connection(lambda: self.server, host, port)
+            await self.loop.create_connection(lambda: self.server, *self._running.upstream)
         except OSError:
             self.server.lost = True
             self.client.discard()
             self.server.reset()
             self.end_lost()
 
-    def close(self) -> None:
-        """Close both sockets: both directions have ended."""
-        for end in (self.client, self.server):
-            end.discard()
-            end.close()
-
     def abort(self) -> None:
         """Reset both sockets now; one that asyncio has yet to hand over is reset when it comes."""
         self.aborted = True
+        self.dialing.cancel()
         for end in (self.client, self.server):
             end.discard()
             end.abort()
@@ -411,10 +395,9 @@ class RunningWire:
     """A wire that accepts connections; close it, or use it as an asynchronous context manager."""
 
     def __init__(self, wire: Wire, upstream_host: str, upstream_port: int) -> None:
-        self._upstream = (upstream_host, upstream_port)
+        self.upstream = (upstream_host, upstream_port)
         self._server: asyncio.Server | None = None
         self._links: set[ProxiedConnection] = set()
-        self._dials: set[asyncio.Task[None]] = set()
         self._no_link = asyncio.Event()
         self._no_link.set()
         self.wire = wire
@@ -432,11 +415,10 @@ class RunningWire:
         """Stop to accept, reset what is open, and return when no socket and no task is left."""
         if self._server is not None:
             self._server.close()
-        for dial in self._dials:
-            dial.cancel()
-        await asyncio.gather(*self._dials, return_exceptions=True)
-        for link in list(self._links):
+        links = list(self._links)
+        for link in links:
             link.abort()
+        await asyncio.gather(*(link.dialing for link in links), return_exceptions=True)
         await self._no_link.wait()
         if self._server is not None:
             await self._server.wait_closed()
@@ -444,29 +426,22 @@ class RunningWire:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def listen(self, host: str, port: int) -> None:
-        """Begin to accept connections."""
+    async def _listen(self, host: str, port: int) -> Self:
         # Bursts of connections must not meet a full accept queue, which would cost them a second.
         self._server = await asyncio.get_running_loop().create_server(self._accept, host, port, backlog=1_024)
         self.port = int(self._server.sockets[0].getsockname()[1])
+        return self
 
     def _accept(self) -> End:
-        loop = asyncio.get_running_loop()
-        link = ProxiedConnection(self, loop)
+        link = ProxiedConnection(self)
         self.connections += 1
         self._links.add(link)
         self._no_link.clear()
         if self._server is not None and not self._server.is_serving():  # accepted as the wire was closed
             link.abort()
-            return link.client
-        dial = loop.create_task(link.dial(*self._upstream))
-        self._dials.add(dial)
-        dial.add_done_callback(self._dials.discard)
         return link.client
 
     def forget(self, link: ProxiedConnection) -> None:
@@ -480,6 +455,4 @@ async def serve(
     wire: Wire, upstream_host: str, upstream_port: int, host: str = "127.0.0.1", port: int = 0
 ) -> RunningWire:
     """Listen on `host` and pass every connection on to the upstream server, over the wire."""
-    running = RunningWire(wire, upstream_host, upstream_port)
-    await running.listen(host, port)
-    return running
+    return await RunningWire(wire, upstream_host, upstream_port)._listen(host, port)

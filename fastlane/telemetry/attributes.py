@@ -174,7 +174,7 @@ def call_attributes(record: CallRecord, experiment: ExperimentArm | None = None)
     Those of fastlane's begin with the most important ones: see `most_important`.
     """
     timeline, usage, last = record.timeline, record.usage, record.last_attempt
-    wire = {} if last is None else _wire_attributes(last.wire)
+    wire = {} if last is None else wire_attributes(last.wire)
     count = len(timeline.token_ns)
     found: Attributes = {
         "gen_ai.response.id": record.response_id,
@@ -249,7 +249,8 @@ def _finish_reasons(record: CallRecord) -> tuple[str] | None:
     return (_FINISH_REASONS.get(reason, reason),)
 
 
-def _wire_attributes(wire: WireStamps) -> Attributes:
+def wire_attributes(wire: WireStamps) -> Attributes:
+    """Return the duration of each phase of an attempt on the wire, by `fastlane.wire.{phase}.duration`."""
     return present({
         "fastlane.wire.queue.duration": wire.connection_wait_s,
         "fastlane.wire.dns.duration": wire.dns_s,
@@ -373,5 +374,5 @@ def attempt_attributes(attempt: Attempt, record: CallRecord) -> Attributes:
         "fastlane.connection.id": attempt.connection_id,
         "fastlane.connection.reused": attempt.connection_reused,
         "fastlane.connection.round_trip_time": attempt.round_trip_time_s,
-        **_wire_attributes(attempt.wire),
+        **wire_attributes(attempt.wire),
     })  # fmt: skip

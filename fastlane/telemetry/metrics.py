@@ -31,6 +31,7 @@ from .attributes import (
     provider_name,
     retry_wait_s,
     server_attributes,
+    wire_attributes,
 )
 from .experiments import ExperimentArm
 from .settings import warn_of_error, warn_once
@@ -245,15 +246,9 @@ class Measures:
         if record.time_to_first_token_s is not None:
             yield "fastlane.client.time_to_first_token", record.time_to_first_token_s, with_connection
         if last is not None:
-            for phase, taken_s in (
-                ("queue", last.wire.connection_wait_s),
-                ("dns", last.wire.dns_s),
-                ("connect", last.wire.connect_s),
-                ("tls", last.wire.tls_s),
-                ("send", last.wire.send_s),
-            ):
-                if taken_s is not None:
-                    yield "fastlane.client.wire.duration", taken_s, with_connection | {"fastlane.wire.phase": phase}
+            for name, taken_s in wire_attributes(last.wire).items():
+                labels = with_connection | {"fastlane.wire.phase": name.split(".")[2]}
+                yield "fastlane.client.wire.duration", taken_s, labels
         if len(token_ns) > 1:
             yield "fastlane.client.stream.max_chunk_gap", max_gap_s(token_ns), own
         if record.decode_rate is not None:

@@ -182,10 +182,7 @@ def _placed(
 
 
 def _waited_until_timeout_s(span: Span, answering: TraceAttempt | None, known: Mapping[str, float]) -> float | None:
-    """Return how long a call that timed out had waited for the server; None where the server had begun to answer.
-
-    None too if no span shows that the request was sent: what timed out may have been the connection.
-    """
+    """Return how long a call that timed out had waited for the server, if its request was sent and not answered."""
     error = (span.error or "").lower()
     answered = {"fastlane.time_to_first_token", "fastlane.api_end_to_end.duration"} & span.attributes.keys()
     phases = {} if answering is None else {each.name: each.seconds for each in answering.phases}

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import webbrowser
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from threading import Event
@@ -16,7 +16,7 @@ from typing import Annotated, Final
 
 import typer
 
-from ..errors import ConfigurationError, FastlaneError
+from ..errors import ConfigurationError
 from ..records.formatting import counted, duration, figure, percent
 from ._compare import ExperimentComparison, compare
 from ._entries import entries as entries_of
@@ -64,12 +64,9 @@ def view(
 
     Exit codes: 0 for a page that was written, 2 for a file that cannot be read or written.
     """
-    with _reported("trace"):
-        path = _chosen(file, last=last)
-        read, entries = _read(path)
-        written = _write(page(read, entries, compare(entries, baseline=baseline)), path, out, is_own=last)
-    for note in read.notes:
-        _complain(note)
+    path = _chosen(file, last=last)
+    read, entries = _read(path)
+    written = _write(page(read, entries, compare(entries, baseline=baseline)), path, out, is_own=last)
     typer.echo(written)
     _show(written.resolve().as_uri(), open_it)
 
@@ -80,12 +77,9 @@ def listed(file: _File = None, last: _Last = False) -> None:
 
     Exit codes: 0 if the file was read, 2 if it cannot be.
     """
-    with _reported("trace"):
-        read, entries = _read(_chosen(file, last=last))
+    _, entries = _read(_chosen(file, last=last))
     for line in (*map(_line, entries), *(line for each in compare(entries) for line in _compared(each))):
-        typer.echo(line)
-    for note in read.notes:
-        _complain(note)
+        _print(line)
 
 
 def live(
@@ -109,23 +103,22 @@ def live(
     """
     from ..telemetry.trace_files import directory as own_directory
 
-    with _reported("live"):
-        place = directory or own_directory()
-        if not place.is_dir():
-            raise ConfigurationError(
-                f"{place} is no directory of trace files yet: start an application that calls "
-                "fastlane.telemetry.configure(), or name the directory that it writes to"
-            )
-        follower = Follower(place)
-        if not everything:
-            follower.skip()
-        if text:
-            _follow(follower)
-            return
-        try:
-            server = LiveServer(follower, port)
-        except (OSError, RuntimeError) as error:
-            raise ConfigurationError(f"no page can be served on port {port}: {error}") from error
+    place = directory or own_directory()
+    if not place.is_dir():
+        raise ConfigurationError(
+            f"{place} is no directory of trace files yet: start an application that calls "
+            "fastlane.telemetry.configure(), or name the directory that it writes to"
+        )
+    follower = Follower(place)
+    if not everything:
+        follower.skip()
+    if text:
+        _follow(follower)
+        return
+    try:
+        server = LiveServer(follower, port)
+    except OSError as error:
+        raise ConfigurationError(f"no page can be served on port {port}: {error}") from error
     typer.echo(server.url)
     _show(server.url, open_it)
     with suppress(KeyboardInterrupt), server:
@@ -139,10 +132,10 @@ def _follow(follower: Follower) -> None:
     with suppress(KeyboardInterrupt):
         while True:
             for row in follower.poll():
-                typer.echo(_live_line(row))
+                _print(_live_line(row))
             running = {(row.at_ms, row.time_to_first_token_s is None): row for row in follower.running()}
             for key in running.keys() - announced:
-                typer.echo(_live_line(running[key]))
+                _print(_live_line(running[key]))
             announced = set(running)
             pause.wait(_POLL_S)
 
@@ -151,7 +144,7 @@ def _live_line(row: LiveCall) -> str:
     first = "-" if row.time_to_first_token_s is None else duration(row.time_to_first_token_s)
     words = [
         f"{_local(row.at_ms / 1e3):%H:%M:%S}",
-        f"{_printable(row.model):<24}",
+        f"{row.model:<24}",
         f"first token {first:>8}",
         f"{'so far' if row.is_running else 'total'} {duration(row.duration_s):>8}",
     ]
@@ -166,36 +159,30 @@ def _live_line(row: LiveCall) -> str:
     if row.attempts > 1:
         words.append(f"{row.attempts} attempts")
     if row.error is not None:
-        words.append(f"failed: {_printable(row.error)}")
+        words.append(f"failed: {row.error}")
     words += ["SLOW"] if row.is_slow else []
     words += ["running"] if row.is_running else []
-    return "  ".join((*words, *map(_printable, row.reasons)))
+    return "  ".join((*words, *row.reasons))
 
 
 def _line(entry: TraceEntry) -> str:
-    words = [
-        f"{_local(entry.start_ns / 1e9):%Y-%m-%d %H:%M:%S}",
-        f"{duration(entry.duration_s):>9}",
-        _printable(entry.name),
-    ]
+    words = [f"{_local(entry.start_ns / 1e9):%Y-%m-%d %H:%M:%S}", f"{duration(entry.duration_s):>9}", entry.name]
     if len(entry.calls) > 1:
         words.append(f"({counted(len(entry.calls), 'call')})")
     if entry.time_to_first_token_s is not None:
         words.append(f"first token {duration(entry.time_to_first_token_s)}")
     if entry.experiment is not None:
-        words.append(f"{_printable(entry.experiment.experiment)}: {_printable(entry.experiment.arm)}")
+        words.append(f"{entry.experiment.experiment}: {entry.experiment.arm}")
     if entry.error is not None:
-        words.append(f"failed: {_printable(entry.error)}")
+        words.append(f"failed: {entry.error}")
     return "  ".join(words)
 
 
 def _compared(comparison: ExperimentComparison) -> Iterator[str]:
-    name, baseline = _printable(comparison.experiment), _printable(comparison.baseline)
     for arm in comparison.arms[1:]:
-        yield (
-            f"{name}: {_printable(arm.arm)} took {percent(arm.median_ratio)} of {baseline}'s time in the median of "
-            f"{counted(arm.pairs, 'pair')}; {arm.faster} got faster, {arm.slower} got slower"
-        )
+        took = f"{arm.arm} took {percent(arm.median_ratio)} of {comparison.baseline}'s time in the median of"
+        changed = f"{counted(arm.pairs, 'pair')}; {arm.faster} got faster, {arm.slower} got slower"
+        yield f"{comparison.experiment}: {took} {changed}"
 
 
 def _chosen(file: Path | None, *, last: bool) -> Path:
@@ -222,12 +209,14 @@ def _read(path: Path) -> tuple[SpanFile, tuple[TraceEntry, ...]]:
     except OSError as error:
         raise TraceFileError(f"cannot read {path}: {error.strerror or error}") from error
     read = read_spans(data, path.name)
+    for note in read.notes:
+        _print(f"fastlane trace: {note}", err=True)
     return read, entries_of(read.spans)
 
 
 def _write(text: str, source: Path, out: Path | None, *, is_own: bool) -> Path:
     """Write the page and return its path: a temporary one where `is_own`, for a folder of traces holds no pages."""
-    path = out or source.with_suffix(".html")
+    path = out or source.with_name(f"{source.name.removesuffix('.jsonl').removesuffix('.json')}.html")
     try:
         if out is None and (is_own or not os.access(source.parent, os.W_OK)):
             descriptor, name = tempfile.mkstemp(prefix=f"{source.stem}-", suffix=".html")
@@ -250,20 +239,6 @@ def _local(seconds: float) -> datetime:
     return datetime.fromtimestamp(min(seconds, 1e11)).astimezone()
 
 
-def _printable(text: str) -> str:
-    """Return a file's text without what would command a terminal."""
-    return "".join(sign if sign.isprintable() else "?" for sign in text)
-
-
-@contextmanager
-def _reported(command: str) -> Iterator[None]:
-    """Turn errors into a sentence and exit code 2."""
-    try:
-        yield
-    except FastlaneError as error:
-        _complain(str(error), command)
-        raise typer.Exit(2) from None
-
-
-def _complain(sentence: str, command: str = "trace") -> None:
-    typer.echo(f"fastlane {command}: {_printable(sentence)}", err=True)
+def _print(line: str, *, err: bool = False) -> None:
+    """Print a line with a file's texts, without what would command a terminal."""
+    typer.echo("".join(sign if sign.isprintable() else "?" for sign in line), err=err)

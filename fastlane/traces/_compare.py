@@ -76,6 +76,7 @@ def compare(entries: Sequence[TraceEntry], *, baseline: str | None = None) -> tu
     arms = {name: {mark.arm for _, mark in members} for name, members in sorted(experiments.items())}
     if baseline is not None and not any(baseline in own for own in arms.values()):
         known = ", ".join(sorted(set().union(*arms.values()))) or "none: no span says fastlane.experiment.arm"
+        known = known.encode("unicode_escape").decode()  # nothing in a file commands the terminal
         raise ConfigurationError(f"no arm {baseline!r} to compare with; the file's arms are {known}")
     return tuple(
         _comparison(name, entries, experiments[name], _baseline(own, baseline))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -81,13 +81,13 @@ class Follower:
     """Reads what applications add to the trace files of a directory. Threads may share it."""
 
     directory: Path
-    rows: OrderedDict[str, LiveCall] = field(default_factory=OrderedDict)
+    rows: dict[str, LiveCall] = field(default_factory=dict)
     """The latest calls by their span, in the order in which they were first seen."""
     saved: Saved = field(default_factory=Saved)
     _files: dict[Path, tuple[int, bytes]] = field(default_factory=dict)
     """How far each file was read, and the beginning of a line that is not whole yet."""
-    _spans: OrderedDict[str, dict[tuple[str, str], Span]] = field(default_factory=OrderedDict)
-    _shown: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    _spans: dict[str, dict[tuple[str, str], Span]] = field(default_factory=dict)
+    _shown: dict[str, None] = field(default_factory=dict)
     """Calls that have had their row: a long user action comes again with each of its calls."""
     _times: dict[str, deque[float]] = field(default_factory=dict)
     _openings: deque[float] = field(default_factory=lambda: deque(maxlen=_LATEST))
@@ -105,12 +105,24 @@ class Follower:
         with self._lock:
             changed = dict[str, None]()
             for span in (span for path in sorted(self.directory.glob("*.jsonl")) for span in self._added(path)):
-                self._spans.setdefault(span.trace_id, {})[span.key] = span
-                self._spans.move_to_end(span.trace_id)
+                # The traces that were written to last are last.
+                trace = self._spans[span.trace_id] = self._spans.pop(span.trace_id, {})
+                trace[span.key] = span
                 changed[span.trace_id] = None
-            found = [row for trace in changed for row in self._new_rows(self._spans[trace])]
-            _forget(self._spans, _MOST_TRACES)
-            return found
+            found = {
+                call.span.span_id: call
+                for each in changed
+                for entry in entries(self._spans[each].values())
+                for call in entry.calls
+                if call.span.span_id not in self._shown
+            }
+            self._shown |= dict.fromkeys(found)
+            rows = {name: self._row(call) for name, call in found.items()}
+            self.rows |= rows
+            for kept, most in ((self._spans, _MOST_TRACES), (self._shown, _MOST_SHOWN), (self.rows, _MOST_ROWS)):
+                for name in list(kept)[:-most]:
+                    del kept[name]
+            return list(rows.values())
 
     def running(self) -> list[LiveCall]:
         with self._lock:
@@ -163,16 +175,6 @@ class Follower:
         except TraceFileError:
             return ()
 
-    def _new_rows(self, spans: Mapping[tuple[str, str], Span]) -> Iterator[LiveCall]:
-        for call in (call for entry in entries(spans.values()) for call in entry.calls):
-            name = call.span.span_id
-            if name not in self._shown:
-                self._shown[name] = None
-                self.rows[name] = row = self._row(call)
-                _forget(self._shown, _MOST_SHOWN)
-                _forget(self.rows, _MOST_ROWS)
-                yield row
-
     def _row(self, call: TraceCall) -> LiveCall:
         model = call.response_model or call.model or "(no model)"
         duration_s = (call.span.end_ns - call.issued_ns) / 1e9
@@ -206,11 +208,6 @@ class Follower:
             is_slow=is_slow,
             reasons=tuple(reasons(call, measured_s if is_slow else None)),
         )
-
-
-def _forget(kept: OrderedDict[str, Any], most: int) -> None:
-    while len(kept) > most:
-        kept.popitem(last=False)
 
 
 def _is_slow(before: Sequence[float], measured_s: float) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..errors import FastlaneError
+from ..errors import ConfigurationError
 from ._model import Span, SpanEvent, SpanLink
 
 _MOST_NS: Final = (1 << 63) - 1
@@ -26,7 +26,7 @@ _MALFORMED: Final = (
 )  # fmt: skip
 
 
-class TraceFileError(FastlaneError):
+class TraceFileError(ConfigurationError):
     """A file from which no span can be read: the message says what it holds instead, and what to do."""
 
 
@@ -133,9 +133,7 @@ def _span(resource: Any, scope: Any, plain: Mapping[str, Any]) -> Span:
             for each in plain.get("events") or ()
         ),
         links=tuple(
-            SpanLink(trace, span, _table(each.get("attributes")))
-            for trace, span, each in links
-            if trace is not None and span is not None
+            SpanLink(trace, span, _table(each.get("attributes"))) for trace, span, each in links if trace and span
         ),
         failed=status.get("code") == _FAILED,
         status_message=_clean(status.get("message", "")),

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from .._version import __version__
 from ..pages import html_page
 from ._compare import ExperimentComparison
 from ._model import PHASES, Span, TraceCall, TraceEntry, WaterfallBar
@@ -39,7 +37,6 @@ def page(file: SpanFile, entries: Sequence[TraceEntry], comparisons: Sequence[Ex
         "source": file.source,
         "notes": file.notes,
         "spans": len(file.spans),
-        "version": __version__,
         "phases": PHASES,
         "entries": [overview(entry) for entry in entries],
         "comparisons": [asdict(each) for each in comparisons],
@@ -74,7 +71,6 @@ def overview(entry: TraceEntry) -> dict[str, Any]:
         "m": list(dict.fromkeys(call.response_model or call.model or "" for call in calls)),
         "e": entry.error,
         "x": sum(attempt.error is not None for call in calls for attempt in call.attempts),
-        "a": sum(call.attempt_count or 1 for call in calls),
         "c": len(calls),
         "y": _misses([call for call in calls if call.cache_miss is not None]),
         "g": segments[:_MOST_SEGMENTS],
@@ -152,12 +148,10 @@ def _plain(value: Any) -> Any:
     """Return a value as the page's script can hold it exactly; others become text."""
     if isinstance(value, str):
         return value if len(value) <= _LONGEST_TEXT else f"{value[:_LONGEST_TEXT]}… ({len(value)} characters)"
-    if isinstance(value, bool) or value is None:
+    if isinstance(value, bool | float | None):
         return value
     if isinstance(value, int):
         return value if abs(value) < _EXACT else str(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
     if isinstance(value, list | tuple) and all(isinstance(each, str | int | float) for each in value):
         return [_plain(each) for each in value]
     return json.dumps(value, default=str)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import date
 from typing import Any
 
@@ -77,7 +78,7 @@ def test_prose_is_no_json_and_is_not_quoted() -> None:
     finding = judge_format("json_object", 200, whole("The sea sings."))
 
     assert finding.seen == "taken, but the answer is no JSON object"
-    assert "sea sings" not in json.dumps(finding.to_json())
+    assert "sea sings" not in json.dumps(asdict(finding))
 
 
 def test_an_answer_that_was_cut_or_refused_is_no_verdict_on_its_form() -> None:

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-import typer
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from fastlane.doctor._command import doctor, in_words
+from fastlane._commands import command_line
+from fastlane.doctor._command import in_words
 from fastlane.doctor._examination import Cost, Examination
 from fastlane.doctor._findings import found
 from fastlane.doctor._report import print_report
@@ -21,12 +21,9 @@ from fastlane.providers.keys import key_variable
 
 KEY = "sk-nobody-may-see-this"
 
-app = typer.Typer()
-app.command()(doctor)
-
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return CliRunner().invoke(command_line("doctor"), ["doctor", *map(str, arguments)])
 
 
 @pytest.fixture(autouse=True)

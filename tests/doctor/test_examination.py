@@ -85,7 +85,7 @@ def test_everything_is_found_out_of_a_server_that_takes_everything(provider: Emu
 def test_neither_the_key_nor_a_prompt_is_in_what_was_found(provider: Emulator) -> None:
     examination = look(provider.base_url)
 
-    said = repr(examination) + repr([finding.to_json() for finding in examination.findings])
+    said = repr(examination) + repr([dataclasses.asdict(finding) for finding in examination.findings])
     assert KEY not in said
     for prompt in ("Say yes", "Zürich", "Count from", "about the sea"):
         assert prompt not in said

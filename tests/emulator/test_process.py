@@ -13,12 +13,11 @@ from pathlib import Path
 
 import httpx2
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from fastlane._clock import now_ns
+from fastlane._commands import command_line
 from fastlane.emulator import STANDARD_TIERS, Emulator, Fault, preset
-from fastlane.emulator._command import emulator as run_command
 from fastlane.emulator.wire import Wire
 from fastlane.errors import FastlaneError
 from tests.emulator.requests import chat
@@ -161,7 +160,7 @@ def test_a_port_that_cannot_be_had_is_an_error_that_says_so(capfd: pytest.Captur
     assert capfd.readouterr().err == ""
     before = signal.getsignal(signal.SIGINT)
     with Emulator(model=preset("instant")) as first:
-        result = CliRunner().invoke(application(), ["--port", str(first._port)])
+        result = CliRunner().invoke(command_line("emulator"), ["emulator", "--port", str(first._port)])
     assert signal.getsignal(signal.SIGINT) is before
     assert result.exit_code == 1
     assert result.stderr.startswith("fastlane emulator: the emulator cannot listen on port ")
@@ -178,13 +177,9 @@ def test_the_port_that_is_asked_for_is_the_one_that_clients_use() -> None:
             assert (emulator.direct_base_url == emulator.base_url) is (wire is None)
 
 
-def application() -> typer.Typer:
-    made = typer.Typer()
-    made.command()(run_command)
-    return made
-
-
-COMMAND = "import typer; from fastlane.emulator._command import emulator; typer.run(emulator)"
+COMMAND = (
+    "import sys; from fastlane._commands import command_line; command_line('emulator')(['emulator', *sys.argv[1:]])"
+)
 
 
 def command(*arguments: str) -> subprocess.Popen[str]:
@@ -267,7 +262,7 @@ def test_the_command_names_the_option_that_cannot_be(
     # Or the message would be cut into lines.
     monkeypatch.setenv("COLUMNS", "300")
     on_interrupt = signal.getsignal(signal.SIGINT)
-    result = CliRunner().invoke(application(), arguments)
+    result = CliRunner().invoke(command_line("emulator"), ["emulator", *arguments])
 
     assert signal.getsignal(signal.SIGINT) is on_interrupt
     assert result.exit_code == 2

@@ -277,7 +277,7 @@ async def test_a_bug_becomes_a_500_and_a_traceback(
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("fastlane.emulator._server.list_models", broken)
+    monkeypatch.setattr("fastlane.emulator._server.one_model", broken)
     async with serving() as (_, client):
         response = await client.get("/models")
 

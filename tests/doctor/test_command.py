@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from fastlane._commands import command_line
+from fastlane.cli import command_line
 from fastlane.doctor._command import in_words
 from fastlane.doctor._examination import Cost, Examination
 from fastlane.doctor._findings import found

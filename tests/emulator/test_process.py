@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fastlane._clock import now_ns
-from fastlane._commands import command_line
+from fastlane.cli import command_line
 from fastlane.emulator import STANDARD_TIERS, Emulator, Fault, preset
 from fastlane.emulator.wire import Wire
 from fastlane.errors import FastlaneError
@@ -177,9 +177,7 @@ def test_the_port_that_is_asked_for_is_the_one_that_clients_use() -> None:
             assert (emulator.direct_base_url == emulator.base_url) is (wire is None)
 
 
-COMMAND = (
-    "import sys; from fastlane._commands import command_line; command_line('emulator')(['emulator', *sys.argv[1:]])"
-)
+COMMAND = "import sys; from fastlane.cli import command_line; command_line('emulator')(['emulator', *sys.argv[1:]])"
 
 
 def command(*arguments: str) -> subprocess.Popen[str]:

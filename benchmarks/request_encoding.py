@@ -12,7 +12,7 @@ import inspect
 import json
 import zlib
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -170,48 +170,41 @@ _BLOCK = 10
 """Bodies of one arm before the next arm's turn."""
 
 
-@cache
-def _source_body() -> dict[str, Any]:
-    return _body(_prompt("source"))
-
-
-def _json() -> bytes:
-    plain = stock_bytes(_source_body())
-    assert plain is not None
-    return plain
-
-
-def _gzip() -> bytes:
-    return bodies.write(_json(), "json+gzip", bodies.Writing(gzip_level=1))[0]
-
-
-def _gzip_without_isal() -> bytes:
-    with patch.object(bodies, "_isal", lambda: None):
-        return _gzip()
-
-
-def _block(write: Callable[[], bytes]) -> None:
-    for _ in range(_BLOCK):
-        write()
-
-
 def encoding_cpu(quick: bool) -> Report:
     """CPU time of writing a prompt's body: openai's JSON against ours, gzipped by zlib or isal.
 
     The body holds 123 kB of real source code. Inside: the CPU time of the process while the bytes are made, by the
     functions that the clients call. Outside: deciding, building the request and sending it.
     """
-    arms = {"stock_json": lambda: openapi_dumps(_source_body()), "fastlane_json": _json, "gzip_1": _gzip_without_isal}
+    body = _body(_prompt("source"))
+
+    def write_json() -> bytes:
+        plain = stock_bytes(body)
+        assert plain is not None
+        return plain
+
+    def write_gzip() -> bytes:
+        return bodies.write(write_json(), "json+gzip", bodies.Writing(gzip_level=1))[0]
+
+    def without_isal() -> bytes:
+        with patch.object(bodies, "_isal", lambda: None):
+            return write_gzip()
+
+    def block(write: Callable[[], bytes]) -> None:
+        for _ in range(_BLOCK):
+            write()
+
+    arms = {"stock_json": lambda: openapi_dumps(body), "fastlane_json": write_json, "gzip_1": without_isal}
     with_isal = bodies._isal() is not None
     if with_isal:
-        arms["isal_1"] = _gzip
+        arms["isal_1"] = write_gzip
     written = {name: write() for name, write in arms.items()}
     for name, data in written.items():
         plain = data if name.endswith("json") else zlib.decompress(data, wbits=zlib.MAX_WBITS | 16)
-        if json.loads(plain) != _source_body():
+        if json.loads(plain) != body:
             raise RuntimeError(f"{name} wrote something else than the body")
     pairs = 30 if quick else 200
-    taken = cpu_pairs([partial(_block, write) for write in arms.values()], pairs)
+    taken = cpu_pairs([partial(block, write) for write in arms.values()], pairs)
     figures: dict[str, Figure] = {"isal_1_cpu_ms": None}
     for name, nanoseconds in zip(arms, taken, strict=True):
         each = median([one / 1e6 / _BLOCK for one in nanoseconds])

@@ -11,13 +11,10 @@ import httpx2
 from benchmarks._provider import MODEL
 
 
-def _encoded(data: dict[str, Any]) -> bytes:
-    return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
-
-
 def _prepared(kind: str, choice: dict[str, Any], finish_reason: str | None, **more: Any) -> bytes:
     choices = [{"index": 0, **choice, "logprobs": None, "finish_reason": finish_reason}]
-    return _encoded({"id": "chatcmpl-1", "object": kind, "created": 1, "model": MODEL, "choices": choices, **more})
+    data = {"id": "chatcmpl-1", "object": kind, "created": 1, "model": MODEL, "choices": choices, **more}
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def event_of(delta: dict[str, Any], finish_reason: str | None = None) -> bytes:

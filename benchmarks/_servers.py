@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 from hpack.hpack import Encoder
@@ -74,22 +74,14 @@ def apart() -> Iterator[Callable[[], str]]:
         os.sched_setaffinity(0, cores)
 
 
-class Server(NamedTuple):
-    """A server that runs."""
-
-    base_url: str
-    cores: str
-    """How the cores are shared with it."""
-
-
 @contextmanager
-def server_on_another_core(serve: Callable[[Connection], None]) -> Iterator[Server]:
-    """Start `at_once` or `endless`, and keep it and this process apart where there is a second core."""
+def server_on_another_core(serve: Callable[[Connection], None]) -> Iterator[tuple[str, str]]:
+    """Start `at_once` or `endless` on another core if there is one; yield its address and how the cores are shared."""
     with apart() as move, child(serve) as connection:
         cores = move()
         port, authority = connection.recv()
         with trusted([authority]):
-            yield Server(f"https://127.0.0.1:{port}/v1", cores)
+            yield f"https://127.0.0.1:{port}/v1", cores
 
 
 # What listens

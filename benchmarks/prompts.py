@@ -79,11 +79,8 @@ _TURNS = 8
 _AGENTS = 60
 
 
-class _Call(NamedTuple):
-    """One call as both sides sent it, and for each the milliseconds to its first content."""
-
-    body: dict[str, Any]
-    taken_ms: list[float]
+_Call = tuple[dict[str, Any], list[float]]
+"""One call as both sides sent it, and for each the milliseconds to its first content."""
 
 
 def _turn(rng: random.Random, number: int) -> Messages:
@@ -109,13 +106,11 @@ async def _fleet_calls(emulators: Sequence[Emulator], seconds: float) -> list[_C
     end_s = now_s() + seconds
 
     async def one_call(messages: Messages, draw: int) -> None:
-        call = _Call({"model": MODEL, "messages": messages, "tools": listed}, [0.0] * len(clients))
-        calls.append(call)
+        body, taken_ms = {"model": MODEL, "messages": messages, "tools": listed}, [0.0] * len(clients)
+        calls.append((body, taken_ms))
 
         async def send(side: int) -> None:
-            call.taken_ms[side] = await first_content_ms(
-                clients[side], None, more=call.body, output_tokens=8, draw=draw
-            )
+            taken_ms[side] = await first_content_ms(clients[side], None, more=body, output_tokens=8, draw=draw)
 
         await asyncio.gather(*map(send, (0, 1) if len(calls) % 2 else (1, 0)))
 
@@ -141,8 +136,8 @@ def _achievable_on_one_machine(calls: Sequence[_Call], skipped: int) -> float:
     """Return the cached share of these calls, one after the other, on one machine that takes all of them."""
     cache = PrefixCache(block_tokens=128, minimum_tokens=1_024, expiry_ns=1 << 62, machines=1)
     read = tokens = 0
-    for number, call in enumerate(calls):
-        text = read_chat(call.body).text
+    for number, (body, _) in enumerate(calls):
+        text = read_chat(body).text
         digests = _tokens.prefix_digests(text, block_tokens=128)
         if number >= skipped:
             read += cache.cached_tokens(0, MODEL, digests, 0)

@@ -306,9 +306,8 @@ _MODELS: Mapping[str, str] = {
 }
 
 
-class _Outcome(NamedTuple):
-    taken_ms: float
-    usable: bool
+_Outcome = tuple[float, bool]
+"""The milliseconds that a ticket took, and whether its answer can be used."""
 
 
 async def _sorted(client: openai.AsyncOpenAI, tag: str, number: int, attempt: int, manner: str) -> _Ticket | None:
@@ -345,7 +344,7 @@ async def _sort_all(emulator: Emulator, count: int) -> dict[str, list[_Outcome]]
                 usable = await answer is not None
                 if usable:
                     break
-            return _Outcome((now_ns() - started) / 1e6, usable)
+            return (now_ns() - started) / 1e6, usable
 
         async def tickets(model: str) -> dict[str, list[_Outcome]]:
             at_once = asyncio.Semaphore(_AT_A_TIME)
@@ -380,10 +379,10 @@ def bounded_ab(quick: bool) -> Report:
         sent = by_tag(emulator.log())
     figures: dict[str, Any] = {}
     for row, found in outcomes.items():
-        taken = [outcome.taken_ms for outcome in found]
+        taken = [ms for ms, _ in found]
         requests = [sent[f"{row}:{number}"] for number in range(count)]
         # What the play repairs by itself is a failure too: the answer was paid for.
-        failures = [len(tries) > 1 or not outcome.usable for tries, outcome in zip(requests, found, strict=True)]
+        failures = [len(tries) > 1 or not usable for tries, (_, usable) in zip(requests, found, strict=True)]
         values = {
             "e2e_p50_ms": percentile(taken, 0.5),
             "e2e_p95_ms": percentile(taken, 0.95),
@@ -391,7 +390,7 @@ def bounded_ab(quick: bool) -> Report:
             "e2e_mean_ms": sum(taken) / len(taken),
             "tokens_per_ticket": sum(one.output_tokens for tries in requests for one in tries) / count,
             "parse_failures": sum(failures),
-            "lost": sum(not outcome.usable for outcome in found),
+            "lost": sum(not usable for _, usable in found),
         }
         figures |= {f"{row.replace('/', '_')}_{name}": value for name, value in values.items()}
     for name in ("p50", "p95", "p99"):

@@ -429,9 +429,9 @@ def telemetry_down(quick: bool) -> Report:
     """
     rounds, block, calls = (3, 200, 5_000) if quick else (24, 300, 50_000)
     figures: dict[str, Figure] = {}
-    with server_on_another_core(at_once) as server, child(collectors) as collecting, ExitStack() as stack:
+    with server_on_another_core(at_once) as (base_url, cores), child(collectors) as collecting, ExitStack() as stack:
         ports = collecting.recv()
-        callers = {arm: stack.enter_context(_caller(server.base_url, ports.get(arm))) for arm in _ARMS}
+        callers = {arm: stack.enter_context(_caller(base_url, ports.get(arm))) for arm in _ARMS}
         # The first round opens connections and imports what is imported late.
         taken = in_turns(lambda arm: _ask(callers[arm], "one_by_one", block), _ARMS, rounds, warm_ups=1)
         p99 = {arm: list(map(_p99, blocks)) for arm, blocks in taken.items()}
@@ -441,7 +441,7 @@ def telemetry_down(quick: bool) -> Report:
             everything = list(itertools.chain(*blocks))
             figures |= {f"{arm}_p50_ms": middle(everything), f"{arm}_p99_ms": _p99(everything)}
         for arm in ("off", *_BROKEN):
-            with _caller(server.base_url, ports.get(arm), OTEL_EXPORTER_OTLP_TIMEOUT="1") as caller:
+            with _caller(base_url, ports.get(arm), OTEL_EXPORTER_OTLP_TIMEOUT="1") as caller:
                 resident = _ask(caller, "many_at_once", calls)
             more_kib = (min(resident[6:]) - min(resident[2:6])) / 1024
             figures[f"{arm}_growth_kib"] = more_kib * 10_000 / (0.4 * calls) if all(resident) else None
@@ -460,5 +460,5 @@ def telemetry_down(quick: bool) -> Report:
             **{f"{arm}_added_p99_ms": "<= 1" for arm in _BROKEN},
             **{f"{arm}_growth_kib": "<= 256" for arm in _BROKEN},
         },
-        conditions={"rounds": rounds, "calls_a_block": block, "calls_for_memory": calls, "cores": server.cores},
+        conditions={"rounds": rounds, "calls_a_block": block, "calls_for_memory": calls, "cores": cores},
     )

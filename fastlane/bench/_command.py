@@ -6,11 +6,10 @@ import json
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -19,7 +18,7 @@ import typer
 from rich.console import Console
 
 from .._clock import wall_ns
-from ..errors import ConfigurationError, FastlaneError, MissingExtraError
+from ..errors import ConfigurationError, MissingExtraError
 from . import reports
 from ._experiment import Benchmark
 from ._formatting import counted
@@ -56,14 +55,7 @@ def has_charts() -> bool:
     return find_spec("altair") is not None and find_spec("vl_convert") is not None
 
 
-def publish(
-    recorded: RecordedRun,
-    options: ReportOptions,
-    folder: Path,
-    complain: Callable[[str], None],
-    *,
-    new_files: Iterable[Path] = (),
-) -> int:
+def publish(recorded: RecordedRun, options: ReportOptions, folder: Path, new_files: Iterable[Path] = ()) -> int:
     """Print a run's report, and write files. Return 0 if all figures may be used and no rule came true, else 1."""
     findings = find(recorded)
     checked = check(recorded, findings)
@@ -101,10 +93,10 @@ def publish(
                 what = _KINDS_OF_FILES[path.suffix]
                 problems.append(f"the {what} could not be written to {path}: {error.strerror or error}")
     for problem in problems:
-        complain(problem)
+        _complain(problem)
     for each in judgements:
         if each.result != "passed":
-            complain(f"--fail-if {each.rule.text!r}, {each.arm}, {each.cell}: {each.sentence}")
+            _complain(f"--fail-if {each.rule.text!r}, {each.arm}, {each.cell}: {each.sentence}")
     return 1 if problems or reports.fails(judgements) else 0
 
 
@@ -148,11 +140,8 @@ def _settings(context: typer.Context) -> None:
     table = tables.get("fastlane", {}).get("bench", {})
     command: Any = context.command.get_command(context, "run")  # type: ignore[attr-defined]
     known = {each.opts[-1].lstrip("-"): each.name for each in command.params if each.name not in ("help", "help_all")}
-    for name in table:
-        if name not in known:
-            said = f"[tool.fastlane.bench] has no option {name!r}; it has {', '.join(known)}"
-            _complain(Console(stderr=True), said)
-            raise typer.Exit(2)
+    if unknown := [name for name in table if name not in known]:
+        raise ConfigurationError(f"[tool.fastlane.bench] has no option {unknown[0]!r}; it has {', '.join(known)}")
     context.default_map = {"run": {known[name]: value for name, value in table.items()}}
 
 
@@ -177,22 +166,25 @@ def run(**given: Any) -> None:
     the table tool.fastlane.bench of ./pyproject.toml.
     """
     options = RunOptions(**given)
-    with _reported() as (errors, complain):
-        experiment = options.experiment()
-        folder = options.folder or _new_folder(options.workload)
-        prepare(options)
-        see_writable(folder, "--folder")
-        recorded = _run(experiment, options, folder, errors)
+    experiment = options.experiment()
+    when = datetime.fromtimestamp(wall_ns() / 1e9, UTC).strftime("%Y%m%d-%H%M%S")
+    folder = options.folder or RESULTS / f"{when}-{Path(options.workload).stem}"
+    prepare(options)
+    see_writable(folder, "--folder")
+    try:
+        recorded = _run(experiment, options, folder)
         new_files = [folder / SUMMARY, *([folder / PAGE] if has_charts() else [])]
-        code = publish(recorded, options, folder, complain, new_files=new_files)
-        if recorded.ended == "interrupted":
-            complain("interrupted: the figures are of what was finished")
-            code = _INTERRUPTED
-        elif recorded.ended == FAILED_ALIKE:
-            complain(remedy(recorded.measured()))
-            code = 1
-    if code:
-        raise typer.Exit(code)
+        code = publish(recorded, options, folder, new_files)
+    except KeyboardInterrupt:
+        _complain("interrupted; nothing more is reported or kept")
+        raise typer.Exit(_INTERRUPTED) from None
+    if recorded.ended == "interrupted":
+        _complain("interrupted: the figures are of what was finished")
+        code = _INTERRUPTED
+    elif recorded.ended == FAILED_ALIKE:
+        _complain(remedy(recorded.measured()))
+        code = 1
+    raise typer.Exit(code)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,11 +197,8 @@ class _FolderOptions(ReportOptions):
 def report_command(**given: Any) -> None:
     """Report again on a run that was kept; nothing is sent."""
     options = _FolderOptions(**given)
-    with _reported() as (_, complain):
-        prepare(options)
-        code = publish(read_run(options.folder), options, options.folder, complain)
-    if code:
-        raise typer.Exit(code)
+    prepare(options)
+    raise typer.Exit(publish(read_run(options.folder), options, options.folder))
 
 
 @bench.command()
@@ -219,15 +208,14 @@ def compare(
     as_json: _AsJson = False,
 ) -> None:
     """Set two runs beside each other, unpaired."""
-    with _reported():
-        runs = read_run(folder), read_run(other)
-        findings = find(runs[0]), find(runs[1])
-        checked = check(runs[0], findings[0]), check(runs[1], findings[1])
-        shown = reports.compare(*runs, findings=findings, checked=checked, names=(folder.name, other.name))
-        if as_json:
-            typer.echo(as_json_text(reports.plain(shown)))
-        else:
-            reports.print_terminal(shown, Console())
+    runs = read_run(folder), read_run(other)
+    findings = find(runs[0]), find(runs[1])
+    checked = check(runs[0], findings[0]), check(runs[1], findings[1])
+    shown = reports.compare(*runs, findings=findings, checked=checked, names=(folder.name, other.name))
+    if as_json:
+        typer.echo(as_json_text(reports.plain(shown)))
+    else:
+        reports.print_terminal(shown, Console())
 
 
 @bench.command(name="self-test")
@@ -238,58 +226,31 @@ def self_test_command(
     """Run the bench against the embedded provider, and say how far its figures are from the provider's log."""
     from ._self_test import print_self_test, self_test
 
-    with _reported():
-        found = self_test(quick=quick)
-        if as_json:
-            typer.echo(as_json_text(found))
-        else:
-            print_self_test(found, _console(160))
+    found = self_test(quick=quick)
+    if as_json:
+        typer.echo(as_json_text(found))
+    else:
+        print_self_test(found, _console(160))
 
 
-@contextmanager
-def _reported() -> Iterator[tuple[Console, Callable[[str], None]]]:
-    errors = Console(stderr=True, soft_wrap=True)
-    complain = partial(_complain, errors)
-    try:
-        yield errors, complain
-    except ConfigurationError as error:
-        complain(str(error))
-        raise typer.Exit(2) from None
-    except FastlaneError as error:
-        complain(str(error))
-        raise typer.Exit(1) from None
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        complain(f"a file could not be read or written: {error}")
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        complain("interrupted; nothing more is reported or kept")
-        raise typer.Exit(_INTERRUPTED) from None
-
-
-def _new_folder(workload: str) -> Path:
-    when = datetime.fromtimestamp(wall_ns() / 1e9, UTC).strftime("%Y%m%d-%H%M%S")
-    return RESULTS / f"{when}-{Path(workload).stem}"
-
-
-def _run(experiment: Benchmark, options: RunOptions, folder: Path, errors: Console) -> RecordedRun:
+def _run(experiment: Benchmark, options: RunOptions, folder: Path) -> RecordedRun:
     shards: Any = nullcontext()
     if options.ray is not None:
         from .running._ray import ray_shards
 
         is_embedded = isinstance(experiment.provider, Embedded)
         shards = ray_shards(options.ray, shards=experiment.processes, loopback_only=is_embedded)
+    errors = Console(stderr=True)
     with shards as make_shard:
         if errors.is_terminal and not options.quiet:
             with reports.LiveProgress(errors) as live:
                 return experiment.run(folder, on_progress=live, make_shard=make_shard)
         if not options.quiet:
             cells = counted(len(experiment.cells), "cell")
-            said = f"fastlane bench: {experiment.provider.describe()}; {len(experiment.resolved)} arms, {cells}"
-            errors.print(said, markup=False, emoji=False, highlight=False)
+            said = f"{experiment.provider.describe()}; {len(experiment.resolved)} arms, {cells}"
+            typer.echo(f"fastlane bench: {said}", err=True)
         return experiment.run(folder, make_shard=make_shard)
 
 
-def _complain(errors: Console, sentence: str) -> None:
-    errors.print(f"fastlane bench: {sentence}", style="red", markup=False, emoji=False, highlight=False)
+def _complain(sentence: str) -> None:
+    typer.secho(f"fastlane bench: {sentence}", fg="red", err=True)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from fastlane.bench._command import bench as app
+from fastlane._commands import command_line
 
 QUICK = ("--preset", "instant", "--rtt-ms", "5", "--think-s", "0", "--users", "2")
 
@@ -25,7 +25,7 @@ def in_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def bench(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return CliRunner().invoke(command_line("bench"), ["bench", *map(str, arguments)])
 
 
 def run(*arguments: object) -> Result:

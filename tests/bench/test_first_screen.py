@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from fastlane.bench._command import bench as app
+from fastlane._commands import command_line
 
 QUICK = ("--preset", "instant", "--rtt-ms", "5", "--think-s", "0", "--users", "2")
 
 
 def bench(*arguments: str) -> Result:
-    return CliRunner().invoke(app, arguments)
+    return CliRunner().invoke(command_line("bench"), ["bench", *arguments])
 
 
 def test_run_prints_one_screen_and_keeps_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from benchmarks._report import Figure, Report
 from fastlane import Play, PromptCache, RequestEncoding
 from fastlane._clock import now_ns
 from fastlane.bench import Arm, Benchmark, Embedded
-from fastlane.bench._provider import RunningProvider
+from fastlane.bench._experiment import RunningProvider
 from fastlane.bench.findings import find
 from fastlane.bench.load import Closed, RunBudget
 from fastlane.bench.progress import MeanSequence

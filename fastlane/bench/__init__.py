@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingExtraError
 from ._arms import Arm as Arm, arms_named as arms_named
-from ._experiment import Benchmark as Benchmark
-from ._provider import Embedded as Embedded, Real as Real
+from ._experiment import Benchmark as Benchmark, Embedded as Embedded, Real as Real
 from .load import Closed as Closed, Open as Open, Precision as Precision, RunBudget as RunBudget
 from .progress import Progress as Progress
 from .recorded import RecordedRun as RecordedRun, Sample as Sample, read_run as read_run

@@ -20,10 +20,9 @@ from rich.console import Console
 from .._clock import wall_ns
 from ..errors import ConfigurationError, MissingExtraError
 from . import reports
-from ._experiment import Benchmark
+from ._experiment import Benchmark, Embedded
 from ._formatting import counted
 from ._options import ReportOptions, RunOptions, argument, takes
-from ._provider import Embedded
 from .checks import check
 from .findings import find
 from .recorded import FAILED_ALIKE, RecordedRun, Sample, read_run, see_writable

@@ -16,8 +16,7 @@ import typer
 from ..errors import ConfigurationError
 from ..plays import Play
 from ._arms import ATTRIBUTABLE, DEFAULT_ARMS, KNOWN_ARMS
-from ._experiment import Benchmark
-from ._provider import Embedded, Provider, Real
+from ._experiment import Benchmark, Embedded, Provider, Real
 from .load import Closed, Load, Open, Precision, RunBudget
 from .recorded import DEFAULT_METRICS
 from .workloads import Preset, Workload, presets, read_workload, scenarios

@@ -8,8 +8,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from ._experiment import Benchmark
-from ._provider import Embedded
+from ._experiment import Benchmark, Embedded
 from .load import Closed, RunBudget
 from .recorded import RecordedRun
 from .workloads import preset

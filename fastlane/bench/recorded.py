@@ -17,11 +17,11 @@ from pydantic import TypeAdapter
 from ..errors import ConfigurationError
 from ..records.record import CallRecord
 from ..records.timeline import seconds
-from ._json_lines import described, rows_of
 
 if TYPE_CHECKING:
     from ..emulator import RequestLog
     from ..records.timeline import WireStamps
+
 
 Part = Literal["cold", "warm-up", "measured"]
 """What a request is good for: an arm process's very first one, one that was sent to warm up, or one that counts."""
@@ -526,3 +526,52 @@ def with_own_records(sample: Sample, round_trip_ns: int) -> Sample:
     attempts = tuple(replace(attempt, wire=connected(attempt.wire)) for attempt in sample.record.attempts)
     record = replace(sample.record, attempts=attempts)
     return replace(sample, record=record, call=record.to_dict())
+
+
+# Files of JSON lines
+
+
+def rows_of(path: Path, *, may_be_cut_off: bool = False) -> Iterator[tuple[str, Any]]:
+    """Yield the values of JSON lines, or the items of one JSON list, each with where it stands in the file.
+
+    `may_be_cut_off`: leave out a last line that is no JSON, as a killed process leaves it. Raises ConfigurationError.
+    """
+    try:
+        data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror or error}") from error
+    # Not str.splitlines: JSON strings may hold U+2028 and its like unescaped, which end no line of JSONL.
+    lines = [(number, line.rstrip(b"\r")) for number, line in enumerate(data.split(b"\n"), start=1) if line.strip()]
+    first = lines[0][1].strip() if lines else b""
+    if first == b"[" or (first.startswith(b"[") and first[1:].lstrip().startswith(b"{")):
+        items = enumerate(_parsed(data, path, 1), start=1)
+        yield from ((f"{path}, item {item}", value) for item, value in items)
+        return
+    for number, line in lines:
+        try:
+            value = _parsed(line, path, number)
+        except ConfigurationError:
+            if may_be_cut_off and number == lines[-1][0]:
+                return
+            raise
+        yield f"{path}, line {number}", value
+
+
+def _parsed(data: bytes, path: Path, first: int) -> Any:
+    try:
+        return json.loads(data.decode())
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is not UTF-8 text: {error.reason} in line {first}") from error
+    except json.JSONDecodeError as error:
+        # Its own words count lines from the text's beginning, which is in the middle of a JSONL file.
+        where = f"{path}, line {first + error.lineno - 1}"
+        raise ConfigurationError(f"{where}: not valid JSON: {error.msg} at column {error.colno}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{path}, line {first}: not valid JSON: {error}") from error
+
+
+def described(value: object) -> str:
+    """Describe a value in a few words."""
+    if isinstance(value, dict):
+        return "an object with the keys " + (", ".join(map(repr, list(value)[:6])) or "(none)")
+    return {list: "a list", str: "a string", type(None): "null"}.get(type(value), f"{value!r:.40}")

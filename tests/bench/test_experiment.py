@@ -20,7 +20,7 @@ import pytest
 from fastlane import ConfigurationError, Connection, RequestEncoding
 from fastlane.bench import Arm, Benchmark, Conversation, Embedded, Progress, RunFailedError, Workload
 from fastlane.bench._arms import DEFAULT_ARMS
-from fastlane.bench._provider import Real, RunningProvider
+from fastlane.bench._experiment import Real, RunningProvider
 from fastlane.bench.load import Closed, Open, Precision, RunBudget
 from fastlane.bench.recorded import RecordedRun, read_run
 from fastlane.emulator import Emulator, RequestLog, preset

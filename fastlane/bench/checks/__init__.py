@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..findings import Findings
 from ..recorded import RecordedRun
-from . import _arms, _client, _requests  # noqa: F401 - each adds its checks
+from . import _arms, _requests  # noqa: F401 - each adds its checks
 from ._check import (
     CHECKS as CHECKS,
     CellView,

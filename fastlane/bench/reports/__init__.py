@@ -10,7 +10,6 @@ from ..checks import Checked
 from ..findings import Findings
 from ..recorded import RecordedRun
 from ._figures import csv_rows as csv_rows, document as document, plain as plain, write_csv as write_csv
-from ._live import LiveProgress as LiveProgress
 from ._material import Material
 from ._page import page as page
 from ._rules import (
@@ -22,7 +21,7 @@ from ._rules import (
     parse_fail_if as parse_fail_if,
     rules_section,
 )
-from ._screen import screen as screen
+from ._screen import LiveProgress as LiveProgress, screen as screen
 from ._sections import ab_report, compare as compare, sweep_report
 from ._tables import (
     Entry as Entry,

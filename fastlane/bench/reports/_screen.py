@@ -5,18 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress as Bar, TaskProgressColumn, TextColumn
 from rich.text import Text
 
 from .. import _formatting as words
+from .._formatting import change_with_interval, counted, figure, lowered
 from ..checks import Checked
 from ..findings import Findings
-from ..recorded import FAILED_ALIKE, ArmInfo, RecordedRun, RequestMetric
-from ..statistics import wanted
+from ..recorded import FAILED_ALIKE, ArmInfo, RecordedRun, RequestMetric, metric_named
+from ..statistics import Interval, wanted
 from ._material import TITLES, Material
 from ._sections import band_of, connections, play_name, tone_of, verdict_word
 from ._tables import Tone
+
+if TYPE_CHECKING:
+    from ..progress import Progress, RunningRatio
+
 
 STYLES: Final = {"plain": "", "good": "green", "bad": "bold red", "warning": "yellow", "muted": "dim"}
 _WIDTH: Final = 100
@@ -253,3 +261,39 @@ def _trust_lines(material: Material) -> Iterator[Text]:
     few = [f"{words.percentile_name(at)} takes {wanted(at)}" for at in (0.5, 0.95, 0.99) if wanted(at) > least]
     if few:
         yield Text(f"         {', '.join(few)} requests of each arm, not {least:,}")
+
+
+# While it runs
+
+
+class LiveProgress:
+    """A display that follows a run on a terminal: `Benchmark.run(on_progress=display)` inside its `with` block."""
+
+    def __init__(self, console: Console) -> None:
+        columns = BarColumn(), TaskProgressColumn(), TextColumn("{task.description}")
+        self._bar = Bar(*columns, console=console, transient=True)
+        self._task = self._bar.add_task("the arms' processes start", total=1.0)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, progress: Progress) -> None:
+        place = f" ({progress.cells_done + 1}/{progress.cells})" if progress.cells > 1 else ""
+        said = [f"{progress.cell}{place}", counted(progress.blocks, "block"), counted(progress.requests, "request")]
+        said += [f"{progress.failed:,} failed"] if progress.failed else []
+        said.append(f"{figure(progress.elapsed_s)} s")
+        description = "\n".join([escape(", ".join(said)), *map(_line, progress.ratios)])
+        self._bar.update(self._task, completed=min(1.0, progress.share), description=description)
+
+
+def _line(ratio: RunningRatio) -> str:
+    metric = metric_named(ratio.metric)
+    better = (ratio.ratio < 1) == metric.lower_is_better
+    style = ("green" if better else "red") if ratio.high < 1 or ratio.low > 1 else "dim"
+    change = change_with_interval(Interval(value=ratio.ratio, low=ratio.low, high=ratio.high))
+    said = f"{ratio.arm}: {lowered(metric.title)} {change}, {counted(ratio.pairs, 'pair')}"
+    return f"[{style}]{escape(said)}[/]"

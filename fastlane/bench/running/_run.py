@@ -36,15 +36,12 @@ from ..recorded import (
     with_own_records,
 )
 from ..workloads import Workload
-from ._messages import BeginCell, Done, EndCell, Ready, RunFailedError, ScheduledRequest
-from ._probes import Probe
-from ._requests import RequestMaker
-from ._worker import LocalShard, MakeShard, Shard, ShardPlan
+from ._messages import BeginCell, Done, EndCell, Ready, RequestMaker, RunFailedError, ScheduledRequest
+from ._worker import LocalShard, MakeShard, Probe, Shard, ShardPlan
 
 if TYPE_CHECKING:
     from ...emulator import RequestLog
-    from .._experiment import Benchmark
-    from .._provider import RunningProvider
+    from .._experiment import Benchmark, RunningProvider
 
 # In steps: on Windows an unlimited wait would not let Ctrl-C through.
 _STEP_S: Final = 0.5

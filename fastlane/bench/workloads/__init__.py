@@ -1,10 +1,10 @@
 """What is asked: conversations to replay, presets, recorded traffic."""
 
-from ._code_review import code_review as code_review
 from ._presets import (
     Preset as Preset,
     Scenario as Scenario,
     TokenLengths as TokenLengths,
+    code_review as code_review,
     preset as preset,
     presets as presets,
     scenarios as scenarios,

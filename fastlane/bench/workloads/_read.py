@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from ...errors import ConfigurationError
 from ...recordings.entry import HEADER_KEY, VERSION
 from ...recordings.shape import BLOCK_CHARACTERS
-from .._json_lines import described, rows_of
+from ..recorded import described, rows_of
 from ._presets import shared_prompt
 from ._workload import CHARACTERS_PER_TOKEN, Conversation, LatePrompt, Turn, UnusableMessageError, Workload, sendable
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.bench.running._probes import Probe, waiting_times
+from fastlane.bench.running._worker import Probe, waiting_times
 from tests.bench.recorded_runs import MS
 
 

@@ -42,29 +42,20 @@ class Arm:
     def __post_init__(self) -> None:
         set_ = object.__setattr__
         if not _NAME.fullmatch(self.name):
-            raise ConfigurationError(
-                f"an arm's name is printable ASCII text, because the provider's log names requests by it: "
-                f"got {self.name!r}"
-            )
+            raise ConfigurationError(f"an arm's name is printable ASCII text, got {self.name!r}")
         if self.client is not None and self.plays is not None:
-            raise ConfigurationError(
-                f"arm {self.name!r} has both `client` and `plays`: expected one of them, since a function that makes a "
-                "client gives it its plays itself"
-            )
+            raise ConfigurationError(f"arm {self.name!r} has both `client` and `plays`: leave one out")
         if self.client is not None and not _can_be_pickled(self.client):
-            raise ConfigurationError(
-                f"the client of arm {self.name!r} has to be a function of an importable module, because the arm's "
-                f"process imports it: got {self.client!r:.80}, define it at the top of a module"
-            )
+            wanted = "has to be a function of an importable module, for the arm's process"
+            raise ConfigurationError(f"the client of arm {self.name!r} {wanted}: got {self.client!r:.80}")
         if self.asynchronous is None:
             set_(self, "asynchronous", self.client is not None and _returns_asynchronous(self.client))
         if self.plays is not None:
             set_(self, "plays", tuple(self.plays))
         for play in self.plays or ():
             if not isinstance(play, Play):
-                raise ConfigurationError(
-                    f"the plays of arm {self.name!r} have to be plays such as Connection(), got {play!r:.80}"
-                )
+                wanted = "have to be plays such as Connection()"
+                raise ConfigurationError(f"the plays of arm {self.name!r} {wanted}, got {play!r:.80}")
         which = "fastlane.AsyncOpenAI" if self.asynchronous else "fastlane.OpenAI"
         default = f"{which}(): its default plays"
         if self.client is not None:
@@ -159,9 +150,7 @@ def arms_named(names: Sequence[str]) -> tuple[Arm, ...]:
         raise ConfigurationError(f"at least one arm is needed, got none: {known}")
     for name in names:
         if list(names).count(name) > 1:
-            raise ConfigurationError(
-                f"arm {name!r} is named twice: to compare the stock client with itself, use {BASELINE},{BASELINE}-again"
-            )
+            raise ConfigurationError(f"arm {name!r} is named twice: its copy is {BASELINE}-again, or your own Arm")
         if ":" not in name and name not in KNOWN_ARMS:
             raise ConfigurationError(f"unknown arm {name!r}: {known}; module:attribute names one of your own")
     return tuple(_imported(name) if ":" in name else KNOWN_ARMS[name] for name in names)
@@ -172,10 +161,8 @@ def _imported(name: str) -> Arm:
     try:
         found = getattr(import_module(module), attribute)
     except Exception as error:  # Whatever the module raises while it is imported.
-        raise ConfigurationError(
-            f"arm {name!r} names nothing that can be imported ({type(error).__name__}: {error}): "
-            "expected module:attribute of an importable module"
-        ) from error
+        why = f"{type(error).__name__}: {error}"
+        raise ConfigurationError(f"arm {name!r} names nothing that can be imported: {why}") from error
     if isinstance(found, Arm):
         return found
     plays = (found,) if isinstance(found, Play) else found
@@ -183,9 +170,8 @@ def _imported(name: str) -> Arm:
         return Arm(name=attribute, plays=tuple(plays), description=name)
     if callable(found):
         return Arm(name=attribute, client=found, description=name)
-    raise ConfigurationError(
-        f"arm {name!r} is {found!r:.80}: expected an Arm, a function (base_url, api_key) -> client, or a list of plays"
-    )
+    wanted = "an Arm, a function (base_url, api_key) -> client, or a list of plays"
+    raise ConfigurationError(f"arm {name!r} is {found!r:.80}: expected {wanted}")
 
 
 def copy_of(reference: Arm) -> Arm:
@@ -198,10 +184,8 @@ def attributing(plays: Sequence[Play]) -> tuple[Arm, ...]:
     """Return the arms that tell what each of two or more plays contributes: none, each alone, all but each, all."""
     names = [type(play).__name__ for play in plays]
     if len(names) < 2 or len(set(names)) < len(names):
-        raise ConfigurationError(
-            f"attribute needs two plays or more, each of another kind, got {', '.join(names) or 'none'}: for one play, "
-            "compare an arm with it and one without it"
-        )
+        got = ", ".join(names) or "none"
+        raise ConfigurationError(f"attribute needs two plays or more, each of another kind, got {got}")
     arms = [Arm(name="none", plays=())]
     for name, play in zip(names, plays, strict=True):
         arms.append(Arm(name=f"only {name}", plays=(play,)))

@@ -103,15 +103,11 @@ class Real:
         except ValueError:
             host = None
         if not self.base_url.startswith(("https://", "http://")) or not host:
-            raise ConfigurationError(
-                f"the base URL must begin with https:// or http://, got {self.base_url!r}: "
-                "an example is https://api.openai.com/v1"
-            )
+            wanted = "the base URL must begin with https:// or http://"
+            raise ConfigurationError(f"{wanted}, got {self.base_url!r}: an example is https://api.openai.com/v1")
         if not os.environ.get(self.api_key_env):
-            raise ConfigurationError(
-                f"the environment variable {self.api_key_env} is not set: put the provider's key into it, or name "
-                "another variable with --api-key-env (a server that asks for no key takes any text)"
-            )
+            said = f"the environment variable {self.api_key_env} is not set"
+            raise ConfigurationError(f"{said}: put the provider's key into it, or name another with --api-key-env")
 
     def describe(self) -> str:
         limit = "" if self.limit_field == "max_completion_tokens" else f", answers limited by {self.limit_field!r}"

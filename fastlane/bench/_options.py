@@ -202,10 +202,10 @@ class RunOptions(ReportOptions):
             return (read_workload(path, limit=conversations),)
         if name.partition("/")[0] in presets():
             return tuple(each.limited(conversations) for each in scenarios(name, seed=self.seed))
-        raise ConfigurationError(
-            f"no workload {name!r}: neither a file nor a preset. The presets are {', '.join(presets())}; a file "
-            'has one JSON object with "messages" per line, or is a recording (docs/workloads.md)'
+        known = (
+            f"neither a file nor a preset. The presets are {', '.join(presets())}; docs/workloads.md describes files"
         )
+        raise ConfigurationError(f"no workload {name!r}: {known}")
 
     def _provider(self) -> Provider:
         if self.base_url is None:

@@ -450,9 +450,8 @@ def see_writable(folder: Path, what: str) -> None:
         with TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise ConfigurationError(
-            f"{what} needs a folder that can be written to, and {folder} is none: {error.strerror or error}"
-        ) from error
+        why = error.strerror or error
+        raise ConfigurationError(f"{what} needs a folder that can be written to, not {folder}: {why}") from error
 
 
 def read_run(folder: Path) -> RecordedRun:
@@ -469,10 +468,7 @@ def read_run(folder: Path) -> RecordedRun:
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(f"{path} is no run's: {type(error).__name__}: {error}") from error
     if header is None:
-        raise ConfigurationError(
-            f"{path} has schema {schema}, and this version of fastlane reads schema {SCHEMA}: "
-            "read it with the version that wrote it"
-        )
+        raise ConfigurationError(f"{path} has schema {schema}, and this version of fastlane reads schema {SCHEMA}")
     samples = tuple(Sample(**row | {"token_ns": array("q", row["token_ns"])}) for row in _rows(folder / RECORDS))
     log = tuple(map(RequestLog.from_json, _rows(folder / SERVER))) if header.embedded else None
     logged = {entry.tag for entry in log or ()}

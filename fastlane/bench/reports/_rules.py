@@ -103,10 +103,8 @@ def parse_fail_if(text: str) -> Rule:
     if statistic == "cv" and unit != "%":
         raise ConfigurationError(f"rule {text!r}: a cv is a share, so give it in per cent, such as ttft_cv > 20%")
     if relative and statistic not in (None, *_CHANGED):
-        raise ConfigurationError(
-            f"rule {text!r}: the change of a {statistic} is not known with an interval. Use the metric alone (its "
-            f"typical change) or one of its percentiles: {', '.join(_CHANGED)}"
-        )
+        said = f"the change of a {statistic} is not known with an interval"
+        raise ConfigurationError(f"rule {text!r}: {said}; use the metric alone, or one of {', '.join(_CHANGED)}")
     factors = {None: 1.0, metric.unit: 1.0, "%": 0.01} | ({"s": 1e3} if metric.unit == "ms" else {})
     if unit not in factors:
         also = " or s" if metric.unit == "ms" else ""
@@ -134,14 +132,10 @@ def judge(recorded: RecordedRun, findings: Findings, checked: Checked, rules: Se
     for rule in rules:
         arms = material.compared_arms if rule.relative else material.own_arms
         if not arms:
-            raise ConfigurationError(
-                f"rule {rule.text!r} is about a change, and the run has no arm beside its reference: compare two arms"
-            )
+            raise ConfigurationError(f"rule {rule.text!r} is about a change, and there is no arm beside its reference")
         if not any(map(rule.covers, recorded.header.cells)):
             names = " | ".join(cell.name for cell in recorded.header.cells)
-            raise ConfigurationError(
-                f"rule {rule.text!r} is about {rule.scope!r}, and the run has no such cell: {names}"
-            )
+            raise ConfigurationError(f"rule {rule.text!r} is about {rule.scope!r}, and there is no such cell: {names}")
         for cell in filter(rule.covers, material.cells):
             for arm in arms:
                 result, sentence = _judged(material, rule, cell.name, arm.name)

@@ -93,26 +93,19 @@ def ray_shards(address: str, *, shards: int, loopback_only: bool) -> Iterator[Ma
             socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S).close()
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", namespace="fastlane-bench")
     except (OSError, ValueError, RuntimeError) as error:
-        raise ConfigurationError(
-            f"no Ray cluster answers at {address!r}: {str(error).splitlines()[0]}. Start one with `ray start --head`, "
-            'and give its address as host:port, or "auto" on one of its nodes'
-        ) from error
+        said = f"no Ray cluster answers at {address!r}: {str(error).splitlines()[0]}"
+        raise ConfigurationError(f"{said}. Start one with `ray start --head`, and give its host:port") from error
     try:
         nodes = [node for node in ray.nodes() if node["Alive"]]
         # Nodes of one machine may have several loopback addresses.
         addresses = {node["NodeManagerAddress"] for node in nodes}
         machines = len({"" if ip_address(each).is_loopback else each for each in addresses})
         if loopback_only and machines > 1:
-            raise ConfigurationError(
-                f"the cluster has nodes on {machines} machines, and the embedded provider is reached from this one "
-                "alone: name a provider that all can reach with a base URL"
-            )
+            raise ConfigurationError(f"the cluster is on {machines} machines, so it needs a provider with a --base-url")
         cores = int(sum(node["Resources"].get("CPU", 0) for node in nodes))
         if cores < shards:
-            raise ConfigurationError(
-                f"{shards} shards need a core each, and the Ray cluster at {address!r} has {cores} in {len(nodes)} "
-                "nodes: ask for fewer processes, or add nodes"
-            )
+            found = f"the Ray cluster at {address!r} has {cores} in {len(nodes)} nodes"
+            raise ConfigurationError(f"{shards} shards need a core each, and {found}: ask for fewer --processes")
         yield RayShard
     finally:
         ray.shutdown()

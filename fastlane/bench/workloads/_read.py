@@ -133,10 +133,8 @@ def _calls(rows: Iterable[tuple[str, Any]], limit: int, changes: Counter[str]) -
         if HEADER_KEY in row:
             sessions[session] = _header(where, row)
         elif session not in sessions:
-            raise ConfigurationError(
-                f'{where}: expected a call of a "session" whose first line is above, got {described(row)}; '
-                "where the file was begun anew, the lines that it needs are in it"
-            )
+            said = f'expected a call of a "session" whose first line is above, got {described(row)}'
+            raise ConfigurationError(f"{where}: {said}")
         elif found == limit:
             changes["left out calls beyond the limit"] += 1
         else:
@@ -146,10 +144,8 @@ def _calls(rows: Iterable[tuple[str, Any]], limit: int, changes: Counter[str]) -
                 changes["left out calls with messages that no chat request takes"] += 1
                 continue
             except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise ConfigurationError(
-                    f'{where}: expected a recorded call with "at" and "blocks", got {described(row)} '
-                    f"({type(error).__name__}: {error})"
-                ) from None
+                said = f'expected a recorded call with "at" and "blocks", got {described(row)}'
+                raise ConfigurationError(f"{where}: {said} ({type(error).__name__}: {error})") from None
             if not call.blocks:
                 changes["left out calls without a message"] += 1
                 continue

@@ -51,9 +51,7 @@ def _sendable(message: object, number: int, changes: Counter[str]) -> Message:
     if not isinstance(clean.get("content", ""), str | list):
         raise UnusableMessageError(f"message {number} has content that is neither a text nor a list of parts")
     if not all(map(_is_call, clean.get("tool_calls", ()))):
-        raise UnusableMessageError(
-            f"message {number} has tool calls without an id, a name or a text of arguments: expected OpenAI's format"
-        )
+        raise UnusableMessageError(f"message {number} has tool calls that are not in OpenAI's format")
     if role == "tool" and "tool_call_id" not in clean:
         raise UnusableMessageError(f"message {number} is of a tool: expected the tool_call_id that it answers")
     return clean
@@ -172,10 +170,8 @@ class Workload:
     def __post_init__(self) -> None:
         object.__setattr__(self, "conversations", tuple(each for each in self.conversations if each.turns))
         if not self.conversations:
-            raise ConfigurationError(
-                f"workload {self.name!r} has no assistant message that follows another message, so there is nothing "
-                "to replay: record whole conversations, answers included"
-            )
+            said = f"workload {self.name!r} has no assistant message that follows another message"
+            raise ConfigurationError(f"{said}: there is nothing to replay. Record whole conversations")
 
     def limited(self, conversations: int | None) -> Workload:
         """Return the first `conversations` of the workload; None keeps all."""
@@ -192,8 +188,6 @@ class Workload:
 
         kept = [replace(each, made=tuple(takewhile(fits, each.turns))) for each in self.conversations]
         if not any(each.turns for each in kept):
-            raise ConfigurationError(
-                f"no turn of workload {self.name!r} has a prompt of at most {max_input_tokens:,} tokens: allow more, "
-                "or take another workload"
-            )
+            said = f"no turn of workload {self.name!r} has a prompt of at most {max_input_tokens:,} tokens"
+            raise ConfigurationError(f"{said}: allow more, or take another workload")
         return replace(self, conversations=tuple(kept))

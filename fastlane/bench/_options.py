@@ -131,25 +131,17 @@ class RunOptions(ReportOptions):
     again: bool = _seldom(_WHAT, "Run a copy of each reference, which shows the noise.", default=True)
     max_input_tokens: int | None = _option(_WHAT, "Leave out turns with a longer prompt (4 characters a token).", min=1)
     max_output_tokens: int | None = _seldom(_WHAT, "Most output tokens asked of a turn.", min=2)
-    users: str | None = _option(
-        _LOAD, "Users, shared by all arms, each with one request in flight; several (1,8,32) are a sweep."
-    )
+    users: str | None = _option(_LOAD, "Users, shared by all arms; several, such as 1,8,32, are a sweep.")
     think_s: float | None = _seldom(_LOAD, "Pause of a user between turns, in seconds.", min=0)
     rate: str | None = _option(_LOAD, "Instead of --users: blocks a second, at random times; several are a sweep.")
     processes: int | None = _seldom(_LOAD, "Processes of each arm. If not given: one for each 45 users.", min=1)
     ray: str | None = _seldom(_LOAD, "Run the processes on the Ray cluster with this address (extra `ray`).")
-    budget_s: float | None = _option(
-        _ENOUGH, "Start no block after so many seconds; 0: no limit. If not given: 45 a cell."
-    )
+    budget_s: float | None = _option(_ENOUGH, "Start no block after so many seconds, 0 for no limit [45 a cell].")
     max_calls: int | None = _seldom(_ENOUGH, "Most requests of all arms.", min=1)
     max_money: float | None = _option(_ENOUGH, "Most US dollars of all arms, by the catalog's prices.")
-    precision: float | None = _option(
-        _ENOUGH, "End a cell once the first metric's change is known this well: 0.03 is plus or minus 3 %."
-    )
+    precision: float | None = _option(_ENOUGH, "End a cell once the first change is known this well, such as 0.03.")
     warm_up: int = _seldom(_ENOUGH, "Requests of each arm before those that count.", default=1, min=0)
-    passes: int | None = _seldom(
-        _ENOUGH, "Replay the workload so often; if not given, until something else ends it.", min=1
-    )
+    passes: int | None = _seldom(_ENOUGH, "Most replays of the workload, each with new salts.", min=1)
     seed: int = _seldom(_ENOUGH, "Of the arms' order, the salts and the provider's draws.", default=0)
     base_url: str | None = _option(_WHERE, "A real provider, in place of the embedded one.")
     model: str | None = _option(_WHERE, "The real provider's model.")
@@ -202,9 +194,7 @@ class RunOptions(ReportOptions):
             return (read_workload(path, limit=conversations),)
         if name.partition("/")[0] in presets():
             return tuple(each.limited(conversations) for each in scenarios(name, seed=self.seed))
-        known = (
-            f"neither a file nor a preset. The presets are {', '.join(presets())}; docs/workloads.md describes files"
-        )
+        known = f"neither a file nor a preset. The presets are {', '.join(presets())}"
         raise ConfigurationError(f"no workload {name!r}: {known}")
 
     def _provider(self) -> Provider:

@@ -268,9 +268,8 @@ def compare(cell: str, pairs: Sequence[Pair], *, copy: bool, margin: float, seed
     """
     if not margin > 0:
         raise ConfigurationError(f"expected a margin above 0, such as 0.03 for 3 %, got {margin}")
-    logs = [
-        stats.log_ratios(*_both(ours, theirs, ours.values.keys() & theirs.values.keys())) for *_, ours, theirs in pairs
-    ]
+    both = [_both(ours, theirs, ours.values.keys() & theirs.values.keys()) for *_, ours, theirs in pairs]
+    logs = [stats.log_ratios(*values) for values in both]
     family = max(1, sum(each.size > 0 for each in logs))
     return [
         _compared(cell, pair, own, family=family, copy=copy, margin=margin, seed=seed)
@@ -281,10 +280,8 @@ def compare(cell: str, pairs: Sequence[Pair], *, copy: bool, margin: float, seed
 def _both(ours: ArmValues, theirs: ArmValues, keys: Iterable[Key], failed: float = math.nan) -> tuple[Floats, Floats]:
     """Return both arms' values of these blocks, with `failed` for a request that gave none."""
     ordered = sorted(keys)
-    own, other = (
-        np.array([each.values.get(key, failed) for key in ordered], dtype=np.float64) for each in (ours, theirs)
-    )
-    return own, other
+    own, other = ([each.values.get(key, failed) for key in ordered] for each in (ours, theirs))
+    return np.array(own, dtype=np.float64), np.array(other, dtype=np.float64)
 
 
 def _compared(
@@ -295,9 +292,8 @@ def _compared(
     if _counts_failed(metric):
         keys = (ours.values.keys() | ours.failed) & (theirs.values.keys() | theirs.failed)
     own, other = _both(ours, theirs, keys, math.inf if metric.lower_is_better else 0.0)
-    ratios = {
-        share: stats.quantile_ratio(own, other, share, seed=seed) for share in SHARES if own.size >= stats.wanted(share)
-    }
+    shares = [share for share in SHARES if own.size >= stats.wanted(share)]
+    ratios = {share: stats.quantile_ratio(own, other, share, seed=seed) for share in shares}
     typical = None
     if middle := stats.hodges_lehmann(logs, 1 - ALPHA / family):
         low, high = (None if bound is None else math.exp(bound) for bound in (middle.low, middle.high))

@@ -63,9 +63,8 @@ class RunCost:
 def limits_of(budget: RunBudget, spent: RunCost, *, cells_left: int) -> RunBudget:
     """Return up to what the run may spend by the end of the next cell: each cell has an equal part of what is left."""
     found = {name: used + max(0.0, limit - used) / cells_left for name, limit, used in _limits(budget, spent)}
-    return RunBudget(
-        seconds=found.get("seconds"), calls=int(found["calls"]) if "calls" in found else None, money=found.get("money")
-    )
+    calls = int(found["calls"]) if "calls" in found else None
+    return RunBudget(seconds=found.get("seconds"), calls=calls, money=found.get("money"))
 
 
 def exhausted(limits: RunBudget, spent: RunCost, *, calls_of_next: int = 0) -> str | None:

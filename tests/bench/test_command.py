@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from fastlane._commands import command_line
+from fastlane.cli import command_line
 
 QUICK = ("--preset", "instant", "--rtt-ms", "5", "--think-s", "0", "--users", "2")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from fastlane._commands import command_line
+from fastlane.cli import command_line
 
 QUICK = ("--preset", "instant", "--rtt-ms", "5", "--think-s", "0", "--users", "2")
 

@@ -72,11 +72,8 @@ def same_prompts(arm: ArmView) -> Outcome:
         return Outcome("not checked", f"{arm.name} has no pair with {reference.name}")
     other = [own for their, own in pairs if _asked(their) != _asked(own)]
     if other:
-        return Outcome(
-            "refused",
-            f"{len(other)} of {len(pairs)} pairs of {arm.name} and {reference.name} asked for different things (such "
-            f"as {other[0].tag}): record again with the same prompts in both",
-        )
+        said = f"{len(other)} of {len(pairs)} pairs of {arm.name} and {reference.name} asked for different things"
+        return Outcome("refused", f"{said}, such as {other[0].tag}: record again with the same prompts")
     ratios = [own.input_tokens / their.input_tokens for their, own in pairs if own.input_tokens and their.input_tokens]
     middle = statistics.median(ratios) if ratios else 1.0
     if abs(middle - 1) <= PROMPT_TOLERANCE:
@@ -98,11 +95,8 @@ def same_answers(arm: ArmView) -> Outcome:
     ratio = statistics.fmean(own) / max(1e-9, statistics.fmean(theirs))
     if chance >= CHANCE / len(arm.of.compared) or abs(ratio - 1) <= ANSWER_TOLERANCE:
         return Outcome("passed", f"{arm.name}'s answers are as long as {arm.reference.name}'s")
-    said = (
-        f"{arm.name}'s answers have {percent(ratio)} of the output tokens of {arm.reference.name}'s "
-        f"(Kolmogorov-Smirnov p = {chance:.2g})"
-    )
-    return _differing(ANSWERS, arm, said)
+    said = f"{arm.name}'s answers have {percent(ratio)} of the output tokens of {arm.reference.name}'s"
+    return _differing(ANSWERS, arm, f"{said} (Kolmogorov-Smirnov p = {chance:.2g})")
 
 
 _FAILURES: Final = {"are turned away for asking too often (429)": " 429", "fail": ""}
@@ -114,33 +108,25 @@ def same_errors(arm: ArmView) -> Iterator[Outcome]:
     own, theirs = arm.samples, arm.reference.samples
     failed = sum(sample.error is not None for sample in own)
     if failed > FAILED_SHARE * len(own):
-        yield Outcome(
-            "flagged",
-            f"{failed} of {len(own)} requests of {arm.name} failed: what is left is a selection; see why they do, or "
-            "ask for less",
-        )
+        said = f"{failed} of {len(own)} requests of {arm.name} failed: what is left is a selection"
+        yield Outcome("flagged", f"{said}; see why they do, or ask for less")
     if arm.arm is arm.reference.arm:
         return
     for what, ending in _FAILURES.items():
-        counts = [
-            sum(each.error is not None and each.error.endswith(ending) for each in side) for side in (theirs, own)
-        ]
-        first, second = counts
+        failing = [[each for each in side if each.error and each.error.endswith(ending)] for side in (theirs, own)]
+        first, second = map(len, failing)
         chance = _fisher(first, len(theirs), second, len(own))
         if chance >= CHANCE / len(arm.of.compared):
             continue
+        share, base = second / len(own), first / len(theirs)
         low, high = difference_of_shares(first, len(theirs), second, len(own))
-        difference = second / len(own) - first / len(theirs)
+        points = f"{(share - base) * 100:+.3g} percentage points [{low * 100:+.3g}, {high * 100:+.3g}]"
         level: Level = "flagged"
         meaning = "a result of the arm; times are compared in the pairs in which both succeeded"
         if arm.arm.role == "again":
             level, meaning = "refused", "equal clients must fail alike: find what fails, and record again"
-        yield Outcome(
-            level,
-            f"{percent(second / len(own))} of {arm.name}'s requests {what}, {percent(first / len(theirs))} of "
-            f"{arm.reference.name}'s: {difference * 100:+.3g} percentage points [{low * 100:+.3g}, {high * 100:+.3g}] "
-            f"(Fisher p = {chance:.2g}); {meaning}",
-        )
+        said = f"{percent(share)} of {arm.name}'s requests {what}, {percent(base)} of {arm.reference.name}'s: {points}"
+        yield Outcome(level, f"{said} (Fisher p = {chance:.2g}); {meaning}")
         return
     yield Outcome("passed", f"{arm.name} fails as often as {arm.reference.name}")
 
@@ -172,11 +158,8 @@ def same_connections(arm: ArmView) -> Outcome:
     seen = f"{arm.name} opened a connection for {len(own)} of {len(arm.samples)} requests"
     differs = arm.arm is not reference.arm and chance < CHANCE / len(arm.of.compared)
     if differs and abs(share - base) > OPENED_TOLERANCE:
-        said = (
-            f"{seen}, {reference.name} for {len(theirs)} of {len(reference.samples)} (Fisher p = {chance:.2g}): "
-            "opening is in the time to first token"
-        )
-        return _differing(CONNECTIONS, arm, said)
+        said = f"{seen}, {reference.name} for {len(theirs)} of {len(reference.samples)} (Fisher p = {chance:.2g})"
+        return _differing(CONNECTIONS, arm, f"{said}: opening is in the time to first token")
     if share > 0.5:
         return Outcome("flagged", f"{seen}: {_who_closes(arm)}; opening is in every time to first token")
     return Outcome("passed", seen)
@@ -202,11 +185,8 @@ def same_cached(arm: ArmView) -> Outcome | None:
         return Outcome("not checked", f"the provider does not report what {arm.name} had from a cache")
     if abs(own - theirs) <= CACHED_TOLERANCE:
         return Outcome("passed", f"{percent(own)} of {arm.name}'s input came from a cache")
-    said = (
-        f"{percent(own)} of {arm.name}'s input came from the provider's cache, {percent(theirs)} of "
-        f"{arm.reference.name}'s: what is cached is not prefilled"
-    )
-    return _differing(CACHED, arm, said)
+    said = f"{percent(own)} of {arm.name}'s input came from a cache, {percent(theirs)} of {arm.reference.name}'s"
+    return _differing(CACHED, arm, f"{said}: what is cached is not prefilled")
 
 
 def _cached(arm: ArmView) -> float | None:
@@ -226,8 +206,7 @@ def no_cached(arm: ArmView) -> Outcome | None:
     return of_share(
         known,
         lambda sample: sample.cached_tokens,
-        f"prompts of {arm.name} came in part from the provider's cache, in a cell that forbids it: let no two prompts "
-        "begin alike",
+        f"prompts of {arm.name} came in part from the provider's cache: let no two prompts begin alike",
         passed=f"{arm.name} had nothing from a cache",
         refuse_above=0.0,
     )
@@ -242,15 +221,11 @@ def difference_of_shares(first: int, of_first: int, second: int, of_second: int)
 
     "Interval estimation for the difference between independent proportions", Statistics in Medicine 17, 1998.
     """
-    share, second_share = first / of_first, second / of_second
-    low, high = binomtest(first, of_first).proportion_ci(method="wilson")
-    second_low, second_high = binomtest(second, of_second).proportion_ci(method="wilson")
-    difference = second_share - share
-    below, above = (
-        math.hypot(second_share - second_low, high - share),
-        math.hypot(second_high - second_share, share - low),
-    )
-    return max(-1.0, difference - below), min(1.0, difference + above)
+    base, share = first / of_first, second / of_second
+    base_low, base_high = binomtest(first, of_first).proportion_ci(method="wilson")
+    low, high = binomtest(second, of_second).proportion_ci(method="wilson")
+    below, above = math.hypot(share - low, base_high - base), math.hypot(high - share, base - base_low)
+    return max(-1.0, share - base - below), min(1.0, share - base + above)
 
 
 def same_distribution(first: Sequence[float], second: Sequence[float]) -> float:

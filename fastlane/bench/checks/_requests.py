@@ -60,8 +60,7 @@ def as_asked(arm: ArmView) -> Outcome:
         "refused" if (len(short) + len(long)) / len(asked) > SHORT_SHARE else "flagged",
         f"{arm.name} was to get {wanted} tokens an answer and got {middle:,.0f} (median): "
         f"{percent(len(short) / len(asked))} of the answers are shorter ({early} stopped by themselves), "
-        f"{percent(len(long) / len(asked))} longer; have the server ignore the end of the text (ignore_eos, "
-        "min_tokens) or keep to the limit (max_tokens where max_completion_tokens is ignored)",
+        f"{percent(len(long) / len(asked))} longer; have the server take ignore_eos, min_tokens or max_tokens",
     )
 
 
@@ -74,9 +73,8 @@ def complete(arm: ArmView) -> Outcome | None:
     return of_share(
         samples,
         lambda sample: sample.key in broken or not sample.token_ns,
-        f"answers of {arm.name} broke off (they have no finish_reason) or hold no output, and so have no times; see "
-        "whether the server serves several requests at once, has room for the whole answer, and sends what this client "
-        "knows",
+        f"answers of {arm.name} broke off (they have no finish_reason) or hold no output; see whether the server has "
+        "room for the whole answer, and serves several requests at once",
         passed=f"{len(samples)} answers came to their end",
         refuse_above=CUT_SHARE,
     )
@@ -91,11 +89,7 @@ def counted_alike(arm: ArmView) -> Outcome:
     said = f"the provider counts {percent(middle)} of the input tokens that the workload counts for {arm.name}"
     if abs(middle - 1) <= COUNT_TOLERANCE:
         return Outcome("passed", said)
-    return Outcome(
-        "flagged",
-        f"{said}, more than an estimate misses by: see whether prompts are cut off or changed on the way, or the model "
-        "has another tokenizer",
-    )
+    return Outcome("flagged", f"{said}: see whether prompts are cut off, or the model has another tokenizer")
 
 
 @looks_for("chunks against tokens")
@@ -117,8 +111,8 @@ def reasoning(arm: ArmView) -> Outcome | None:
     return of_share(
         arm.answered,
         lambda sample: sample.reasoning_tokens or (sample.first_content_ns or 0) > sample.token_ns[0],
-        f"answers of {arm.name} hold reasoning: its first token counts where it is streamed, and a reader waits for "
-        "the time to first content token; where it is hidden, it makes the time per output token too small",
+        f"answers of {arm.name} hold reasoning: if streamed, its first token counts; if hidden, it makes the time per "
+        "output token too small",
         passed="the answers hold no reasoning",
     )
 
@@ -202,8 +196,7 @@ def in_order(arm: ArmView) -> Outcome | None:
     return of_share(
         arm.samples,
         runs_backwards,
-        f"requests of {arm.name} end before their first token, or have a token before the one before it: their stamps "
-        "are not of one clock; record again",
+        f"requests of {arm.name} have stamps that run backwards: they are not of one clock; record again",
         passed=f"{len(arm.samples)} requests end after they begin",
         refuse_above=0.0,
     )
@@ -226,8 +219,8 @@ def streamed(arm: ArmView) -> Outcome:
     matters = set(arm.of.recorded.header.metrics) - {"api_end_to_end", "request_bytes", "price"}
     return Outcome(
         "refused" if matters and share > 0.5 else "flagged",
-        f"{percent(share)} of {arm.name}'s answers came in one burst: their time to first token is that of the whole "
-        "generation; find what buffers the stream (server, proxy or client), or compare end-to-end times only",
+        f"{percent(share)} of {arm.name}'s answers came in one burst: their time to first token is a generation's; "
+        "find what buffers the stream, or compare end-to-end times only",
     )
 
 

@@ -56,9 +56,8 @@ def _fields(found: object, *names: str) -> dict[str, Any]:
 
 
 def _bounded(name: str, found: Interval | Quantile | None) -> dict[str, Any]:
-    return dict(
-        zip((name, f"{name}_low", f"{name}_high"), _fields(found, "value", "low", "high").values(), strict=True)
-    )
+    bounds = _fields(found, "value", "low", "high")
+    return {name: bounds["value"], f"{name}_low": bounds["low"], f"{name}_high": bounds["high"]}
 
 
 def document(recorded: RecordedRun, findings: Findings, checked: Checked) -> dict[str, Any]:
@@ -128,9 +127,8 @@ def plain(value: Any) -> Any:
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
         # The shares of percentiles: 0.95 is "p95".
-        return {
-            percentile_name(key) if isinstance(key, float) else str(key): plain(each) for key, each in value.items()
-        }
+        names = (percentile_name(key) if isinstance(key, float) else str(key) for key in value)
+        return dict(zip(names, map(plain, value.values()), strict=True))
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return plain(value._asdict())
     if isinstance(value, list | tuple | set | frozenset):

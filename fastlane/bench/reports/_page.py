@@ -260,9 +260,8 @@ def _by_load(material: Material, metric: RequestMetric) -> _Views:
             continue
         base = alt.Chart(_data(rows)).encode(x=x, color=colour)
         y_title = f"{metric.title} ({metric.unit})"
-        layers = [
-            base.mark_line(point=True, strokeWidth=2).encode(y=alt.Y("middle:Q", title=y_title), tooltip="said:N")
-        ]
+        line = base.mark_line(point=True, strokeWidth=2)
+        layers = [line.encode(y=alt.Y("middle:Q", title=y_title), tooltip="said:N")]
         if any(row["low"] is not None for row in rows):
             layers.insert(0, base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", title=y_title), y2="high:Q"))
         if metric.name == "inter_token_latency":

@@ -222,10 +222,9 @@ def _attribution_lines(material: Material) -> Iterator[Text]:
     for found in material.findings.attributions[:1]:
         if material.refused_attribution(found.cell) is None:
             unit = next(metric.unit for metric in material.metrics if metric.name == found.metric)
-            shares = [
-                (play_name(each.play, found), words.interval(each.share, unit, signed=True)) for each in found.shares
-            ]
-            yield Text(f"Part of each play ({unit}): {', '.join(map(' '.join, shares))}")
+            parts = {play_name(each.play, found): each.share for each in found.shares}
+            said = [f"{name} {words.interval(part, unit, signed=True)}" for name, part in parts.items()]
+            yield Text(f"Part of each play ({unit}): {', '.join(said)}")
 
 
 def _error_lines(material: Material) -> Iterator[Text]:

@@ -433,9 +433,8 @@ def _pace(material: Material) -> Table:
         shown = {"requests": number(found.requests.get(arm.name, 0)), "failed": failed}
         for metric in map(metric_named, _PACE):
             middle = _median(material, cell, arm.name, metric.name)
-            shown[f"{words.lowered(metric.title)} ({metric.unit})"] = number(
-                middle.value if middle else None, metric.unit
-            )
+            name = f"{words.lowered(metric.title)} ({metric.unit})"
+            shown[name] = number(middle.value if middle else None, metric.unit)
         latency = _median(material, cell, arm.name, "inter_token_latency")
         shown["feels"] = Entry("acceptable") if latency else NOTHING
         if latency and latency.value < INSTANT_MS:

@@ -154,10 +154,11 @@ def _calls(rows: Iterable[tuple[str, Any]], limit: int, changes: Counter[str]) -
 
 
 def _header(where: str, row: Mapping[str, Any]) -> tuple[float, str]:
-    for key, wanted in ((HEADER_KEY, VERSION), ("block_characters", BLOCK_CHARACTERS)):
-        if row.get(key) != wanted:
-            said = f"expected a recording with {key} {wanted}, got {row.get(key)!r:.20}: another version wrote it"
-            raise ConfigurationError(f"{where}: {said}")
+    version, characters = row[HEADER_KEY], row.get("block_characters")
+    if version != VERSION:
+        raise ConfigurationError(f"{where}: expected a recording of version {VERSION}, got {version!r:.20}")
+    if characters != BLOCK_CHARACTERS:
+        raise ConfigurationError(f"{where}: expected blocks of {BLOCK_CHARACTERS} characters, got {characters!r:.20}")
     try:
         return datetime.fromisoformat(row["started_at"]).timestamp(), str(row["family"])
     except (KeyError, TypeError, ValueError):

@@ -108,7 +108,7 @@ def stock_async(base_url: str, api_key: str) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=base_url, api_key=api_key)
 
 
-# Nobody has written down what the embedded provider takes, or what a server of the user's own does.
+# There are no facts about the embedded provider, or about a server of yours.
 _ENCODING: Final = RequestEncoding(forms=("json+gzip",))
 _ALL: Final = (Connection(), _ENCODING, PromptCache())
 ATTRIBUTABLE: Final[Mapping[str, Play]] = {

@@ -69,7 +69,7 @@ def publish(recorded: RecordedRun, options: ReportOptions, folder: Path, new_fil
         ".xml": lambda: reports.junit(recorded, checked, judgements),
     }
     files = [*(options.files or ()), *new_files]
-    # Wide enough for the tables where nobody reads on a terminal.
+    # Wide enough for the tables if stdout is no terminal.
     console = _console(120)
     try:
         if options.as_json:
@@ -81,7 +81,7 @@ def publish(recorded: RecordedRun, options: ReportOptions, folder: Path, new_fil
             for line in reports.screen(*run, folder=folder, page=has_page):
                 console.print(line, soft_wrap=True)
     finally:
-        # Whatever becomes of the printing (`| head` closes its pipe), the files are what was asked for.
+        # Whatever becomes of the printing (`| head` closes its pipe), the files are complete.
         for path in files:
             try:
                 if path.suffix == ".csv":

@@ -89,7 +89,7 @@ class Embedded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Real:
-    """A provider on the network. Raises ConfigurationError where its key is not in the environment."""
+    """A provider on the network. Raises ConfigurationError if its key is not in the environment."""
 
     base_url: str
     model: str
@@ -253,7 +253,7 @@ class Benchmark:
 
     @property
     def price(self) -> ModelPrice | None:
-        """What the provider's model costs by the catalog; None where it does not say."""
+        """What the provider's model costs by the catalog; None if it does not say."""
         model = self.provider.model
         return next((each.price for each in Catalog.example().models if model in (each.name, each.model)), None)
 

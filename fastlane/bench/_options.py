@@ -32,7 +32,7 @@ _BUDGET_S = 45.0
 _USERS_OF_PROCESS = 45
 """Streams of 100 tokens a second: half of the 9,000 chunks a second that the slowest client was seen to take."""
 _CONVERSATION_TOKENS = 96
-"""Most of a conversation's recorded answers that is asked for: enough for a pace, and few enough for a short run."""
+"""Most of a conversation's recorded answers that is requested: enough for a pace, and few enough for a short run."""
 
 Number = TypeVar("Number", int, float)
 
@@ -153,7 +153,7 @@ class RunOptions(ReportOptions):
     folder: Path | None = _option(_REPORTS, "Folder for the run. If not given: one below bench-results.")
 
     def experiment(self) -> Benchmark:
-        """Return what is asked for. Raises ConfigurationError, in the words of the command line."""
+        """Return the options. Raises ConfigurationError, in the words of the command line."""
         if self.arms is not None and self.attribute is not None:
             raise ConfigurationError("--attribute makes its own arms: leave --arms out")
         if self.arms is not None and ":" in self.arms:

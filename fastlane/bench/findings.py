@@ -52,7 +52,7 @@ class ComparisonVerdict:
     smallest_effect: float | None = None
     """The smallest change, as a share such as 0.04, that a run of this size would have shown in 90 of 100 cases."""
     more_pairs: int | None = None
-    """How many more pairs would show a change of the size seen, or equivalence; None where none would."""
+    """How many more pairs would show a change of the size seen, or equivalence; None if none would."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,7 @@ class Cold:
     api_end_to_end_ms: float | None
     error: str | None
     warm_time_to_first_token_ms: float | None = None
-    """Median of the arm's requests with the same prompt that warmed up; None where none did."""
+    """Median of the arm's requests with the same prompt that warmed up; None if none did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,7 +366,7 @@ class Design(NamedTuple):
 
 
 def design_of(arms: Sequence[ArmInfo]) -> Design | None:
-    """Return how a run's arms tell its plays apart; None where they do not.
+    """Return how a run's arms tell its plays apart; None if they do not.
 
     That takes an arm with all plays, one with none, and for every play one with it alone and one with all but it.
     """

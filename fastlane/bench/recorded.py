@@ -47,7 +47,7 @@ class SampleKey:
     """When an open load's schedule wanted it sent, whatever the client was busy with; None under a closed load."""
     asked_output_tokens: int | None = None
     least_output_tokens: int | None = None
-    """The fewest that the workload meant to get; None where it means none."""
+    """The fewest that the workload meant to get; None if it means none."""
     meant_input_tokens: int | None = None
     """The input tokens that the workload meant to send, by its own count."""
 
@@ -71,7 +71,7 @@ class Sample(SampleKey):
     """When the caller got each chunk with output. A chunk with only a role or a usage report is none."""
     ended_ns: int
     delivery_gap_ms: float | None = None
-    """Longest time between a chunk's arrival and its delivery, by the client's own record; None where it keeps none."""
+    """Longest time between a chunk's arrival and its delivery, by the client's own record; None if it keeps none."""
     input_tokens: int | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
@@ -101,22 +101,22 @@ class Sample(SampleKey):
 
     @property
     def time_to_first_token_s(self) -> float | None:
-        """Seconds from start to the first output, reasoning included; None where none came."""
+        """Seconds from start to the first output, reasoning included; None if none came."""
         return seconds(self.started_ns, self.token_ns[0] if self.token_ns else None)
 
     @property
     def time_to_first_content_token_s(self) -> float | None:
-        """Seconds from start to the first output that is no reasoning; None where none came."""
+        """Seconds from start to the first output that is no reasoning; None if none came."""
         return seconds(self.started_ns, self.first_content_ns)
 
     @property
     def api_end_to_end_s(self) -> float | None:
-        """Seconds from start to the last output; None where none came."""
+        """Seconds from start to the last output; None if none came."""
         return seconds(self.started_ns, self.token_ns[-1] if self.token_ns else None)
 
     @property
     def generation_time_s(self) -> float | None:
-        """Seconds from the first output to the last; None where none came."""
+        """Seconds from the first output to the last; None if none came."""
         return seconds(self.token_ns[0], self.token_ns[-1]) if self.token_ns else None
 
     @property
@@ -147,7 +147,7 @@ class Sample(SampleKey):
 
     @property
     def request_bytes(self) -> int | None:
-        """Bytes of the request's body as sent, by the client's own record; None where it keeps none."""
+        """Bytes of the request's body as sent, by the client's own record; None if it keeps none."""
         attempts = self.call["attempts"] if self.call is not None else ()
         return attempts[-1].get("request_body_bytes") if attempts else None
 
@@ -331,7 +331,7 @@ class RecordedRun:
     """Why it ended: "finished", "interrupted", "precision reached", FAILED_ALIKE, or the budget that was spent."""
 
     def openers(self, samples: Iterable[Sample]) -> tuple[Sample, ...] | None:
-        """Return the samples whose request opened a connection; None where it is not known of every sample.
+        """Return the samples whose request opened a connection; None if it is not known of every sample.
 
         By the provider's log, or else by the clients' own records; of requests that waited for one opening, the first.
         """
@@ -444,7 +444,7 @@ class RunWriter:
 
 
 def see_writable(folder: Path, what: str) -> None:
-    """Make a folder that `what` needs. Raises ConfigurationError where it cannot be made or written to."""
+    """Make a folder that `what` needs. Raises ConfigurationError if it cannot be made or written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):

@@ -29,7 +29,7 @@ class Quantile:
     """One percentile of one arm's values with its 95 % interval by order statistics.
 
     `n` counts the values, and those that failed where they count; an interval exists from `wanted` on. A value or a
-    bound is None where `n` is too small, and where it is a failed request.
+    bound is None if `n` is too small, and where it is a failed request.
     """
 
     share: float
@@ -39,11 +39,11 @@ class Quantile:
     high: float | None = None
     wanted: int
     withheld: str | None = None
-    """Why the value must not be used, such as "client saturated: lag"; None where it may be, or there is none."""
+    """Why the value must not be used, such as "client saturated: lag"; None if it may be, or there is none."""
 
     @property
     def interval(self) -> Interval | None:
-        """The value with its bounds; None where there is no value."""
+        """The value with its bounds; None if there is no value."""
         return None if self.value is None else Interval(value=self.value, low=self.low, high=self.high)
 
 
@@ -196,7 +196,7 @@ def quantile_ratio(values: ArrayLike, baseline: ArrayLike, share: float, *, seed
     """Return the ratio of two arms' quantiles at `share`, with the percentile interval of 2,000 resamples of pairs.
 
     `values[i]` and `baseline[i]` belong to the same block (Efron and Tibshirani, "An Introduction to the Bootstrap",
-    1993, chapters 8 and 13). An infinite value is a failed request; 0 is one where more is better. None where a
+    1993, chapters 8 and 13). An infinite value is a failed request; 0 is one where more is better. None if a
     quantile is a failed request; no bounds below 6 pairs, nor where a bound is a failed request's.
     """
     pairs = np.stack((np.asarray(values, dtype=np.float64), np.asarray(baseline, dtype=np.float64)), axis=1)
@@ -250,7 +250,7 @@ def smallest_effect(typical: Interval, alpha: float = 0.05, *, pairs: int | None
 
 
 def pairs_for_effect(typical: Interval, pairs: int, alpha: float = 0.05) -> int | None:
-    """Return how many pairs would show a change as large as the one seen in 90 of 100 cases; None where none would."""
+    """Return how many pairs would show a change as large as the one seen in 90 of 100 cases; None if none would."""
     return _pairs(_z(1 - alpha / 2) + _z(POWER), typical, abs(typical.value), pairs)
 
 

@@ -40,8 +40,8 @@ def doctor(
 ) -> None:
     """Find out what reaching a provider costs from here and what it takes.
 
-    The first part costs nothing. What costs tokens is asked for first; --yes answers that, and where nobody can be
-    asked it is left out. The key goes to the URL and nowhere else; prompts and answers are not shown.
+    The first part costs nothing. Before it spends tokens, it asks; --yes answers, and without a terminal that
+    part is left out. The key goes to the URL and nowhere else; prompts and answers are not shown.
 
     Exit codes: 0 if the provider was reached, 1 if it was not or the facts could not be written, 2 for input that
     cannot work, 130 for an interrupted run.

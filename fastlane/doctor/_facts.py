@@ -25,7 +25,7 @@ _OF_THE_MODEL = ("streaming", "prompt cache", "structured outputs")
 
 
 def facts_file(examination: Examination, *, today: date | None = None) -> str | None:
-    """Return the text of a facts file with the measured facts, and nothing else; None where there are none."""
+    """Return the text of a facts file with the measured facts, and nothing else; None if there are none."""
     facts = measured_facts(examination.findings)
     if not facts:
         return None

@@ -80,7 +80,7 @@ PROBLEMS: Mapping[State, Mapping[str, str]] = {
         "bundles": "They come in bundles: what is shown stutters, whatever the client does.",
         "no usage": "Tokens of streams are not known here: rates and costs can only be estimated.",
         "no end": "A stream that broke off can look like one that has ended.",
-        "cache not reported": "Whether prompts are cached can only be told by time.",
+        "cache not reported": "Whether prompts are cached can only be seen from times.",
         "nothing cached": "It may need a longer prompt, more time, another server of theirs, or to be asked for it.",
         "format refused": "",
         "format ignored": "The server ignores the format: check what comes before you use it.",

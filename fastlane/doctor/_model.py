@@ -37,7 +37,7 @@ _LIMITS = (
 
 
 def look_first(session: DoctorSession) -> Iterator[ProviderFinding]:
-    """Find the name and the smallest value of the output limit. Raises StatusError where no call is answered."""
+    """Find the name and the smallest value of the output limit. Raises StatusError if no call is answered."""
     refused: list[tuple[str, int]] = []
     ignored: list[str] = []
     answer = None
@@ -84,7 +84,7 @@ STREAM_TOKENS = 64
 _COUNTING = "Count from 1 to 40 in words, one number after the other, separated by commas. Nothing else."
 _MOST_STREAM_BYTES = 4 * 1_048_576
 
-# A stream of bundles: so many events at once, over a time in which somebody sees them come.
+# A stream of bundles: so many events at once, over a time in which a user sees them arrive.
 _EVENTS_PER_BUNDLE = 3
 _NOTICED_NS = 100_000_000
 
@@ -104,7 +104,7 @@ class StreamedAnswer:
     headers_ns: int = 0
     events: list[StreamEvent]
     broken_off: str | None = None
-    """Class name of the error that ended it; None where it ended by itself."""
+    """Class name of the error that ended it; None if it ended by itself."""
 
     @property
     def output(self) -> list[StreamEvent]:
@@ -200,7 +200,7 @@ _CHARACTERS_PER_TOKEN = 4.5
 
 
 class CacheReading(NamedTuple):
-    """What one of two equal requests showed: None where an answer does not say, which is not 0."""
+    """What one of two equal requests showed: None if an answer does not say, which is not 0."""
 
     input_tokens: int | None
     cached_tokens: int | None
@@ -219,7 +219,7 @@ def look_cache(session: DoctorSession) -> Iterator[ProviderFinding]:
     tokens = cache_tokens(session.known)
     line = "{}. river stone lamp north seven paper cloud garden silver window train bread."
     count = int(tokens * _CHARACTERS_PER_TOKEN / len(line)) + 1
-    # It begins with something new, so that nobody has sent it before.
+    # It begins with something new, so that it is in no cache.
     prompt = "\n".join([f"Notes {secrets.token_hex(8)}.", *map(line.format, range(count)), PROMPT])
     first = _read_cache(session, prompt)
     pause_s = 0.0 if session.settings.quick else session.settings.cache_pause_s
@@ -325,7 +325,7 @@ _LIMIT_HEADER = re.compile(r"rate-?limit|^retry-after")
 
 
 def at_path(value: Any, path: str) -> Any:
-    """Return the value at a dotted path, in which a number is an index of a list; None where there is none."""
+    """Return the value at a dotted path, in which a number is an index of a list; None if there is none."""
     for name in path.split("."):
         if isinstance(value, list):
             value = value[int(name)] if name.isdecimal() and int(name) < len(value) else None

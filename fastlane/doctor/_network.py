@@ -86,7 +86,7 @@ def _opened(session: DoctorSession) -> tuple[Opening, int | None, PeerLimits | N
 
 
 def _certificate_end(session: DoctorSession) -> float | None:
-    """Return when the server's certificate ends, in seconds since the epoch; None where that cannot be seen."""
+    """Return when the server's certificate ends, in seconds since the epoch; None if that cannot be seen."""
     target, timeout_s = session.settings.target, session.settings.timeout_s
     if not target.is_secure:
         return None

@@ -113,7 +113,7 @@ class DoctorSession:
     """The server has answered over HTTP, whatever the status."""
     known: ProviderFacts | None = None
     models: tuple[str, ...] | None = None
-    """The models that the provider lists; None where it does not."""
+    """The models that the provider lists; None if it does not."""
     model: str | None = None
     needs_key: bool = False
     """The provider answered 401 or 403 when its models were listed."""

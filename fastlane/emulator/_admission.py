@@ -108,7 +108,7 @@ class Limiter:
         return self._meters[account]
 
     def spend(self, now: int, key: str, model: str, tokens: int) -> Headers:
-        """Count a request; return the headers of its response. Raises ApiError where it is over a limit."""
+        """Count a request; return the headers of its response. Raises ApiError if it is over a limit."""
         meters = self._of(key, model, now)
         costs = {"requests": 1, "tokens": tokens}
         waits = {unit: meter.wait_ns(now, costs[unit]) for unit, meter in meters.items()}

@@ -25,7 +25,7 @@ _VERBS = (
     "handles", "rewrites", "can drop", "ought to test",
 )  # fmt: skip
 _OBJECTS = (
-    "an empty input", "the time-out", "the caller's intent", "a closed socket", "the unit of the value",
+    "an empty input", "the timeout", "the caller's intent", "a closed socket", "the unit of the value",
     "a second writer", "the first failure", "the happy path", "an unused import", "the order of arguments",
     "a race", "the exit code", "the previous release",
 )  # fmt: skip

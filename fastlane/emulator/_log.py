@@ -36,14 +36,14 @@ class RequestLog:
     model: str | None = None
     stream: bool = False
     asked_tier: str | None = None
-    """The service tier as the request asked for it; `service_tier` is the one that served it, None where none did."""
+    """The service tier as the request asked for it; `service_tier` is the one that served it, None if none did."""
     service_tier: str | None = None
     fault: str | None = None
     refused: str | None = None
     """Why it was refused for load: `requests/minute`, `tokens/minute`, `too_large` (for any minute), `tier` (without
-    capacity) or `overload` (the queue is full); None where it was not."""
+    capacity) or `overload` (the queue is full); None if it was not."""
     manner: str | None = None
-    """How the answer misbehaved, e.g. `whitespace`; None where it was exact."""
+    """How the answer misbehaved, e.g. `whitespace`; None if it was exact."""
     late: bool = False
     """Whether its prefill took `ProviderModel.late_factor` times as long."""
     status: int | None = None
@@ -64,7 +64,7 @@ class RequestLog:
     output_tokens: int = 0
     reasoning_tokens: int = 0
     connection_closed_by: Literal["client", "server"] | None = None
-    """Who closed the connection after this request, its last one; None where another followed, or it is open."""
+    """Who closed the connection after this request, its last one; None if another followed, or it is open."""
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> RequestLog:

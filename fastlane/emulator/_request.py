@@ -110,7 +110,7 @@ def _refused(what: str, got: str) -> ApiError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """What one request asks of the emulator: the values of its `x-emulator-…` headers; None where it has none."""
+    """What one request asks of the emulator: the values of its `x-emulator-…` headers; None if it has none."""
 
     tag: str | None = None
     fault: tuple[Fault, ...] = ()

@@ -108,7 +108,7 @@ class TextSettings(Settings):
 class Quantiles(Settings):
     """A distribution as points (share, value) joined by straight lines, rising from share 0 to share 1.
 
-    Raises ConfigurationError where they do not.
+    Raises ConfigurationError if they do not.
     """
 
     points: Annotated[tuple[Annotated[tuple[Share, Seconds], Field(strict=False)], ...], Field(strict=False)] = (
@@ -185,7 +185,7 @@ class BatchSettings(Settings):
     """How batches are processed: by default as fast as this machine can.
 
     Which lines a share concerns follows from seed, batch and `custom_id`: a failed line may pass in another batch.
-    Raises ConfigurationError where the shares are above 1 together.
+    Raises ConfigurationError if the shares are above 1 together.
     """
 
     duration_s: Seconds = 0.0
@@ -264,7 +264,7 @@ RUNNING_ON = ("whitespace", "prose", "second")
 
 @settings
 class Manner(TextSettings):
-    """One habit of a model: `share` of the answers have it, and `repairs` of those that are asked for again.
+    """One habit of a model: `share` of the answers have it, and `repairs` of re-asked ones.
 
     `tokens` is how far it runs on or thinks aloud; None: up to the limit of the request or of the model.
     """

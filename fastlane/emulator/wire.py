@@ -14,7 +14,7 @@ from fastlane.emulator.settings import Wire
 
 __all__ = ["RunningWire", "Wire", "serve"]
 
-# Linux's smallest variance term in the retransmission time-out, which is also what "idle" means: RTO = RTT + 200 ms.
+# Linux's smallest variance term in the retransmission timeout, which is also what "idle" means: RTO = RTT + 200 ms.
 _RTO_MIN_NS = 200_000_000
 # IPv4 and TCP headers with timestamps: they take time on the link too.
 _HEADER_BYTES = 52
@@ -174,7 +174,7 @@ class Flow:
     def _restart_if_idle(self, departs_ns: int) -> None:
         if self._flight or not self._segments_sent:
             return
-        # As Linux's tcp_cwnd_restart(): halve the window for each time-out of silence, down to the initial one.
+        # As Linux's tcp_cwnd_restart(): halve the window for each timeout of silence, down to the initial one.
         time_out_ns = self._round_trip_ns + _RTO_MIN_NS
         idle_ns = departs_ns - self._departed_ns - time_out_ns
         while idle_ns > 0 and self._congestion_window > _INITIAL_WINDOW_SEGMENTS:

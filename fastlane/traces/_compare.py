@@ -67,7 +67,7 @@ class ExperimentComparison:
 def compare(entries: Sequence[TraceEntry], *, baseline: str | None = None) -> tuple[ExperimentComparison, ...]:
     """Compare the arms of every experiment among the entries.
 
-    `baseline` names the arm that the others are compared with. Raises ConfigurationError where no experiment has it.
+    `baseline` names the arm that the others are compared with. Raises ConfigurationError if no experiment has it.
     """
     experiments: dict[str, list[tuple[int, TraceArm]]] = defaultdict(list)
     for index, entry in enumerate(entries):

@@ -67,7 +67,7 @@ class Span:
 
     @property
     def error(self) -> str | None:
-        """The class of what went wrong; None where nothing did. Never a message, which may be of any length."""
+        """The class of what went wrong; None if nothing did. Never a message, which may be of any length."""
         if not self.failed:
             return None
         raised = [event.attributes.get("exception.type") for event in self.events]
@@ -99,7 +99,7 @@ class CallPhase(NamedTuple):
     start_ns: int
     end_ns: int
     span: Span | None = None
-    """None where it was worked out from the attributes of the call's span."""
+    """None if it was worked out from the attributes of the call's span."""
 
     @property
     def seconds(self) -> float:
@@ -139,7 +139,7 @@ class TraceCall:
     connection_reused: bool | None
     attempt_count: int | None
     cache_miss: str | None
-    """What broke the prompt's prefix, such as "timestamp"; None where nothing did."""
+    """What broke the prompt's prefix, such as "timestamp"; None if nothing did."""
     cache_miss_path: str | None
     """The field of the request that differs, such as "messages[0].content"."""
     cache_lost_tokens: int | None
@@ -194,7 +194,7 @@ class TraceEntry:
 
     @property
     def time_to_first_token_s(self) -> float | None:
-        """Seconds to the first token of the only call; None where there are several, or none."""
+        """Seconds to the first token of the only call; None if there are several, or none."""
         issued = {call.issued_ns for call in self.calls}
         if len(issued) != 1 or (first_s := self.calls[-1].time_to_first_token_s) is None:
             return None

@@ -41,7 +41,7 @@ class SpanFile:
 def read_spans(data: bytes, source: str) -> SpanFile:
     """Read every span of a file's bytes. `source` is its name.
 
-    What is cut off or malformed is left out and noted. Raises TraceFileError where no span is left.
+    What is cut off or malformed is left out and noted. Raises TraceFileError if no span is left.
     """
     notes: list[str] = []
     spans: dict[tuple[str, str], Span] = {}
@@ -148,7 +148,7 @@ def _clean(text: str) -> str:
 
 
 def _id(digits: str, size: int) -> str | None:
-    """Return an id of `size` bytes as hex digits; None where all are zero or there are none."""
+    """Return an id of `size` bytes as hex digits; None if all are zero or there are none."""
     found = bytes.fromhex(digits)
     if len(found) not in (0, size):
         raise ValueError(f"an id of {size} bytes has {len(found)}")

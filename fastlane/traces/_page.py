@@ -41,7 +41,7 @@ def page(file: SpanFile, entries: Sequence[TraceEntry], comparisons: Sequence[Ex
         "entries": [overview(entry) for entry in entries],
         "comparisons": [asdict(each) for each in comparisons],
     }
-    # A line for each entry, so that the script need not read those which nobody opens.
+    # A line for each entry, so that the script need not read those that stay closed.
     lines = "\n".join(_json(_details(entry)) for entry in entries)
     return html_page(
         "fastlane.traces", title=f"{file.source} - fastlane trace", extra="cli", data=_json(data), lines=lines

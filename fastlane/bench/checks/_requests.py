@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 SHORT_SHARE: Final = 0.1
-"""More answers than this outside the range that was asked for, and the cell is another workload."""
+"""More answers than this outside the requested range, and the cell is another workload."""
 CUT_SHARE: Final = 0.1
 """The same for answers that broke off, or are empty."""
 COUNT_TOLERANCE: Final = 0.25
@@ -50,7 +50,7 @@ def as_asked(arm: ArmView) -> Outcome:
     # Chunks are no more than a lower bound of tokens, so that only the usage can say too many.
     long = [each for each in asked if 0 < (each.asked_output_tokens or 0) < (each.output_tokens or 0)]
     if not short and not long:
-        return Outcome("passed", f"{len(asked)} answers have the length that was asked for")
+        return Outcome("passed", f"{len(asked)} answers have the requested length")
     middle, early = statistics.median(map(output_tokens, asked)), sum(each.finish_reason == "stop" for each in short)
     least = min((each.least_output_tokens for each in asked if each.least_output_tokens), default=None)
     most = max((each.asked_output_tokens for each in asked if each.asked_output_tokens), default=None)

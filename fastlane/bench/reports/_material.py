@@ -215,7 +215,7 @@ class Material:
     def blocks(self) -> int:
         return len({sample.key for sample in self.recorded.measured()})
 
-    # What it shows: None where it may not be used
+    # What it shows: None if it may not be used
 
     def found(self, cell: str) -> CellFindings:
         return next(each for each in self.findings.cells if each.cell == cell)

@@ -116,7 +116,7 @@ def _metric(chart: str) -> RequestMetric:
 
 
 def draw(name: str, material: Material) -> tuple[View, ...]:
-    """Return the views of one chart: none where the run has nothing for it. Raises MissingExtraError."""
+    """Return the views of one chart: none if the run has nothing for it. Raises MissingExtraError."""
     if name == "waterfall":
         views = _waterfall(material)
     else:

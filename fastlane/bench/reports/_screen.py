@@ -68,7 +68,7 @@ class MetricChange(NamedTuple):
 
 
 def groups_of(material: Material) -> list[ArmGroup] | None:
-    """Return each reference with its one arm; None where the run has several cells, or several arms to a reference."""
+    """Return each reference with its one arm; None if the run has several cells, or several arms to a reference."""
     references = [material.recorded.header.reference_of(arm.name) for arm in material.compared_arms]
     if len(material.cells) != 1 or references != [arm for arm in material.arms if arm.name in material.references]:
         return None

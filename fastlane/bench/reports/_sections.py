@@ -175,7 +175,7 @@ def _load_words(material: Material) -> str:
 
 
 def band_of(material: Material, cell: str, arm: str, metric: str) -> float | None:
-    """Return by how much, as a share, the copy of an arm's reference may differ from it; None where not known."""
+    """Return by how much, as a share, the copy of an arm's reference may differ from it; None if not known."""
     again = material.recorded.header.again_of(arm)
     comparison = material.comparison(cell, again.name, metric) if again else None
     if comparison is None or comparison.typical is None:
@@ -363,7 +363,7 @@ def _work(material: Material) -> Table:
 
 
 def connections(material: Material, sent: Sequence[Sample]) -> int | None:
-    """Return how many of the requests opened a connection; None where it is not known."""
+    """Return how many of the requests opened a connection; None if it is not known."""
     openers = material.recorded.openers(sent)
     return None if openers is None else len(openers)
 
@@ -377,7 +377,7 @@ def bytes_sent(material: Material, sent: Sequence[Sample]) -> float | None:
 
 
 def total_of(sent: Sequence[Sample], name: str) -> float | None:
-    """Return the sum of one field of the requests that succeeded; None where any of them does not have it."""
+    """Return the sum of one field of the requests that succeeded; None if any of them does not have it."""
     return _total([getattr(sample, name) for sample in sent if sample.error is None])
 
 

@@ -70,7 +70,7 @@ class RunReport:
 NOTHING: Final = Entry("-", "muted")
 """No figure: it was not measured, or does not apply."""
 UNKNOWN: Final = Entry("not known", "muted")
-"""A figure that exists, but that nobody reported."""
+"""A figure that exists, but was not reported."""
 Statistic = Literal["n", "failed", "mean", "deviation", "CV", "min", "max", "p25", "p50", "p75", "p90", "p95", "p99"]
 
 

@@ -49,9 +49,9 @@ class _Host(LocalShard):
 class RayShard:
     """A shard on a node of a Ray cluster."""
 
-    def __init__(self, plan: ShardPlan, heard: Callable[[str, Any], None]) -> None:
+    def __init__(self, plan: ShardPlan, on_message: Callable[[str, Any], None]) -> None:
         self._number = plan.shard
-        self._heard = heard
+        self._on_message = on_message
         # The node runs a process for each arm beside the actor; what they need of its cores is the user's to say.
         # Orders have their own thread, so that they are followed one after the other.
         options = {"num_cpus": 1, "scheduling_strategy": "SPREAD", "concurrency_groups": {"orders": 1, "events": 1}}
@@ -74,9 +74,9 @@ class RayShard:
         ray = _ray()
         try:
             for reference in self._actor.events.options(concurrency_group="events", num_returns="streaming").remote():
-                self._heard(*ray.get(reference))
+                self._on_message(*ray.get(reference))
         except ray.exceptions.RayError as error:
-            self._heard("", RunFailedError(f"shard {self._number} ended early: {str(error).splitlines()[0]}"))
+            self._on_message("", RunFailedError(f"shard {self._number} ended early: {str(error).splitlines()[0]}"))
 
 
 @contextmanager
@@ -112,7 +112,7 @@ def ray_shards(address: str, *, shards: int, loopback_only: bool) -> Iterator[Ma
 
 
 def _ray() -> Any:
-    # Ray reports its use to its makers unless it is told not to.
+    # Ray reports its use to its makers unless that is turned off.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray

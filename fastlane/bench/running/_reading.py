@@ -92,7 +92,7 @@ def sample_of(client: Any, place: SampleKey, reading: StreamReader, body: Any = 
         reasoning_tokens=getattr(getattr(usage, "completion_tokens_details", None), "reasoning_tokens", None),
         finish_reason=reading.finish_reason,
         error=f"{type(error).__name__} {status or ''}".rstrip() if error else None,
-        error_message=told(error, getattr(client, "api_key", None), body) if error else None,
+        error_message=error_text(error, getattr(client, "api_key", None), body) if error else None,
         record=own,
     )
 
@@ -107,13 +107,13 @@ def _own_record(client: Any, reading: StreamReader) -> CallRecord | None:
 
 
 def delivery_gap_ms(delivered_ns: Sequence[int], arrived_ns: Sequence[int]) -> float | None:
-    """Return the longest time from a chunk's arrival to its delivery, in ms; None where the two do not match."""
+    """Return the longest time from a chunk's arrival to its delivery, in ms; None if the two do not match."""
     if not delivered_ns or len(delivered_ns) != len(arrived_ns):
         return None
     return max(there - here for there, here in zip(delivered_ns, arrived_ns, strict=True)) / 1e6
 
 
-def told(error: BaseException, key: object = None, body: Any = None) -> str:
+def error_text(error: BaseException, key: object = None, body: Any = None) -> str:
     """Return the messages of an error and of its causes, without the key, and without words that repeat the `body`.
 
     openai's own is often no more than the last of these.
@@ -138,7 +138,7 @@ def _words(error: BaseException, sent: Any) -> str:
     if body is None and not hasattr(error, "response") and not type(error).__module__.startswith("pydantic"):
         try:
             return str(error)
-        except Exception:  # noqa: BLE001 - an error of somebody's own, which cannot say what it is
+        except Exception:  # noqa: BLE001 - an error class of the user's, whose `str()` fails
             return ""
     fields = body if isinstance(body, Mapping) else {}
     codes = [f"{name} {fields[name]}" for name in _CODES if _CODE.fullmatch(str(fields.get(name, "")))]

@@ -29,7 +29,7 @@ from ..._clock import cpu_ns, now_ns, sleep
 from .._arms import Arm, is_asynchronous
 from ..recorded import Vitals
 from ._messages import BeginCell, Done, EndCell, Ready, RunFailedError, ScheduledRequest
-from ._reading import StreamReader, read, read_async, sample_of, told
+from ._reading import StreamReader, error_text, read, read_async, sample_of
 
 BUSY_CHUNKS_PER_S: Final = 3_000.0
 """From here on samples are kept until there is time for them.
@@ -137,7 +137,7 @@ async def _serve(plan: ShardPlan, arm: Arm, pipe: Connection) -> None:
             client = await client
         asynchronous = is_asynchronous(client)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the parent waits for it
-        why = f"{type(error).__name__}: {told(error, plan.api_key)}"
+        why = f"{type(error).__name__}: {error_text(error, plan.api_key)}"
         pipe.send(RunFailedError(f"the client of arm {arm.name!r} could not be made: {why}"))
         return
     sender, loop, ended = SampleSender(client, pipe), asyncio.get_running_loop(), asyncio.Event()
@@ -264,10 +264,10 @@ MakeShard = Callable[[ShardPlan, Callable[[str, Any], None]], Shard]
 
 
 class LocalShard:
-    """A shard on this machine. `heard` is called in each arm's own thread; the last message is a RunFailedError."""
+    """A shard on this machine. Each arm's own thread calls `on_message`; the last message is a RunFailedError."""
 
-    def __init__(self, plan: ShardPlan, heard: Callable[[str, Any], None]) -> None:
-        self._heard = heard
+    def __init__(self, plan: ShardPlan, on_message: Callable[[str, Any], None]) -> None:
+        self._on_message = on_message
         self._pipes: dict[str, Connection] = {}
         self._processes: list[SpawnProcess] = []
         self._listeners: list[threading.Thread] = []
@@ -285,7 +285,7 @@ class LocalShard:
         with _ignoring_ctrl_c():
             process.start()
         self._processes.append(process)
-        # A pipe reports the end of the worker only once nobody else holds the worker's side of it.
+        # A pipe reports the end of the worker only once no other process holds the worker's side of it.
         theirs.close()
         name = f"fastlane-bench-{arm.name}"
         self._listeners.append(threading.Thread(target=self._listen, args=(arm.name,), name=name, daemon=True))
@@ -322,8 +322,8 @@ class LocalShard:
     def _listen(self, arm: str) -> None:
         with suppress(EOFError, OSError):
             while True:
-                self._heard(arm, self._pipes[arm].recv())
-        self._heard(arm, _ended_early(arm))
+                self._on_message(arm, self._pipes[arm].recv())
+        self._on_message(arm, _ended_early(arm))
 
 
 def _ended_early(arm: str) -> RunFailedError:

@@ -101,7 +101,7 @@ class Preset:
     """Empty for conversations, which grow by turn. No two prompts of a scenario begin alike."""
     users: tuple[int, ...]
     requests: int = 2_000
-    """Conversations that it has if not told otherwise; their text costs nothing until it is used."""
+    """Conversations that it has by default; their text costs nothing until it is used."""
     runs: int | None = None
     """Requests that count, after one for warm-up; None leaves both to the run."""
 

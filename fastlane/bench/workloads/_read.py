@@ -118,7 +118,7 @@ def _recording(path: Path, limit: int, changes: Counter[str]) -> Workload:
         name=path.name,
         conversations=tuple(call.conversation(block_tokens) for call in calls),
         notes=tuple(notes),
-        source=f"the recording {path.name} of one's own calls",
+        source=f"the recording {path.name} of your own calls",
         shares_prefixes=True,
     )
 

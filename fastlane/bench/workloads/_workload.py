@@ -151,7 +151,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Conversations to replay. Raises ConfigurationError where none has an assistant turn to replay."""
+    """Conversations to replay. Raises ConfigurationError if none has an assistant turn to replay."""
 
     name: str
     conversations: tuple[Conversation, ...]
@@ -165,7 +165,7 @@ class Workload:
     """Whether prompts of different conversations begin alike on purpose: what is put before an arm's prompts must then
     be the same for all conversations."""
     think_s: float | None = None
-    """Pause between the turns of a user that goes with it; None where any will do."""
+    """Pause between the turns of a user that goes with it; None if any will do."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "conversations", tuple(each for each in self.conversations if each.turns))

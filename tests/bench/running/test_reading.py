@@ -13,7 +13,7 @@ import fastlane
 from fastlane.bench._arms import is_asynchronous
 from fastlane.bench.recorded import Sample, SampleKey
 from fastlane.bench.running._messages import ScheduledRequest
-from fastlane.bench.running._reading import StreamReader, delivery_gap_ms, read, read_async, sample_of, told
+from fastlane.bench.running._reading import StreamReader, delivery_gap_ms, error_text, read, read_async, sample_of
 from fastlane.emulator import Emulator, preset
 
 PLACE = SampleKey(arm="baseline", tag="0/baseline/0/0", block=0, conversation="greeting", turn=1)
@@ -142,7 +142,7 @@ def test_an_error_is_told_with_what_it_came_from_and_without_the_key() -> None:
 
     assert sample.error == "RuntimeError"
     assert sample.error_message == "Connection error. <- ConnectionRefusedError: [Errno 111] Connection refused by …"
-    assert told(RuntimeError("x" * 1_000)) == "x" * 400
+    assert error_text(RuntimeError("x" * 1_000)) == "x" * 400
 
 
 def test_of_a_providers_words_only_codes_are_told_because_they_may_repeat_a_prompt_or_a_key() -> None:
@@ -158,8 +158,8 @@ def test_of_a_providers_words_only_codes_are_told_because_they_may_repeat_a_prom
     outer = RuntimeError("it failed")
     outer.__cause__ = cut
 
-    assert told(refused) == "the provider's own words are not kept (type invalid_request_error)"
-    assert told(outer) == "it failed <- APIError: the provider's own words are not kept (code server_error)"
+    assert error_text(refused) == "the provider's own words are not kept (type invalid_request_error)"
+    assert error_text(outer) == "it failed <- APIError: the provider's own words are not kept (code server_error)"
 
 
 class Unsaid(BaseException):

@@ -78,11 +78,11 @@ def _provider() -> Iterator[Emulator]:
 def _count(storage: Storage, emulator: Emulator, jobs: int) -> dict[str, int]:
     """Return what became of the jobs, on both sides, and close the storage."""
     with closing(storage):
-        answers = storage.answers([str(number) for number in range(jobs)])
+        answers = storage.answers(keys=[str(number) for number in range(jobs)])
     offline = emulator.offline()
     good = Counter(line.prompt for line in offline.lines if line.status == 200)
     digests = [prompt_digest(_body(number)) for number in range(jobs)]
-    done = {key: answer for key, answer in answers.items() if answer is not None and answer.job.state == "done"}
+    done = {answer.key: answer for answer in answers if answer.job.state == "done"}
     return {
         "lost": jobs - len(done),
         "doubled": sum(good[digest] > 1 for digest in digests),

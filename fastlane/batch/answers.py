@@ -15,7 +15,7 @@ from ..compat.parsing import parsed_chat_completion, parsed_response, typed_answ
 from ..errors import ConfigurationError
 from ..protocol.usage import usage_of
 from .errors import JobCancelledError, JobFailedError
-from .jobs import Job, JobOutcome, number_of
+from .jobs import Job, JobOutcome
 from .requests import CHAT, RESPONSES
 from .settings import WorkerSettings
 
@@ -105,16 +105,11 @@ def line_of(finished: Finished) -> bytes:
     return _json({"id": job.custom_id, "custom_id": job.key, "response": response, "error": error}) + b"\n"
 
 
-def read_line(raw: bytes) -> tuple[int | None, dict[str, Any]]:
-    """Read a line of a batch's files: the job's number, None for a job of another queue, and the line.
-
-    Raises ValueError if it is no JSON object, as in a file that was cut off.
-    """
+def read_line(raw: bytes) -> tuple[str, dict[str, Any]]:
+    """Read a line of a batch's files: its `custom_id` and all of it. Both are empty if it is cut off or names no job."""
     line = _parsed(raw)
-    if not isinstance(line, dict):
-        raise ValueError("expected an object on each line")  # noqa: TRY004 - as for what is no JSON
-    name = line.get("custom_id")
-    return number_of(name) if isinstance(name, str) else None, line
+    name = line.get("custom_id") if isinstance(line, dict) else None
+    return (name, line) if isinstance(name, str) else ("", {})
 
 
 def outcome_of(line: Mapping[str, Any], job: Job, settings: WorkerSettings) -> JobOutcome:

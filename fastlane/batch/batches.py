@@ -294,13 +294,13 @@ class BatchSteps:
     def _collect(self, held: LeasedBatch) -> float | None:
         """Record the answers of a batch that has ended. Jobs without one are sent again, or fail."""
         row = held.row
-        left = {job.number: job for job in self._storage.heads(row)}
+        left = {job.custom_id: job for job in self._storage.heads(row)}
         files = [file_id for file_id in (row.output_file_id, row.error_file_id) if file_id is not None]
-        problems = [problem for file_id in files if left and (problem := self._read(row, file_id, left))]
-        if problems:
-            _log.warning("batch %s: %s", row.name, problems[0])
-            if left and (wait_s := self._wait_for_answers(held)):
-                return wait_s
+        for file_id in files if left else ():
+            self._read(row, file_id, left)
+        if left and row.provider_state == "completed" and (wait_s := self._wait_for_answers(held)):
+            _log.warning("batch %s: %d of its answers are not there yet, or cannot be read", row.name, len(left))
+            return wait_s
         has_failed = row.provider_state == "failed"
         is_too_much = has_failed and row.error in TOO_MUCH
         # The jobs are not at fault: it counts as no attempt.
@@ -316,19 +316,13 @@ class BatchSteps:
         self._storage.settle(row, "collected", error=row.error, not_before_s=rest_s, sent=not blameless)
         return None
 
-    def _read(self, row: BatchRow, file_id: str, left: dict[int, Job]) -> str | None:
-        """Record the answers of a file, and take those jobs out of `left`. Return what is wrong with the file."""
+    def _read(self, row: BatchRow, file_id: str, left: dict[str, Job]) -> None:
+        """Record the answers of a file, and take those jobs out of `left`."""
         ready: list[JobOutcome] = []
-        bad_lines = 0
         try:
-            for raw in self._lines(file_id):
-                try:
-                    number, line = read_line(raw)
-                except ValueError:
-                    bad_lines += 1
-                    continue
+            for name, line in map(read_line, self._lines(file_id)):
                 # Other lines belong to jobs that were recorded before.
-                if number is not None and (job := left.pop(number, None)) is not None:
+                if (job := left.pop(name, None)) is not None:
                     ready.append(outcome_of(line, job, self._settings))
                 if len(ready) >= _RECORDED_AT_ONCE:
                     self._storage.record(row, ready)
@@ -336,11 +330,10 @@ class BatchSteps:
         except openai.APIStatusError as error:
             if not _is_refusal(error):
                 raise
-            return f"a file of its answers cannot be read: the provider returned status {error.status_code}"
+            _log.warning("batch %s: a file of its answers was refused with %d", row.name, error.status_code)
         finally:
             if ready:
                 self._storage.record(row, ready)
-        return f"{bad_lines} lines of its answers cannot be read" if bad_lines else None
 
     def _lines(self, file_id: str) -> Iterator[bytes]:
         """Yield a file's lines while it is downloaded. Raises errors of openai and its HTTP library.

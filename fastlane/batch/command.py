@@ -29,7 +29,6 @@ from .requests import jobs_in
 from .settings import WorkerSettings
 from .worker import QueueWorker
 
-_INTERRUPTED = 130
 _AT_ONCE = 1_000
 
 _Where = Annotated[str, typer.Argument(metavar="QUEUE", help="A file, or the address of a PostgreSQL database.")]
@@ -85,7 +84,7 @@ def run(
         rest = "" if now.over == now.total else ". Run the command again to go on"
         _note(", ".join(_counts(now)) + rest)
     if signal.SIGINT in ended_by:
-        raise typer.Exit(_INTERRUPTED)
+        raise KeyboardInterrupt
 
 
 @batch.command()
@@ -140,7 +139,7 @@ def results(
         storage, written = queue.storage, 0
         # A file is its owner's alone: answers are in it.
         with open(out, "wb", opener=partial(os.open, mode=0o600)) if out else nullcontext(sys.stdout.buffer) as file:
-            while page := storage.answers_after(after, _AT_ONCE):
+            while page := storage.answers(after=after, most=_AT_ONCE):
                 file.writelines(map(line_of, page))
                 after, written = page[-1].sequence, written + len(page)
             file.flush()

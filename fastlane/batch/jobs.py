@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
@@ -40,12 +39,6 @@ SETTLED: frozenset[BatchState] = frozenset({"collected", "abandoned"})
 
 LINE_BYTES = 128
 """The most bytes of a line of a batch's input beside the job's body."""
-
-
-def number_of(custom_id: str) -> int | None:
-    """Return the number of the job with this id at the provider; None for an id of something else."""
-    found = re.fullmatch(r"job-([1-9][0-9]{0,17})", custom_id)
-    return None if found is None else int(found[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,11 +145,11 @@ class Queue:
         JobNotFinishedError, JobCancelledError and UnknownJobError.
         """
         check_key(key)
-        answer = self.storage.answers([key]).get(key)
-        if answer is None:
+        found = self.storage.answers(keys=[key])
+        if not found:
             job = self.job(key)
             raise JobNotFinishedError(f"the job {key!r} is {job.state}: queue.wait([...]) returns when it is over")
-        return answer.result(response_format=response_format)
+        return found[0].result(response_format=response_format)
 
     def results(self, *, after: int = 0, wait: bool = False, timeout_s: float | None = None) -> Iterator[Finished]:
         """Yield the jobs that are over, in that order; with `wait`, until all are.
@@ -161,7 +161,7 @@ class Queue:
         while True:
             # Read before: a job that is over after this is in the next page.
             left = self.storage.unfinished() if wait else 0
-            while page := self.storage.answers_after(after, _PAGE):
+            while page := self.storage.answers(after=after, most=_PAGE):
                 for answer in page:
                     after = answer.sequence
                     yield answer

@@ -293,14 +293,14 @@ class Storage:
         return _found(t, list(keys))
 
     @_reads
-    def answers(self, t: sa.Connection, keys: Iterable[str]) -> dict[str, Finished]:
-        """Return the answers of those of these jobs that are over, by key."""
-        return {one.key: one for one in _finished(t, among(t, jobs.c.key, list(keys)))}
-
-    @_reads
-    def answers_after(self, t: sa.Connection, sequence: int, most: int) -> list[Finished]:
-        """Return the answers of the first jobs that were over after this one, in that order."""
-        return _finished(t, answers.c.sequence > sequence, most)
+    def answers(
+        self, t: sa.Connection, *, keys: Iterable[str] | None = None, after: int = 0, most: int | None = None
+    ) -> list[Finished]:
+        """Return the answers of these jobs, or of all, in the order in which they were over after this one."""
+        found = _with_keys(t, keys, *_JOB, *answers.c["sequence", "body", "request_id"])
+        found = found.join(answers, answers.c.number == jobs.c.number).where(answers.c.sequence > after)
+        rows = t.execute(found.order_by(answers.c.sequence).limit(most))
+        return [Finished(_job_of(row), row.sequence, row.body, row.request_id) for row in rows]
 
     @_reads
     def unfinished(self, t: sa.Connection, keys: Sequence[str] | None = None) -> int:
@@ -563,17 +563,10 @@ def _job_of(row: Any) -> Job:
     return Job(**{column.name: row._mapping[column] for column in _JOB})
 
 
-def _finished(t: sa.Connection, which: sa.ColumnElement[bool], most: int | None = None) -> list[Finished]:
-    columns = answers.c["sequence", "body", "request_id"]
-    found = sa.select(*_JOB, *columns).join(answers, answers.c.number == jobs.c.number).where(which)
-    rows = t.execute(found.order_by(answers.c.sequence).limit(most))
-    return [Finished(_job_of(row), row.sequence, row.body, row.request_id) for row in rows]
-
-
-def _with_keys(t: sa.Connection, keys: Sequence[str] | None, *columns: Any) -> sa.Select[Any]:
+def _with_keys(t: sa.Connection, keys: Iterable[str] | None, *columns: Any) -> sa.Select[Any]:
     """Return the selection of jobs with these keys, or of all."""
     statement = sa.select(*columns).select_from(jobs)
-    return statement if keys is None else statement.where(among(t, jobs.c.key, keys))
+    return statement if keys is None else statement.where(among(t, jobs.c.key, list(keys)))
 
 
 def _found(t: sa.Connection, keys: Sequence[str]) -> dict[str, Job]:

@@ -149,7 +149,7 @@ def test_a_lost_acknowledgement_does_nothing_twice(storage: Storage, monkeypatch
     lose_acknowledgement()
     outcomes = [JobOutcome(number=added[0].number, state="done"), JobOutcome(number=added[1].number, state="waiting")]
     storage.record(batch, outcomes)
-    assert len(storage.answers_after(0, 10)) == 1
+    assert len(storage.answers(after=0, most=10)) == 1
 
     lose_acknowledgement()
     with pytest.raises(LeaseLostError):

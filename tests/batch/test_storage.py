@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from fastlane import ConfigurationError
 from fastlane.batch.errors import JobConflictError, LeaseLostError
-from fastlane.batch.jobs import LINE_BYTES, JobOutcome, JobState, number_of
+from fastlane.batch.jobs import LINE_BYTES, JobOutcome, JobState
 from fastlane.batch.storage import VERSION, Storage, queue
 from tests.batch.conftest import ORIGIN, Open, advanced, claim, new
 
@@ -142,7 +142,7 @@ def test_a_file_of_answers_may_be_read_again_from_its_beginning(storage: Storage
     assert storage.settle(batch, "collected", error="batch_expired") == 1
 
     assert states(storage, "0", "1", "2", "3") == ["done", "failed", "waiting", "waiting"]
-    found = storage.answers(["0", "1", "2", "3"])
+    found = {answer.key: answer for answer in storage.answers(keys=["0", "1", "2", "3"])}
     assert {key: (answer.body, answer.request_id) for key, answer in found.items()} == {
         "0": (b'{"a":1}', "r"),
         "1": (b'{"error":{}}', None),
@@ -204,12 +204,12 @@ def test_jobs_come_in_the_order_in_which_they_were_over(storage: Storage) -> Non
     storage.cancel(["4"])
     storage.record(batch, [JobOutcome(number=number, state="failed") for number in (numbers[3], numbers[1])])
 
-    found = storage.answers_after(0, 10)
+    found = storage.answers(after=0, most=10)
 
     keys = [answer.job.key for answer in found]
     assert (set(keys[:2]), keys[2], set(keys[3:])) == ({"0", "2"}, "4", {"1", "3"})
     assert [answer.sequence for answer in found] == sorted({answer.sequence for answer in found})
-    assert storage.answers_after(found[1].sequence, 1) == [found[2]]
+    assert storage.answers(after=found[1].sequence, most=1) == [found[2]]
 
 
 def test_running_batch_of_a_dead_worker_is_taken_over(storage: Storage) -> None:
@@ -293,7 +293,7 @@ def test_threads_that_add_and_collect_see_every_job_once_and_in_order(open_again
         parts = [pool.submit(feed, 0), pool.submit(feed, 1), pool.submit(work)]
         last = 0
         while len(seen) < total and not any(part.done() and part.exception() for part in parts):
-            for answer in reading.answers_after(last, 50):
+            for answer in reading.answers(after=last, most=50):
                 assert answer.sequence > last
                 last = answer.sequence
                 seen.append(answer.job.key)
@@ -301,10 +301,3 @@ def test_threads_that_add_and_collect_see_every_job_once_and_in_order(open_again
             part.result()
 
     assert sorted(seen, key=int) == [f"{i}" for i in range(total)]
-
-
-def test_a_custom_id_names_a_job_and_nothing_else_does() -> None:
-    assert number_of("job-17") == 17
-    assert [number_of(text) for text in ("17", "job-", "job-x", "job-017", "job-\uff11\uff17", "job-" + "9" * 30)] == [
-        None
-    ] * 6

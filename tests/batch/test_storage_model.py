@@ -216,7 +216,7 @@ class QueueMachine(RuleBasedStateMachine):
         for batch in status.batches:
             # Each packed job is in a batch that somebody will settle.
             assert {job.key for job in self.storage.heads(batch)} == set(self.inside(batch))
-        over = {answer.job.key: answer.sequence for answer in self.storage.answers_after(0, 100)}
+        over = {answer.job.key: answer.sequence for answer in self.storage.answers(after=0, most=100)}
         assert over.keys() == {key for key, job in self.jobs.items() if job.state in OVER}
         assert len(set(over.values())) == len(over)
 

@@ -186,7 +186,7 @@ def test_answers_of_several_lines_and_pages_become_one_line_each(provider: Emula
         return json.dumps(json.loads(body), indent=2).encode()
 
     with worked_off(tmp_path / "q", provider, First(1_000, "POST", spread), lane="live") as queue:
-        assert all(len(line_of(answer).splitlines()) == 1 for answer in queue.storage.answers_after(0, 10))
+        assert all(len(line_of(answer).splitlines()) == 1 for answer in queue.storage.answers(after=0, most=10))
         assert queue.result("0").object == "chat.completion"
 
 

@@ -75,16 +75,15 @@ def _check_in(line: bytes) -> None:
 
 
 def _check_out(line: bytes) -> None:
+    name, read = read_line(line)
     try:
-        _, read = read_line(line)
-    except ValueError:
-        try:
-            told = json.loads(line)
-        except (ValueError, RecursionError):
-            return
-        holds(not isinstance(told, dict), "a line of an answer is refused", line)
+        told = json.loads(line)
+    except (ValueError, RecursionError):
+        holds(not read, "what is no JSON is an answer", line)
         return
-    told = json.loads(line)
+    has_name = isinstance(told, dict) and isinstance(told.get("custom_id"), str)
+    # As text: what is no number equals nothing.
+    holds(repr((name, read)) == repr((told["custom_id"], told) if has_name else ("", {})), "a line is another", line)
     for attempts in (1, _SETTINGS.max_attempts):
         job = Job(
             number=7, key="k", endpoint="/v1/chat/completions", model="m", size=1, state="packed", attempts=attempts,

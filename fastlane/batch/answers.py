@@ -106,7 +106,7 @@ def line_of(finished: Finished) -> bytes:
 
 
 def read_line(raw: bytes) -> tuple[str, dict[str, Any]]:
-    """Read a line of a batch's files: its `custom_id` and all of it. Both are empty if it is cut off or names no job."""
+    """Read a line of a batch's files: its `custom_id` and all of it; both empty if it is cut off or names no job."""
     line = _parsed(raw)
     name = line.get("custom_id") if isinstance(line, dict) else None
     return (name, line) if isinstance(name, str) else ("", {})

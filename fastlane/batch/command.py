@@ -96,10 +96,8 @@ def status(
     """Show the progress of a queue, why jobs have failed, and whether a worker runs."""
     with Queue(where, schema=schema) as queue:
         now = queue.status()
-        if as_json:
-            typer.echo(json.dumps({"total": now.total, "over": now.over, **asdict(now)}))
-        else:
-            typer.echo(_shown(now))
+        figures = {"total": now.total, "over": now.over, **asdict(now)}
+        typer.echo(json.dumps(figures) if as_json else _shown(now))
 
 
 @batch.command()

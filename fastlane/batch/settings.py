@@ -8,7 +8,6 @@ from pydantic import Field
 
 from ..engine.settings import settings
 
-Lane: TypeAlias = Literal["auto", "batch", "live"]
 _Count: TypeAlias = Annotated[int, Field(ge=1)]
 _Seconds: TypeAlias = Annotated[float, Field(ge=0)]
 
@@ -17,7 +16,7 @@ _Seconds: TypeAlias = Annotated[float, Field(ge=0)]
 class WorkerSettings:
     """How a worker processes a queue. Raises ConfigurationError."""
 
-    lane: Lane = "auto"
+    lane: Literal["auto", "batch", "live"] = "auto"
     """"auto": batches where the provider's facts name a batch mode for the endpoint, live calls elsewhere. "batch":
     batches, whatever the facts say. "live": live calls alone."""
     linger_s: _Seconds = 10.0

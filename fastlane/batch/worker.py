@@ -316,9 +316,7 @@ def _with_urgency(client: openai.OpenAI) -> openai.OpenAI:
 
 
 def _kind_of(error: Exception) -> str:
-    """Return a status, or a class and the system's cause: no text of a provider."""
-    if isinstance(error, openai.APIStatusError):
-        return str(error.status_code)
+    """Return a class, and the system's cause: no text of a provider."""
     cause: BaseException = error
     while (deeper := cause.__cause__ or cause.__context__) is not None:
         cause = deeper

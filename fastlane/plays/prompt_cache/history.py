@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fastlane.records.plays import PromptCacheRecord
     from fastlane.records.usage import Usage
 
-_MAX_LINES, _MAX_ENDS, _MAX_CHUNKS, _MAX_HEADS, _MAX_STABLE_KEYS = 1_000, 64, 32, 64, 8_192
+_MAX_LINES, _MAX_ENDS, _MAX_CHUNKS, _MAX_HEADS, _MAX_STABLE_KEYS, _MAX_USAGES = 1_000, 64, 32, 64, 8_192, 64
 # Earlier prompts that the beginning of a new conversation is compared with, and those that may explain a drift.
 _MAX_COMPARED, _MAX_EARLIER = 8, 256
 # If the provider does not count: https://help.openai.com/en/articles/4936856-what-are-tokens-and-how-to-count-them.
@@ -87,7 +87,9 @@ class PromptHead:
         self.facts = call.facts
         self.rules = CacheRules(call.facts)
         self.is_read = is_read
-        """Whether anything of such a prompt was ever read from the cache."""
+        """Whether anything of such a prompt was ever read from the cache, as far as that was looked at."""
+        self.usages: deque[Callable[[], Usage]] = deque(maxlen=_MAX_USAGES)
+        """Read what the provider has counted of the latest prompts that were not looked at."""
         self.address = (call.origin, call.endpoint)
         self.parameters: dict[str, Any] = {"model": call.model}
         """What the provider keeps caches apart by, without the cache key."""
@@ -329,13 +331,14 @@ class PromptHistory:
         """Remember a prompt whose call is over: if it was answered, it is in the provider's cache from now on."""
         head, status = prompt.head, outcome.status_code
         prompt.answered = status is not None and status < 300
-        if not (head.rules.automatic or prompt.key is not None or head.is_read):
-            head.is_read = bool(outcome.usage.cached_tokens)
         if prompt.answered:
+            usage = outcome.usage_reader
+            if not head.is_read:
+                head.usages.append(usage)
             with self.lock:
                 self._answered += 1
                 if self.kept_bytes and not head.is_stored and prompt.size > len(head.text):
-                    prompt.line = self._line_with(prompt, outcome)
+                    prompt.line = self._line_with(prompt, usage, outcome.ended_ns)
         prompt.kept = SentPrompt.kept
 
     def settle(self, prompt: SentPrompt, outcome: CallOutcome) -> PromptCacheRecord:
@@ -351,6 +354,9 @@ class PromptHistory:
         if cached and prompt.shards > 1:
             # Some providers keep the prompts of all keys in one cache: what was read was sent before.
             reusable = max(reusable, cached)
+        with self.lock:
+            while head.usages and not head.is_read:
+                head.is_read = bool(head.usages.popleft()().cached_tokens)
         keeps = bool(rules.automatic or prompt.key is not None or head.is_read)
         keeps = keeps and answered and not head.is_stored and self.kept_bytes > 0
         expected = rules.kept(reusable) if keeps else None
@@ -370,7 +376,7 @@ class PromptHistory:
             shards=prompt.shards,
         )
 
-    def _line_with(self, prompt: SentPrompt, outcome: CallOutcome) -> PromptLine:
+    def _line_with(self, prompt: SentPrompt, usage: Callable[[], Usage], now_ns: int) -> PromptLine:
         """Return the conversation that the prompt goes on with, or a new one, with the prompt as its end."""
         line = prompt.earlier
         # A line that has grown since then may be another branch of the conversation.
@@ -387,9 +393,9 @@ class PromptHistory:
             line.end, line.size = body[stop : stop + 1], prompt.size
             self._text_bytes += added
         if added >= 0:
-            line.usage = outcome.usage_reader
-        line.used_ns = outcome.ended_ns
-        line.ends.append((self._answered, prompt.count, outcome.ended_ns))
+            line.usage = usage
+        line.used_ns = now_ns
+        line.ends.append((self._answered, prompt.count, now_ns))
         self._openings[line.opening] = line
         self.lines[line] = None
         self.lines.move_to_end(line)

@@ -7,7 +7,7 @@ https://github.com/open-telemetry/semantic-conventions-genai, which has no relea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from operator import sub
@@ -39,20 +39,6 @@ MOST_ATTRIBUTES: Final = 25
 
 _OPERATIONS = {CHAT: "chat", RESPONSES: "chat", COMPLETIONS: "text_completion", EMBEDDINGS: "embeddings"}
 _API_TYPES = {CHAT: "chat_completions", RESPONSES: "responses"}
-
-# Field of the request, attribute, and allowed types.
-_NUMBERS: tuple[tuple[str, str, Any], ...] = (
-    ("temperature", "gen_ai.request.temperature", (int, float)),
-    ("top_p", "gen_ai.request.top_p", (int, float)),
-    ("seed", "gen_ai.request.seed", (int,)),
-    ("frequency_penalty", "gen_ai.request.frequency_penalty", (int, float)),
-    ("presence_penalty", "gen_ai.request.presence_penalty", (int, float)),
-    ("max_tokens", "gen_ai.request.max_tokens", (int,)),
-    ("max_completion_tokens", "gen_ai.request.max_tokens", (int,)),
-    ("max_output_tokens", "gen_ai.request.max_tokens", (int,)),
-)
-_EFFORTS = frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "max"})
-_TIERS = frozenset({"auto", "default", "flex", "priority", "scale", "batch"})
 _INT64 = 2**63
 
 _PROTOCOLS = {"HTTP/2": "2", "HTTP/1.1": "1.1"}
@@ -60,16 +46,8 @@ _PROTOCOLS = {"HTTP/2": "2", "HTTP/1.1": "1.1"}
 _FINISH_REASONS = {"completed": "stop", "incomplete": "length", "failed": "error"}
 """The conventions' finish reason for each status of a response of the Responses API."""
 
-_STREAM_ENDS = {
-    "completed": "completed",
-    "truncated": "error",
-    "stopped": "client_stop",
-    "closed": "client_stop",
-    "abandoned": "abandoned",
-    "cancelled": "client_stop",
-    "failed": "error",
-}
-"""How a stream ended, by the outcome of its call. An early stop is no error."""
+_STREAM_ENDS = {"completed": "completed", "abandoned": "abandoned", "truncated": "error", "failed": "error"}
+"""How a stream ended, by the outcome of its call. Any other is an early stop of the client's, and no error."""
 
 
 def present(attributes: Mapping[str, Any]) -> Attributes:
@@ -121,48 +99,62 @@ def span_start(operation: str, origin: str, model: str | None, stream: bool) -> 
     return name, attributes
 
 
+def _float(value: Any) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and -_INT64 <= value < _INT64 else None
+
+
+def _integer(value: Any) -> int | None:
+    return value if type(value) is int and -_INT64 <= value < _INT64 else None
+
+
+def _one_of(*words: str, **renamed: Any) -> Callable[[Any], Any]:
+    values = dict(zip(words, words, strict=True)) | renamed
+    return lambda value: values.get(value) if isinstance(value, str) else None
+
+
+def _id(value: Any) -> str | None:
+    return value if isinstance(value, str) and safe_id(value) is not None else None
+
+
+_effort = _one_of("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_tier = _one_of("auto", "default", "flex", "priority", "scale", "batch")
+_output = _one_of("json", "text", json_schema="json", json_object="json")
+
+# Attribute, fields of the request, and what checks a value and returns that of the attribute.
+_PARAMETERS: tuple[tuple[str, tuple[str, ...], Callable[[Any], Any]], ...] = (
+    ("gen_ai.request.temperature", ("temperature",), _float),
+    ("gen_ai.request.top_p", ("top_p",), _float),
+    ("gen_ai.request.frequency_penalty", ("frequency_penalty",), _float),
+    ("gen_ai.request.presence_penalty", ("presence_penalty",), _float),
+    ("gen_ai.request.seed", ("seed",), _integer),
+    ("gen_ai.request.max_tokens", ("max_tokens",), _integer),
+    ("gen_ai.request.max_tokens", ("max_completion_tokens",), _integer),
+    ("gen_ai.request.max_tokens", ("max_output_tokens",), _integer),
+    ("gen_ai.request.choice.count", ("n",), lambda value: None if value == 1 else _integer(value)),
+    ("gen_ai.request.reasoning.level", ("reasoning", "effort"), _effort),
+    ("gen_ai.request.reasoning.level", ("reasoning_effort",), _effort),
+    ("gen_ai.output.type", ("text", "format", "type"), _output),
+    ("gen_ai.output.type", ("response_format", "type"), _output),
+    ("gen_ai.request.previous_response.id", ("previous_response_id",), _id),
+    ("gen_ai.conversation.id", ("conversation", "id"), _id),
+    ("gen_ai.conversation.id", ("conversation",), _id),
+    ("gen_ai.request.encoding_formats", ("encoding_format",), _one_of(float=("float",), base64=("base64",))),
+    ("openai.request.service_tier", ("service_tier",), _tier),
+)
+
+
 def request_attributes(endpoint: str, body: Mapping[str, Any]) -> Attributes:
     """Return the attributes of a request's parameters. None of them holds text of the prompt."""
     found: Attributes = present({"openai.api.type": _API_TYPES.get(endpoint)})
-    for field, attribute, kinds in _NUMBERS:
-        value = body.get(field)
-        if isinstance(value, kinds) and not isinstance(value, bool) and -_INT64 <= value < _INT64:
-            found[attribute] = float(value) if float in kinds else value
-    count = body.get("n")
-    if type(count) is int and count != 1 and 0 <= count < _INT64:
-        found["gen_ai.request.choice.count"] = count
-    form = _member(body, "response_format", "type") or _member(_mapping(body.get("text")), "format", "type")
-    conversation = _member(body, "conversation", "id") or body.get("conversation")
-    encoding = body.get("encoding_format") if endpoint == EMBEDDINGS else None
-    for attribute, value, allowed in (
-        (
-            "gen_ai.request.reasoning.level",
-            body.get("reasoning_effort") or _member(body, "reasoning", "effort"),
-            _EFFORTS,
-        ),
-        ("openai.request.service_tier", body.get("service_tier"), _TIERS),
-        ("gen_ai.output.type", "json" if form in ("json_schema", "json_object") else form, ("json", "text")),
-    ):
-        if isinstance(value, str) and value in allowed:
-            found[attribute] = value
-    for attribute, value in (
-        ("gen_ai.request.previous_response.id", body.get("previous_response_id")),
-        ("gen_ai.conversation.id", conversation),
-    ):
-        if isinstance(value, str) and safe_id(value) is not None:
-            found[attribute] = value
-    if encoding in ("float", "base64"):
-        found["gen_ai.request.encoding_formats"] = (encoding,)
+    for attribute, fields, read in _PARAMETERS:
+        value: Any = body
+        for field in fields:
+            value = value.get(field) if isinstance(value, Mapping) else None
+        checked = None if value is None else read(value)
+        if checked is not None:
+            found[attribute] = checked
     return found
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _member(body: Mapping[str, Any], field: str, name: str) -> Any:
-    value = _mapping(body.get(field)).get(name)
-    return value if isinstance(value, str) else None
 
 
 # The call
@@ -175,51 +167,51 @@ def call_attributes(record: CallRecord, experiment: ExperimentArm | None = None)
     """
     timeline, usage, last = record.timeline, record.usage, record.last_attempt
     wire = {} if last is None else wire_attributes(last.wire)
-    count = len(timeline.token_ns)
-    found: Attributes = {
-        "gen_ai.response.id": record.response_id,
-        "gen_ai.response.model": record.response_model,
-        "gen_ai.response.finish_reasons": _finish_reasons(record),
-        "openai.response.service_tier": record.service_tier,
-        "gen_ai.usage.input_tokens": usage.input_tokens,
-        "gen_ai.usage.output_tokens": usage.output_tokens,
-        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
-        "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
-        "gen_ai.usage.cache_write.input_tokens": usage.cache_write_tokens,
-        "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
-        "error.type": error_type(record),
-        **({} if experiment is None else experiment_attributes(experiment)),
-        "fastlane.time_to_first_token": record.time_to_first_token_s,
-        "fastlane.api_end_to_end.duration": record.api_end_to_end_s,
-        "fastlane.attempt.count": len(record.attempts),
-        "fastlane.connection.reused": None if last is None else last.connection_reused,
-        "fastlane.server.wait.duration": _server_wait_s(record),
-        "fastlane.prepare.duration": _prepare_s(record),
-        "fastlane.decode.duration": None if count < 2 else seconds(timeline.first_token_ns, timeline.last_token_ns),
-        "fastlane.decode.tokens_per_second": record.decode_rate,
-        "fastlane.retry.wait.duration": retry_wait_s(record) or None,
-        "fastlane.stream.end": _STREAM_ENDS[record.outcome] if record.stream else None,
-        **wire,
-        "fastlane.validate.duration": seconds(timeline.validate_started_ns, timeline.validate_ended_ns),
-        "fastlane.usage.estimated": usage.estimated or None,
-        "fastlane.optimizations": None,  # its rank: the sections come first
-    }
-    optimizations = _add_sections(found, record.sections)
-    found["fastlane.optimizations"] = (*_of_connection(last), *optimizations) or None
-    found["fastlane.request.id"] = record.request_id
-    found["fastlane.first_token.kind"] = timeline.first_token_kind
-    found["fastlane.time_to_first_content_token"] = record.time_to_first_content_token_s
-    if record.stream:
-        found["gen_ai.response.time_to_first_chunk"] = seconds(timeline.started_ns, timeline.first_event_ns)
-        found["fastlane.stream.chunks"] = record.events
-    if count > 1:
-        found["fastlane.stream.max_chunk_gap"] = max_gap_s(timeline.token_ns)
-    if "fastlane.wire.send.duration" in wire:
-        found["fastlane.wire.duration"] = sum(wire.values())
-    if last is not None:
-        found["fastlane.connection.round_trip_time"] = last.round_trip_time_s
-        found["fastlane.http.request.encoding"] = None if last.form == "json" else last.form
-    return present(found)
+    stream = record.stream
+    decode_s = seconds(timeline.first_token_ns, timeline.last_token_ns) if len(timeline.token_ns) > 1 else None
+    sections, optimizations = _of_sections(record.sections)
+    return present(
+        {
+            "gen_ai.response.id": record.response_id,
+            "gen_ai.response.model": record.response_model,
+            "gen_ai.response.finish_reasons": _finish_reasons(record),
+            "openai.response.service_tier": record.service_tier,
+            "gen_ai.usage.input_tokens": usage.input_tokens,
+            "gen_ai.usage.output_tokens": usage.output_tokens,
+            "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+            "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
+            "gen_ai.usage.cache_write.input_tokens": usage.cache_write_tokens,
+            "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
+            "error.type": error_type(record),
+            **experiment_attributes(experiment),
+            "fastlane.time_to_first_token": record.time_to_first_token_s,
+            "fastlane.api_end_to_end.duration": record.api_end_to_end_s,
+            "fastlane.attempt.count": len(record.attempts),
+            "fastlane.connection.reused": None if last is None else last.connection_reused,
+            "fastlane.server.wait.duration": _server_wait_s(record),
+            "fastlane.prepare.duration": _prepare_s(record),
+            "fastlane.decode.duration": decode_s,
+            "fastlane.decode.tokens_per_second": record.decode_rate,
+            "fastlane.retry.wait.duration": retry_wait_s(record),
+            "fastlane.stream.end": _STREAM_ENDS.get(record.outcome, "client_stop") if stream else None,
+            **wire,
+            "fastlane.validate.duration": seconds(timeline.validate_started_ns, timeline.validate_ended_ns),
+            "fastlane.usage.estimated": usage.estimated or None,
+            "fastlane.optimizations": (*_of_connection(last), *optimizations) or None,
+            **sections,
+            "fastlane.request.id": record.request_id,
+            "fastlane.first_token.kind": timeline.first_token_kind,
+            "fastlane.time_to_first_content_token": record.time_to_first_content_token_s,
+            "gen_ai.response.time_to_first_chunk": (
+                seconds(timeline.started_ns, timeline.first_event_ns) if stream else None
+            ),
+            "fastlane.stream.chunks": record.events if stream else None,
+            "fastlane.stream.max_chunk_gap": max_gap_s(timeline.token_ns),
+            "fastlane.wire.duration": sum(wire.values()) if "fastlane.wire.send.duration" in wire else None,
+            "fastlane.connection.round_trip_time": None if last is None else last.round_trip_time_s,
+            "fastlane.http.request.encoding": None if last is None or last.form == "json" else last.form,
+        }
+    )
 
 
 def most_important(attributes: Attributes) -> Attributes:
@@ -270,18 +262,17 @@ def _of_connection(last: Attempt | None) -> list[str]:
     return found if last.form == "json" else [*found, *last.form.removeprefix("json+").split("+")]
 
 
-def _add_sections(found: Attributes, sections: Iterable[RecordSection]) -> list[str]:
-    """Add the attributes of the plays; return the optimizations that they name."""
+def _of_sections(sections: Iterable[RecordSection]) -> tuple[Attributes, list[str]]:
+    """Return the attributes of the plays, and the optimizations that they name."""
+    found: Attributes = {}
     optimizations: list[str] = []
     for section in sections:
         try:
-            attributes, own = section.attributes(), section.optimizations
+            found |= section.attributes()
+            optimizations += section.optimizations
         except Exception as error:  # noqa: BLE001 - a play must not break a call
             warn_once("%s raised %s; spans lack its attributes", type(section).__name__, type(error).__name__)
-        else:
-            found.update(attributes)
-            optimizations += own
-    return optimizations
+    return found, optimizations
 
 
 def queued_ns(record: CallRecord, before_ns: int) -> int:
@@ -300,23 +291,25 @@ def error_type(record: CallRecord) -> str | None:
     return "truncated" if record.outcome == "truncated" else None
 
 
-def retry_wait_s(record: CallRecord) -> float:
-    """Return the seconds between attempts that had failed and the retry that followed, all of them together."""
-    waited_ns = 0
-    for before, after in pairwise(record.attempts):
-        if after.kind != "fallback" and before.wire.ended_ns is not None:
-            waited_ns += max(0, after.wire.started_ns - before.wire.ended_ns)
-    return waited_ns / 1e9
+def retry_wait_s(record: CallRecord) -> float | None:
+    """Return the seconds between attempts that had failed and the retry that followed, all together; None if none."""
+    waits_ns = [
+        max(0, after.wire.started_ns - before.wire.ended_ns)
+        for before, after in pairwise(record.attempts)
+        if after.kind != "fallback" and before.wire.ended_ns is not None
+    ]
+    return sum(waits_ns) / 1e9 or None
 
 
-def max_gap_s(token_ns: Sequence[int]) -> float:
-    """Return the longest time between two neighbouring events with output, in seconds."""
-    longest_ns: int = max(map(sub, token_ns[1:], token_ns))
-    return longest_ns / 1e9
+def max_gap_s(token_ns: Sequence[int]) -> float | None:
+    """Return the longest time between two neighbouring events with output, in seconds; None for fewer than two."""
+    return max(map(sub, token_ns[1:], token_ns)) / 1e9 if len(token_ns) > 1 else None
 
 
-def experiment_attributes(experiment: ExperimentArm) -> Attributes:
+def experiment_attributes(experiment: ExperimentArm | None) -> Attributes:
     """Return which arm a call belongs to: under fastlane's names, and as the conventions name a feature flag."""
+    if experiment is None:
+        return {}
     return present({
         "fastlane.experiment.name": experiment.name,
         "fastlane.experiment.arm": experiment.arm,

@@ -26,27 +26,20 @@ if TYPE_CHECKING:
 LOGFIRE: Final = "logfire"
 
 
-class _Tool(NamedTuple):
-    """What is known of another instrumentation of openai."""
-
-    module: str
-    """The package that its wrappers are written in."""
-    records_metrics: bool = False
-    """It records `gen_ai.*` metrics."""
-    shows_span: bool = False
-    """Its span is the current one around the method that it has replaced."""
-
-
+# The package that the wrappers of each other instrumentation of openai are written in.
 _TOOLS = {
-    "genai-openai": _Tool("opentelemetry.instrumentation.genai.openai", records_metrics=True, shows_span=True),
-    # The predecessor of genai-openai, OpenTelemetry's own.
-    "openai-v2": _Tool("opentelemetry.instrumentation.openai_v2", records_metrics=True, shows_span=True),
-    "openllmetry": _Tool("opentelemetry.instrumentation.openai", records_metrics=True, shows_span=True),
-    "openinference": _Tool("openinference.instrumentation.openai"),
-    "langfuse": _Tool("langfuse"),
-    LOGFIRE: _Tool("logfire", records_metrics=True),
-    "openlit": _Tool("openlit", records_metrics=True),
+    "genai-openai": "opentelemetry.instrumentation.genai.openai",
+    "openai-v2": "opentelemetry.instrumentation.openai_v2",  # the predecessor of genai-openai
+    "openllmetry": "opentelemetry.instrumentation.openai",
+    "openinference": "openinference.instrumentation.openai",
+    "langfuse": "langfuse",
+    LOGFIRE: "logfire",
+    "openlit": "openlit",
 }
+_SHOWS_SPAN = frozenset({"genai-openai", "openai-v2", "openllmetry"})
+"""Their span is the current one around the method that they have replaced."""
+_RECORDS_METRICS = _SHOWS_SPAN | {LOGFIRE, "openlit"}
+"""They record `gen_ai.*` metrics."""
 
 # Scopes of the spans that instrumentations of openai make for a call.
 _SCOPES = frozenset({
@@ -118,7 +111,7 @@ def _find_tools() -> Tools:
                 watched += [(owner, method) for method in methods]
     found = tuple((vars(owner).get, method, vars(owner).get(method)) for owner, method in watched)
     modules = [module for _, _, method in found for module in _layers(method)]
-    tools = frozenset(name for name, tool in _TOOLS.items() if any(_is_in(module, tool.module) for module in modules))
+    tools = frozenset(name for name, package in _TOOLS.items() if any(_is_in(module, package) for module in modules))
     _last = (len(sys.modules), found, tools)
     return tools
 
@@ -149,15 +142,12 @@ def is_http_instrumented(http_client: Any) -> bool:
 
 
 def _is_instrumented(transport: Any) -> bool:
-    if _is_in(type(transport).__module__, HTTP_INSTRUMENTATION):
-        return True
     name = "handle_async_request" if hasattr(transport, "handle_async_request") else "handle_request"
-    for owner in (transport, *type(transport).__mro__):
-        found = getattr(owner, "__dict__", {}).get(name)
-        # (A wrapper of wrapt's is no function.)
-        if type(found) not in _PLAIN and any(_is_in(module, HTTP_INSTRUMENTATION) for module in _layers(found)):
-            return True
-    return False
+    methods = [vars(owner).get(name) for owner in type(transport).__mro__]
+    methods.append(getattr(transport, "__dict__", {}).get(name))
+    # (A wrapper of wrapt's is no function.)
+    modules = [module for method in methods if type(method) not in _PLAIN for module in _layers(method)]
+    return any(_is_in(module, HTTP_INSTRUMENTATION) for module in (type(transport).__module__, *modules))
 
 
 # Who makes the span
@@ -165,7 +155,7 @@ def _is_instrumented(transport: Any) -> bool:
 
 def records_metrics(tools: Tools) -> bool:
     """Return whether another tool records the metrics of the GenAI conventions."""
-    return any(_TOOLS[name].records_metrics for name in tools)
+    return not _RECORDS_METRICS.isdisjoint(tools)
 
 
 class Standing(NamedTuple):
@@ -215,7 +205,7 @@ def standing_of(issued: Issued | None, client: Any = None) -> Standing:
         # The tool has replaced a method that we do not wrap, or a library above openai has made the span.
         return Standing("defer", without_suppression(context), span, suppressed, counts)
     # Where no method led here that they have replaced, such as with `client.post()`, a span of theirs would be current.
-    misses = issued is None and all(_TOOLS[name].shows_span for name in tools)
+    misses = issued is None and tools <= _SHOWS_SPAN
     if tools and not misses:
         return Standing("defer", context, None, suppressed, counts)
     return Standing("own", context)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -51,11 +51,9 @@ class Telemetry:
 
         OpenTelemetry's batch processors do not keep to that time: `OTEL_EXPORTER_OTLP_TIMEOUT` limits each request.
         """
-        flushes = [
-            one.force_flush for one in (self.meter_provider, self.tracer_provider) if hasattr(one, "force_flush")
-        ]
-        results = [flush(timeout_millis=int(timeout_s * 1e3)) is not False for flush in flushes]
-        return all(results)
+        providers = [one for one in (self.meter_provider, self.tracer_provider) if hasattr(one, "force_flush")]
+        results = [one.force_flush(timeout_millis=int(timeout_s * 1e3)) for one in providers]
+        return False not in results
 
 
 def configure(
@@ -82,73 +80,66 @@ def configure(
             raise ConfigurationError(
                 f"configure({kind}_provider=...) takes a provider of OpenTelemetry's, got {type(provider).__name__}"
             )
-    telemetry = _process.configure(given)
+    telemetry = _configure(given)
     if telemetry.tracer_provider is not None or telemetry.meter_provider is not None:
         # Now, and not in the first call or user action: 20 ms.
         from . import traces  # noqa: F401
     return telemetry
 
 
-class _Process:
-    """What `configure()` has done in this process so far."""
+_lock = new_lock()
+_given: dict[str, Any] = {}
+"""The arguments of `configure()` in this process so far."""
+_file: TraceFile | None = None
 
-    def __init__(self) -> None:
-        self._lock = new_lock()
-        self._given: dict[str, Any] = {}
-        self._file: TraceFile | None = None
 
-    def configure(self, given: dict[str, Any]) -> Telemetry:
-        with self._lock:
-            everything = {**self._given, **given}
-            settings = from_environment(os.environ).with_changes(everything)
-            providers = {
-                signal: getattr(settings, f"{kind}_provider") or _global_provider(signal)
-                for signal, kind in _KINDS.items()
-            }
-            if settings.level != "off" and os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() != "true":
-                exporters = {signal: self._exporters(signal) for signal in providers if providers[signal] is None}
-                for signal, its in exporters.items():
-                    if its:
-                        built = _build_provider(signal, its, to_file=self._file is not None)
-                        getattr(_api(signal), f"set_{_KINDS[signal]}_provider")(built)
-                        providers[signal] = _global_provider(signal)
-            self._given = everything
-            telemetry_settings.use(settings)
-            return Telemetry(
-                settings=settings,
-                tracer_provider=providers[TRACES],
-                meter_provider=providers[METRICS],
-                trace_file=None if self._file is None else self._file.path,
-            )
+def _configure(given: dict[str, Any]) -> Telemetry:
+    with _lock:
+        settings = replace(from_environment(os.environ), **{**_given, **given})
+        providers = {
+            signal: getattr(settings, f"{kind}_provider") or _global_provider(signal) for signal, kind in _KINDS.items()
+        }
+        if settings.level != "off" and os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() != "true":
+            exporters = {signal: _make_exporters(signal) for signal in providers if providers[signal] is None}
+            for signal, its in exporters.items():
+                if its:
+                    getattr(_api(signal), f"set_{_KINDS[signal]}_provider")(_build_provider(signal, its))
+                    providers[signal] = _global_provider(signal)
+        _given.update(given)
+        telemetry_settings.use(settings)
+        return Telemetry(
+            settings=settings,
+            tracer_provider=providers[TRACES],
+            meter_provider=providers[METRICS],
+            trace_file=None if _file is None else _file.path,
+        )
 
-    def _exporters(self, signal: str) -> list[Any]:
-        """Make the exporters of one signal; of metrics, they may be readers."""
-        names = _exporter_names(signal)
-        # Metrics are exported only on request: once a minute, they would fill a file of calls.
-        if names is None and signal != METRICS and self._open_file():
-            names = [_FILE_EXPORTER]
-        kinds = {name: _exporter_class(signal, name) for name in names or []}
-        if _FILE_EXPORTER in kinds:
-            self._file = self._file or TraceFile()
-            kinds[_FILE_EXPORTER] = partial(kinds[_FILE_EXPORTER], stream=self._file)
-            if signal == TRACES:
-                running_calls.watched = running_calls.RunningCalls(self._file)
-        return [kind() if hasattr(kind, "collect") else _Exporter(kind) for kind in kinds.values()]
 
-    def _open_file(self) -> bool:
+def _make_exporters(signal: str) -> list[Any]:
+    """Make the exporters of one signal; of metrics, they may be readers."""
+    names = _exporter_names(signal)
+    # Metrics are exported only on request: once a minute, they would fill a file of calls.
+    if names is None and signal == TRACES:
         try:
-            self._file = self._file or TraceFile()
+            log.info("spans are written to %s", _open_file().path)
+            names = [_FILE_EXPORTER]
         except ConfigurationError as error:
             if os.environ.get(DIRECTORY_VARIABLE):
                 raise
             # An application has to start where there is no home directory.
             log.warning("no spans are kept: %s", error)
-            return False
-        log.info("spans are written to %s", self._file.path)
-        return True
+    kinds = {name: _exporter_class(signal, name) for name in names or []}
+    if _FILE_EXPORTER in kinds:
+        kinds[_FILE_EXPORTER] = partial(kinds[_FILE_EXPORTER], stream=_open_file())
+        if signal == TRACES:
+            running_calls.watched = running_calls.RunningCalls(_open_file())
+    return [kind() if hasattr(kind, "collect") else _Exporter(kind) for kind in kinds.values()]
 
 
-_process = _Process()
+def _open_file() -> TraceFile:
+    global _file  # noqa: PLW0603 - one file in each process
+    _file = _file or TraceFile()
+    return _file
 
 
 def _api(signal: str) -> Any:
@@ -213,7 +204,7 @@ class _Exporter:
         self._exporter = self._make()
 
 
-def _build_provider(signal: str, exporters: list[Any], *, to_file: bool) -> Any:
+def _build_provider(signal: str, exporters: list[Any]) -> Any:
     """Build a provider that sends to these exporters. The SDK reads its other variables by itself."""
     provider: Any
     if signal == TRACES:
@@ -222,7 +213,7 @@ def _build_provider(signal: str, exporters: list[Any], *, to_file: bool) -> Any:
 
         provider = TracerProvider()
         # A file may be followed, and a write costs less than a request.
-        delay_ms = _FILE_DELAY_MS if to_file and not os.environ.get("OTEL_BSP_SCHEDULE_DELAY") else None
+        delay_ms = _FILE_DELAY_MS if _file is not None and not os.environ.get("OTEL_BSP_SCHEDULE_DELAY") else None
         for exporter in exporters:
             provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=delay_ms))
     else:

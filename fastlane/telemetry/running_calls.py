@@ -31,8 +31,7 @@ class RunningCalls:
         self._path: Path | None = None
         # Weak, because a stream that is dropped unread has to be collected to end.
         self._calls: dict[int, weakref.ref[CallState]] = {}
-        self._idle = [True]
-        """Empty while the next writing is planned. `pop()` is atomic."""
+        self._is_planned = False
         starts_over(self)
 
     def begin(self, key: int, call: CallState) -> None:
@@ -45,17 +44,13 @@ class RunningCalls:
         self._calls.pop(key, None)
 
     def _plan(self) -> None:
-        try:
-            self._idle.pop()
-        except IndexError:
-            return
-        try:
-            call_later(_EVERY_S, self._write, in_thread=True)
-        except RuntimeError:  # no thread can be started now
-            self._idle.append(True)
+        if not self._is_planned:
+            with contextlib.suppress(RuntimeError):  # no thread can be started now
+                call_later(_EVERY_S, self._write, in_thread=True)
+                self._is_planned = True
 
     def _write(self) -> None:
-        self._idle.append(True)
+        self._is_planned = False
         running = [call for each in self._calls.copy().values() if (call := each()) is not None and not call.is_over]
         # A directory that cannot be written to is for the exporter to report.
         with contextlib.suppress(OSError):
@@ -75,7 +70,7 @@ class RunningCalls:
 
     def begin_in_child(self) -> None:
         """See `StartsOver`."""
-        self._path, self._calls, self._idle = None, {}, [True]
+        self._path, self._calls, self._is_planned = None, {}, False
 
 
 def _described(call: CallState) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any, Literal, get_args
 
@@ -42,10 +41,6 @@ class TelemetrySettings:
     """Used instead of OpenTelemetry's global one."""
     meter_provider: Any = None
 
-    def with_changes(self, changes: Mapping[str, Any]) -> TelemetrySettings:
-        """Return these settings with the values of `changes` that are not None."""
-        return replace(self, **{name: value for name, value in changes.items() if value is not None})
-
 
 def from_environment(environment: Mapping[str, str]) -> TelemetrySettings:
     """Read the settings from environment variables. Raises ConfigurationError, which names the variable."""
@@ -62,11 +57,6 @@ def from_environment(environment: Mapping[str, str]) -> TelemetrySettings:
 
 class Providers:
     """The settings in force, the providers that they lead to, and what is made once for these."""
-
-    __slots__ = (
-        "global_meter_provider", "global_tracer_provider", "is_active", "keeps_spans", "measures", "meter_provider",
-        "meters", "settings", "span_maker", "tracer_provider",
-    )  # fmt: skip
 
     def __init__(self, settings: TelemetrySettings) -> None:
         self.settings = settings

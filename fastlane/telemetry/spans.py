@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 Compute = Callable[[], Mapping[str, Any]]
 """Computes attributes in the thread that exports them. It must neither block nor depend on the calling thread."""
 
+Step = tuple[str, int, int, Attributes]
+"""Name, start and end of a span in monotonic nanoseconds, and its attributes."""
+
 _UNSET = Status(StatusCode.UNSET)
 _SAMPLED, _NOT_SAMPLED = TraceFlags(TraceFlags.SAMPLED), TraceFlags(TraceFlags.DEFAULT)
 _ROOT_DECISIONS = {id(ALWAYS_ON): True, id(DEFAULT_ON): True, id(ALWAYS_OFF): False, id(DEFAULT_OFF): False}
@@ -99,6 +102,10 @@ class SpanMaker:
 
     def __init__(self, provider: Any) -> None:
         self._tracer: Any = provider.get_tracer("fastlane", __version__)
+        self.start: Callable[..., Span] = partial(
+            self._tracer.start_span, record_exception=False, set_status_on_exception=False
+        )
+        """Start a span of the SDK's; takes the arguments of its `start_span()`."""
         self._limits = SpanLimits()
         self._scope = InstrumentationScope("fastlane", __version__)
         self._is_sdk = type(self._tracer) is SdkTracer
@@ -108,28 +115,6 @@ class SpanMaker:
         self._root_decision = _ROOT_DECISIONS.get(id(sampler))
         self._follows_parent = sampler is DEFAULT_ON or sampler is DEFAULT_OFF
         self._processors: tuple[Any, bool] = (None, False)
-
-    def start(
-        self,
-        name: str,
-        context: Context,
-        start_ns: int,
-        attributes: Mapping[str, Any],
-        *,
-        kind: SpanKind = SpanKind.INTERNAL,
-        links: Sequence[Link] = (),
-    ) -> Span:
-        """Start a span of the SDK's below the one of `context`."""
-        return self._tracer.start_span(  # type: ignore[no-any-return]
-            name,
-            context=context,
-            kind=kind,
-            attributes=dict(attributes),
-            links=links,
-            start_time=start_ns,
-            record_exception=False,
-            set_status_on_exception=False,
-        )
 
     def make(
         self,
@@ -153,7 +138,7 @@ class SpanMaker:
         tracer = self._tracer
         if not self.is_lazy():
             around = context if parent is None else with_span(parent, context)
-            span = self.start(name, around, start_ns, attributes, kind=kind, links=links)
+            span = self.start(name, around, kind, dict(attributes), links, start_ns)
             if not span.is_recording():
                 return None
             try:
@@ -268,40 +253,25 @@ def make_spans_below(
     made: dict[int, SpanContext] = {}
     attempts = sorted(record.attempts, key=lambda attempt: attempt.number)
 
-    def add(
-        above: SpanContext | None,
-        name: str,
-        start_ns: int,
-        end_ns: int,
-        attributes: Attributes | None = None,
-        **more: Any,
-    ) -> SpanContext | None:
-        """Make a span between two monotonic times."""
-        return maker.make(
-            name,
-            context,
-            start_ns + offset_ns,
-            max(start_ns, end_ns) + offset_ns,
-            attributes or {},
-            parent=above,
-            **more,
-        )
+    def add(above: SpanContext | None, step: Step, **more: Any) -> SpanContext | None:
+        name, start_ns, end_ns, attributes = step
+        end_ns = max(start_ns, end_ns) + offset_ns
+        return maker.make(name, context, start_ns + offset_ns, end_ns, attributes, parent=above, **more)
 
     if has_phases and attempts:
         started_ns = attempts[0].wire.started_ns
         waiting_ns = started_ns - queued_ns(record, started_ns - timeline.started_ns)
         if waiting_ns - timeline.started_ns >= PREPARE_SPAN_MIN_NS:
-            add(parent, "prepare", timeline.started_ns, waiting_ns)
+            add(parent, ("prepare", timeline.started_ns, waiting_ns, {}))
         if waiting_ns < started_ns:
-            add(parent, "wait_for_place", waiting_ns, started_ns)
+            add(parent, ("wait_for_place", waiting_ns, started_ns, {}))
     for attempt in attempts:
         before = made.get(attempt.number - 1)
         reason = "retry" if attempt.kind == "plain" else attempt.kind
+        ended_ns = timeline.ended_ns if attempt.wire.ended_ns is None else attempt.wire.ended_ns
         own = add(
             parent,
-            record.method,
-            attempt.wire.started_ns,
-            timeline.ended_ns if attempt.wire.ended_ns is None else attempt.wire.ended_ns,
+            (record.method, attempt.wire.started_ns, ended_ns, {}),
             kind=SpanKind.CLIENT,
             links=() if before is None else (Link(before, {"fastlane.link.reason": reason}),),
             error=attempt_error(attempt),
@@ -309,21 +279,16 @@ def make_spans_below(
         )
         if own is not None:
             made[attempt.number] = own
-            if has_phases:
-                for name, start_ns, end_ns, attributes, steps in phases(attempt, record):
-                    below = add(own, name, start_ns, end_ns, attributes)
-                    for step in steps if below is not None else ():
-                        add(below, *step)
+            for phase, steps in _phases(attempt, record) if has_phases else ():
+                below = add(own, phase)
+                for step in steps if below is not None else ():
+                    add(below, step)
     if has_phases and timeline.validate_started_ns and timeline.validate_ended_ns:
         verdict = {} if record.verdict is None else {"fastlane.output.verdict": record.verdict}
-        add(parent, "validate", timeline.validate_started_ns, timeline.validate_ended_ns, verdict)
+        add(parent, ("validate", timeline.validate_started_ns, timeline.validate_ended_ns, verdict))
 
 
-Step = tuple[str, int, int, Attributes]
-"""Name, start and end of a span in monotonic nanoseconds, and its attributes."""
-
-
-def phases(attempt: Attempt, record: CallRecord) -> Iterator[tuple[str, int, int, Attributes, Sequence[Step]]]:
+def _phases(attempt: Attempt, record: CallRecord) -> Iterator[tuple[Step, Sequence[Step]]]:
     """Yield the phases of an attempt that were seen, each with the steps below it."""
     wire, timeline = attempt.wire, record.timeline
     server = server_attributes(attempt.origin or record.origin)
@@ -332,39 +297,36 @@ def phases(attempt: Attempt, record: CallRecord) -> Iterator[tuple[str, int, int
     opening_ns = wire.dns_started_ns if wire.dns_started_ns is not None else wire.connect_started_ns
     wait_ended_ns = wire.send_started_ns if opening_ns is None else opening_ns
     if wire.connection_wait_started_ns is not None and wait_ended_ns is not None:
-        yield f"HTTP wait_for_connection {address}", wire.connection_wait_started_ns, wait_ended_ns, {}, ()
+        yield (f"HTTP wait_for_connection {address}", wire.connection_wait_started_ns, wait_ended_ns, {}), ()
     if opening_ns is not None:
         tls = {} if attempt.tls_version is None else {"tls.protocol.version": attempt.tls_version.removeprefix("TLSv")}
+        peer = attempt.peer_address or address
+        possible: tuple[tuple[str, int | None, int | None, Attributes], ...] = (
+            (f"DNS lookup {host}", wire.dns_started_ns, wire.dns_ended_ns, {"dns.question.name": host}),
+            (f"socket connect {peer}", wire.connect_started_ns, wire.connect_ended_ns, {}),
+            (f"TLS client handshake {host}", wire.tls_started_ns, wire.tls_ended_ns, tls),
+        )
         steps = [
             (name, from_ns, until_ns, attributes)
-            for name, from_ns, until_ns, attributes in (
-                (f"DNS lookup {host}", wire.dns_started_ns, wire.dns_ended_ns, {"dns.question.name": host}),
-                (
-                    f"socket connect {attempt.peer_address or address}",
-                    wire.connect_started_ns,
-                    wire.connect_ended_ns,
-                    {},
-                ),
-                (f"TLS client handshake {host}", wire.tls_started_ns, wire.tls_ended_ns, tls),
-            )
+            for name, from_ns, until_ns, attributes in possible
             if from_ns is not None and until_ns is not None
         ]
         end_ns = max([opening_ns, *(until_ns for _, _, until_ns, _ in steps)])
-        yield f"HTTP connection_setup {address}", opening_ns, end_ns, {}, steps
+        yield (f"HTTP connection_setup {address}", opening_ns, end_ns, {}), steps
     sent_ns, head_ns = wire.send_ended_ns, wire.headers_received_ns
     if wire.send_started_ns is None or sent_ns is None:
         return
     if head_ns is not None:
         # The sending thread may read the clock only after another has seen the head of the response.
         sent_ns = max(wire.send_started_ns, min(sent_ns, head_ns))
-    yield "HTTP send_request", wire.send_started_ns, sent_ns, {}, ()
+    yield ("HTTP send_request", wire.send_started_ns, sent_ns, {}), ()
     if head_ns is None:
         return
-    yield "HTTP wait_for_response", sent_ns, head_ns, {}, ()
+    yield ("HTTP wait_for_response", sent_ns, head_ns, {}), ()
     first_ns = timeline.first_token_ns
     if attempt.number != record.attempts[-1].number or first_ns is None:
         return
-    kind = timeline.first_token_kind
-    yield "first_token", head_ns, first_ns, {} if kind is None else {"fastlane.first_token.kind": kind}, ()
+    kind = {} if timeline.first_token_kind is None else {"fastlane.first_token.kind": timeline.first_token_kind}
+    yield ("first_token", head_ns, first_ns, kind), ()
     if len(timeline.token_ns) > 1:
-        yield "decode", first_ns, timeline.token_ns[-1], {}, ()
+        yield ("decode", first_ns, timeline.token_ns[-1], {}), ()

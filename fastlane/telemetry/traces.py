@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.context import Context, attach, detach, get_current
@@ -35,16 +35,15 @@ from .coexistence import (
     without_http,
     without_suppression,
 )
-from .experiments import experiment_of
+from .experiments import ExperimentArm, experiment_of
 from .metrics import EndedAction, EndedCall, meters_of
-from .settings import Providers, providers
+from .settings import Level, Providers, providers
 from .spans import end_span, make_spans_below, span_maker, status_of
 
 if TYPE_CHECKING:
     from ..engine.call_state import CallState
     from ..engine.user_action import user_action
     from ..records.record import CallRecord
-    from .settings import TelemetrySettings
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
 _trace_context = TraceContextTextMapPropagator()  # never baggage, which holds values of the application
@@ -70,43 +69,32 @@ def trace_of(observation: CallState) -> TracedCall | None:
             starts_early, is_dropped = False, maker.drops(standing.context)
         if is_dropped and not found.measures:
             return None
-    return TracedCall(observation, operation, found, standing, starts_early=starts_early, is_dropped=is_dropped)
+    return TracedCall(
+        found, operation, standing, experiment_of(observation.experiment), starts_early, is_dropped,
+        found.settings.level, standing.span,
+    )  # fmt: skip
 
 
+@dataclass(slots=True, eq=False)
 class TracedCall:
     """The trace of one call, with all of its attempts at all upstreams."""
 
-    __slots__ = (
-        "_body", "_experiment", "_is_dropped", "_is_started", "_open", "_operation", "_parent",
-        "_providers", "_settings", "_span", "_standing", "_starts_early",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        observation: CallState,
-        operation: str,
-        found: Providers,
-        standing: Standing,
-        *,
-        starts_early: bool,
-        is_dropped: bool,
-    ) -> None:
-        """`is_dropped`: the call is measured, and has no span."""
-        self._providers = found
-        self._settings = found.settings
-        self._standing = standing
-        self._operation = operation
-        self._experiment = experiment_of(observation.experiment)
-        self._body: Mapping[str, Any] | None = None
-        """The first upstream's request."""
-        self._span: Span | None = standing.span
-        """fastlane's own span, or the one of another tool that fastlane adds to."""
-        self._parent: Context | None = None
-        """The parent of the spans of requests, where the call's span is another tool's."""
-        self._is_started = False
-        self._is_dropped = is_dropped
-        self._starts_early = starts_early
-        self._open = [True]
+    _providers: Providers
+    _operation: str
+    _standing: Standing
+    _experiment: ExperimentArm | None
+    _starts_early: bool
+    _is_dropped: bool
+    """The call is measured, and has no span."""
+    _level: Level
+    _span: Span | None
+    """fastlane's own span, or the one of another tool that fastlane adds to."""
+    _body: Mapping[str, Any] | None = None
+    """The first upstream's request."""
+    _parent: Context | None = None
+    """The parent of the spans of requests, where the call's span is another tool's."""
+    _is_started: bool = False
+    _open: list[bool] = field(default_factory=lambda: [True])
 
     @property
     def is_deferred(self) -> bool:
@@ -134,7 +122,7 @@ class TracedCall:
                 self._start(observation)
             elif self.is_deferred and (self._span is None or not self._span.is_recording()):
                 self._find_other_span()  # some tools make one for each upstream that a call falls back to
-            if self._settings.propagate and self._span is not None:
+            if self._providers.settings.propagate and self._span is not None:
                 _trace_context.inject(request.headers, set_span_in_context(self._span, self._standing.context))
         except Exception as error:  # noqa: BLE001 - an application's own sampler or processor may raise anything
             _report_error(observation, "an attempt", error)
@@ -148,11 +136,11 @@ class TracedCall:
             if not is_http_instrumented(http_client):
                 return _NOTHING
             parent = set_span_in_context(span, self._standing.context)
-            if self._settings.level == "call":
+            if self._level == "call":
                 if pool_settings_of(http_client) is None:
                     return attached(parent)  # its span is the only one for the request, and belongs below the call's
                 # With it, the HTTP library's own transport would have to carry the request. Ours takes its place.
-                self._settings = _with_requests(self._settings)
+                self._level = "attempts"
             # Our span of the request replaces the instrumentation's, but the server still gets its trace context.
             _trace_context.inject(request.headers, parent)
             request.extensions[TRACED] = True
@@ -168,8 +156,9 @@ class TracedCall:
             self._find_other_span()
         elif standing.mode == "own":
             name, attributes = span_start(self._operation, observation.origin, observation.model, observation.stream)
-            self._span = span_maker(self._providers).start(
-                name, standing.context, observation.started_wall_ns, attributes, kind=SpanKind.CLIENT
+            start = span_maker(self._providers).start
+            self._span = start(
+                name, standing.context, SpanKind.CLIENT, dict(attributes), start_time=observation.started_wall_ns
             )
 
     def _find_other_span(self) -> None:
@@ -177,7 +166,7 @@ class TracedCall:
         span = self._span
         if span is None or not span.is_recording():
             span = self._span = other_tools_span() or span
-        if self._settings.level in ("attempts", "phases"):
+        if self._level in ("attempts", "phases"):
             around = without_suppression(get_current())
             if span is not None:
                 around = set_span_in_context(span, around)
@@ -230,9 +219,7 @@ class TracedCall:
         if span is not None and span.is_recording():
             span.set_attributes(_own(self._attributes(observation.record())))
         if self._parent is not None:
-            make_spans_below(
-                span_maker(self._providers), self._parent, observation.record(), self._settings.level, None
-            )
+            make_spans_below(span_maker(self._providers), self._parent, observation.record(), self._level, None)
         return None if span is None else span.get_span_context()
 
     def _end_own(self, observation: CallState) -> SpanContext | None:
@@ -245,7 +232,7 @@ class TracedCall:
             asked = request_attributes(observation.endpoint, body) if body else {}
             return {"gen_ai.operation.name": operation, **asked, **self._attributes(observation.record())}
 
-        maker, level = span_maker(self._providers), self._settings.level
+        maker = span_maker(self._providers)
         # (A record takes longer to make than all else here.)
         has_failed = observation.outcome in _FAILED
         status = status_of(observation.record()) if has_failed else None
@@ -261,18 +248,13 @@ class TracedCall:
             made = span.get_span_context()
             span.update_name(name)  # of the model that answered, where a call fell back to another one
             end_span(span, end_ns, {**start, **attributes()}, status)
-        if made is not None and level != "call":
-            make_spans_below(maker, context, observation.record(), level, made)
+        if made is not None and self._level != "call":
+            make_spans_below(maker, context, observation.record(), self._level, made)
         return made
 
     def _attributes(self, record: CallRecord) -> dict[str, Any]:
         found = call_attributes(record, self._experiment)
-        return most_important(found) if self._settings.level == "call" else found
-
-
-@lru_cache(maxsize=8)
-def _with_requests(settings: TelemetrySettings) -> TelemetrySettings:
-    return settings.with_changes({"level": "attempts"})
+        return most_important(found) if self._level == "call" else found
 
 
 def _report_error(observation: CallState, doing: str, error: Exception) -> None:
@@ -288,13 +270,12 @@ def _own(attributes: Mapping[str, Any]) -> dict[str, Any]:
 class ActionSpan:
     """`invoke_workflow {name}`, from the action's start to its end: the current span meanwhile."""
 
-    __slots__ = ("_before", "_context", "_experiment", "_meters", "_settings", "_span", "_token")
+    __slots__ = ("_before", "_context", "_experiment", "_meters", "_span", "_token")
 
     def __init__(self, action: user_action, previous: ActionSpan | None = None) -> None:
         """`previous`: the span of an action that ended in another context and is still current in this one."""
         assert action.started_wall_ns is not None
         found = providers()
-        self._settings = found.settings
         self._experiment = experiment_of()
         self._meters = meters_of(found)
         name = printable(action.name)
@@ -303,14 +284,15 @@ class ActionSpan:
             "gen_ai.workflow.name": name,
             "fastlane.interaction.name": name,
             "openinference.span.kind": "CHAIN",
+            **experiment_attributes(self._experiment),
         }
-        if self._experiment is not None:
-            attributes.update(experiment_attributes(self._experiment))
         before = get_current()
         if previous is not None and previous._context is before:
             before = previous._before
         self._before: Context = before
-        self._span = span_maker(found).start(f"invoke_workflow {name}", before, action.started_wall_ns, attributes)
+        self._span = span_maker(found).start(
+            f"invoke_workflow {name}", before, attributes=attributes, start_time=action.started_wall_ns
+        )
         self._context: Context = set_span_in_context(self._span, before)
         # Last, so that nothing has to be undone when a step before it fails.
         self._token: Any = attach(self._context)

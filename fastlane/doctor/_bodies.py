@@ -44,7 +44,7 @@ def look(session: DoctorSession) -> Iterator[ProviderFinding]:
         if taken or not unknown:
             note = f"unknown: {', '.join(unknown)}" if unknown else ""
             path = ("encodings", endpoint)
-            facts.append(MeasuredFact(path=path, value=["json", *taken], note=note, is_whole=not unknown))
+            facts.append(MeasuredFact(path=path, value=["json", *taken], note=note))
         if any(form.startswith("msgpack") for form in taken):
             facts.append(MeasuredFact(path=("media_types", "msgpack"), value=session.msgpack_type))
         words = "; ".join(f"{', '.join(forms)} {words}" for words, forms in together.items())

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from . import _bodies, _model, _network, _server
-from ._facts import compare
 from ._findings import ProviderFinding, found
 from ._session import CHAT, DoctorSession, DoctorSettings, StatusError, has_proxy, of_status, problem_of
 
@@ -47,7 +46,6 @@ def examine(
             findings.extend(_run(session, allow, on_check))
         except KeyboardInterrupt:
             interrupted = True
-    findings += compare(session.known, findings)
     return Examination(settings, tuple(findings), session.is_reached, session.model, interrupted)
 
 

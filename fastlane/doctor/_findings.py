@@ -21,7 +21,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "HTTP", "HTTP/2 limits", "round trip", "HTTP version", "a new connection", "a request without a model",
         "idle life",
     ),
-    "the provider": ("models", "what it is", "first call", "known facts"),
+    "the provider": ("models", "what it is", "first call"),
     "request bodies": ("/chat/completions", "/responses", "/completions"),
     "streaming": ("the stream", "first token", "chunks", "token counts", "end"),
     "prompt cache": ("equal prompts",),
@@ -75,7 +75,6 @@ PROBLEMS: Mapping[State, Mapping[str, str]] = {
         "no list": "Is that an OpenAI-style API?",
         "not listed": "Check --model; some providers list not all.",
         "limit ignored": "It ignores {ignored}: answers can grow longer than they may.",
-        "facts differ": "Give the measured facts to the plays that need them: RequestEncoding(facts=…).",
         "not answered": "",
         "bundles": "They come in bundles: what is shown stutters, whatever the client does.",
         "no usage": "Tokens of streams are not known here: rates and costs can only be estimated.",
@@ -107,8 +106,6 @@ class MeasuredFact:
     """Keys of the facts file, such as ("encodings", "/chat/completions")."""
     value: Any
     note: str = ""
-    is_whole: bool = True
-    """Whether a list holds all that there is; otherwise nothing is known of what it leaves out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from fastlane.doctor._facts import compare, differs
-from fastlane.doctor._findings import MeasuredFact, ProviderFinding, found
+from fastlane.doctor._findings import ProviderFinding, found
 from fastlane.doctor._model import count_paths, judge_format, look_first
 from fastlane.doctor._session import DoctorSession, DoctorSettings, StatusError, target_of
 from fastlane.providers import Fact, ProviderFacts
@@ -149,32 +148,3 @@ def test_first_call_that_is_refused_gives_its_status(status: int, requests: int)
     assert finding.value == status
     assert len(asked) == requests
     assert session.first_headers is None
-
-
-@pytest.mark.parametrize(
-    ("path", "measured", "written", "differ"),
-    [
-        (("http2",), False, True, True),
-        (("http2",), True, True, False),
-        (("encodings", "/responses"), ["json"], ["json", "json+gzip"], True),
-        (("encodings", "/responses"), ["json", "json+gzip"], ["json+gzip", "json"], False),
-        (("structured", "formats"), ["json_object"], ["json_object", "json_schema"], False),
-        (("structured", "formats"), ["json_schema"], ["json_object"], True),
-        (("parameters", "verbosity"), True, ["low", "high"], False),
-    ],
-)
-def test_what_was_measured_differs_only_where_both_cannot_be_true(
-    path: tuple[str, ...], measured: object, written: object, differ: bool
-) -> None:
-    assert differs(MeasuredFact(path=path, value=measured), written) is differ
-
-
-def test_what_is_written_and_was_measured_otherwise_is_named() -> None:
-    facts = [MeasuredFact(path=("http2",), value=False), MeasuredFact(path=("cache", "automatic"), value=True)]
-    measured = found("HTTP version", "HTTP/1.1", facts=facts)
-
-    (finding,) = compare(known(http2=fact(True)), [measured])
-
-    assert finding.seen == "http2: no here, yes on record (documented)"
-    assert finding.value == {"provider": "other", "compared": 1, "differing": ["http2"]}
-    assert compare(known(), [measured]) == []

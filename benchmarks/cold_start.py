@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from benchmarks._paired import added, in_turns, middle, paired
 from benchmarks._report import Figure, Report
@@ -24,17 +24,29 @@ _KEPT_OUT = (
 )  # fmt: skip
 
 
-def _child_ms(code: str, environment: Mapping[str, str], until: str) -> tuple[float, float]:
-    """Return the milliseconds of wall time until a fresh process prints `until`, and of CPU time until it ends."""
-    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+class _Child(NamedTuple):
+    """What a fresh process took."""
+
+    wall_ms: float
+    """Until it printed what was expected of it."""
+    cpu_ms: float
+    """Until it ended."""
+    memory_mib: float
+    """The most that was resident."""
+
+
+def _child(code: str, environment: Mapping[str, str], until: str) -> _Child:
+    begun = time.perf_counter()
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         if child.stdout.readline().strip() != until:
             raise RuntimeError(f"a fresh process did not print {until!r}: {code}")
         wall_ms = 1e3 * (time.perf_counter() - begun)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return wall_ms, 1e3 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        _, status, taken = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    per_mib = 2**20 if sys.platform == "darwin" else 2**10
+    return _Child(wall_ms, 1e3 * (taken.ru_utime + taken.ru_stime), taken.ru_maxrss / per_mib)
 
 
 def import_cost(quick: bool) -> Report:
@@ -43,7 +55,7 @@ def import_cost(quick: bool) -> Report:
     Inside: everything that the interpreter does from start to exit.
     """
     code = {"stock": "import openai; openai.OpenAI", "fastlane": "import fastlane; fastlane.OpenAI"}
-    taken = in_turns(lambda side: _child_ms(code[side], {}, "")[1], code, 12 if quick else 40, warm_ups=1)
+    taken = in_turns(lambda side: _child(code[side], {}, "").cpu_ms, code, 12 if quick else 40, warm_ups=1)
     listing = f"import fastlane, json, sys; print(json.dumps([name for name in {_KEPT_OUT} if name in sys.modules]))"
     loaded = json.loads(subprocess.run([sys.executable, "-c", listing], check=True, capture_output=True).stdout)
     return Report(
@@ -75,14 +87,14 @@ for chunk in client.chat.completions.create(model="instant", messages=question, 
 def cold_start(quick: bool) -> Report:
     """What a fresh process takes to its first streamed token from the emulator without delays, fastlane / openai.
 
-    Inside: wall time from the start of the interpreter to the token, and CPU time from its start to its end. Outside:
-    trio, which openai's HTTP library imports where it is installed.
+    Inside: wall time from the start of the interpreter to the token, CPU time from its start to its end, and the most
+    memory that was resident. Outside: trio, which openai's HTTP library imports where it is installed.
     """
     with Emulator(model=preset("instant"), seed=0) as provider:
 
-        def first_token(package: str) -> tuple[float, float]:
+        def first_token(package: str) -> _Child:
             code = _FIRST_TOKEN.format(package=package, base_url=provider.base_url)
-            return _child_ms(code, provider.environment, "token")
+            return _child(code, provider.environment, "token")
 
         taken = in_turns(first_token, ("openai", "fastlane"), 8 if quick else 30, warm_ups=1)
     figures: dict[str, Figure] = {}
@@ -90,8 +102,11 @@ def cold_start(quick: bool) -> Report:
         ours, theirs = ([one[at] for one in taken[package]] for package in ("fastlane", "openai"))
         figures |= paired(what, ours, theirs)
         figures |= {f"fastlane_{what}_ms": middle(ours), f"openai_{what}_ms": middle(theirs)}
+    memory = {package: [one.memory_mib for one in taken[package]] for package in taken}
+    figures |= added("added_memory", memory["fastlane"], memory["openai"], "mib")
+    figures["openai_memory_mib"] = middle(memory["openai"])
     return Report(
         figures=figures,
-        reach={"wall_ratio": "<= 1", "cpu_ratio": "<= 1"},
+        reach={"wall_ratio": "<= 1", "cpu_ratio": "<= 1", "added_memory_mib": "<= 12"},
         conditions={"pairs": len(taken["openai"])},
     )

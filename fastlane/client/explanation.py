@@ -127,19 +127,9 @@ def _of_short_path(client: Any) -> list[Limitation]:
 
 
 def _of_extras(plays: tuple[Play, ...]) -> list[Limitation]:
-    from ..plays import ContextTrimming, RequestEncoding  # imported on demand
+    from ..plays import ContextTrimming  # imported on demand
 
-    # The effect on a play if an optional package is not installed: play, package, extra, effect.
-    extras = (
-        (RequestEncoding, "isal", "speed", "gzip takes several times the CPU time"),
-        (ContextTrimming, "tiktoken", "tokens", "token counts are estimates"),
-    )
-    return [
-        Limitation(
-            kind.__name__,
-            f"{package} is not installed, so {effect}",
-            f"Install it with pip install 'fastlane-llm[{extra}]'",
-        )
-        for kind, package, extra, effect in extras
-        if any(isinstance(play, kind) for play in plays) and find_spec(package) is None
-    ]
+    if find_spec("tiktoken") is not None or not any(isinstance(play, ContextTrimming) for play in plays):
+        return []
+    remedy = "Install it with pip install 'fastlane-llm[tokens]'"
+    return [Limitation("ContextTrimming", "tiktoken is not installed, so token counts are estimates", remedy)]

@@ -15,7 +15,7 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import Connection, Hedging, Play, PromptCache, RateLimits, RequestEncoding, Urgency
+from fastlane import Connection, ContextTrimming, Hedging, Play, PromptCache, RateLimits, Urgency
 from fastlane.client import configuration as _configuration
 from fastlane.decode import probes as _seams
 from fastlane.experiments import Experiment
@@ -205,11 +205,11 @@ def test_explain_names_a_seam_that_does_not_fit(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_explain_names_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "isal", None)
+    monkeypatch.setitem(sys.modules, "tiktoken", None)
 
-    (limitation,) = made("OpenAI", plays=[RequestEncoding()]).explain().limitations
-    assert (limitation.what, limitation.why.partition(",")[0]) == ("RequestEncoding", "isal is not installed")
-    assert "fastlane-llm[speed]" in limitation.remedy
+    (limitation,) = made("OpenAI", plays=[ContextTrimming()]).explain().limitations
+    assert (limitation.what, limitation.why.partition(",")[0]) == ("ContextTrimming", "tiktoken is not installed")
+    assert "fastlane-llm[tokens]" in limitation.remedy
     assert made("OpenAI").explain().limitations == ()
 
 

@@ -45,7 +45,7 @@ class Writing(NamedTuple):
 def _isal() -> Callable[..., bytes] | None:
     try:
         from isal import igzip
-    except ImportError:  # the extra `speed`
+    except ImportError:  # it has no wheels for Windows on ARM
         return None
     return igzip.compress
 
@@ -63,7 +63,7 @@ def write(plain: bytes, form: Form, writing: Writing) -> tuple[bytes, float]:
 
 
 def gzip(data: bytes, level: int) -> bytes:
-    """Gzip at a level from 1 to 9, with isal for 1 to 3 where that is installed (the extra `speed`)."""
+    """Gzip at a level from 1 to 9, by isal for 1 to 3 where that is installed."""
     compress = _isal() if level <= _ISAL_MOST_LEVEL else None
     if compress is not None:
         return compress(data, level, mtime=0)

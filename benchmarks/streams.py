@@ -182,8 +182,8 @@ def stream_cpu(quick: bool) -> Report:
     )
 
 
-async def _lateness_turn(side: str, emulator: Emulator, window_s: float) -> list[float]:
-    asked, begun = _streams(_STREAMS, window_s), threading.Semaphore(0)
+async def _lateness_turn(side: str, emulator: Emulator, window_s: float, streams: int = _STREAMS) -> list[float]:
+    asked, begun = _streams(streams, window_s), threading.Semaphore(0)
 
     async def read(headers: dict[str, str]) -> list[int]:
         # The provider numbers content from 0: the role and the finish reason are no part of its log.
@@ -232,6 +232,45 @@ def lateness(quick: bool) -> Report:
             "rounds": rounds,
         },
         reach={"p99_ratio": "<= 0.1"},
+        conditions={"measured_s": window_s, "cores": cores},
+    )
+
+
+_STEPS = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384)
+_MOST_LATE_MS, _LEAST_PACE = 10.0, 0.9
+
+
+def streams_per_core(quick: bool) -> Report:
+    """How many streams of 100 tokens/s one process carries with a p99 lateness of at most 10 ms: stock against ours.
+
+    Lateness is measured as in `lateness`, with more streams at each step, until a step is too late. Where the provider
+    does not keep its pace with a step, ours carries at least the step before: `provider_limited` counts such turns.
+    """
+    rounds, window_s = (1, 1.5) if quick else (5, 3.0)
+    limited = 0
+
+    def turn(side: str) -> float:
+        nonlocal limited
+        most = 0
+        for streams in _STEPS:
+            delays_ms = asyncio.run(_lateness_turn(side, emulator, window_s, streams))
+            is_late = percentile(delays_ms, 0.99) > _MOST_LATE_MS
+            if is_late or len(delays_ms) < _LEAST_PACE * 100.0 * streams * window_s:
+                limited += not is_late
+                break
+            most = streams
+        return most
+
+    with provider_on_another_core() as (emulator, cores):
+        carried = in_turns(turn, ("stock", "fastlane"), rounds)
+    return Report(
+        figures={
+            **paired("streams", carried["fastlane"], carried["stock"]),
+            **{f"{side}_streams": middle(values) for side, values in carried.items()},
+            "provider_limited": limited,
+            "rounds": rounds,
+        },
+        reach={"streams_ratio": ">= 6"},
         conditions={"measured_s": window_s, "cores": cores},
     )
 

@@ -243,8 +243,8 @@ _MOST_LATE_MS, _LEAST_PACE = 10.0, 0.9
 def streams_per_core(quick: bool) -> Report:
     """How many streams of 100 tokens/s one process carries with a p99 lateness of at most 10 ms: stock against ours.
 
-    Lateness is measured as in `lateness`, with more streams at each step, until a step is too late. Where the provider
-    does not keep its pace with a step, ours carries at least the step before: `provider_limited` counts such turns.
+    More streams are read at each step, until one is too late. Inside and outside: as in `lateness`. Where the provider
+    does not keep its pace with a step, at least the step before is carried: `provider_limited` counts such turns.
     """
     rounds, window_s = (1, 1.5) if quick else (5, 3.0)
     limited = 0

@@ -13,8 +13,7 @@ from rich.console import Console
 
 from ..providers.keys import OPENAI_KEY, key_variable
 from ._examination import Cost, Examination, examine
-from ._facts import facts_file
-from ._report import document, print_report
+from ._report import document, facts_file, print_report
 from ._session import DoctorSettings, target_of
 
 _WIDTH_WITHOUT_TERMINAL = 120

@@ -48,7 +48,6 @@ PROBLEMS: Mapping[State, Mapping[str, str]] = {
         "no output": "The model wrote nothing within the limit of tokens.",
         "cut off": "",
         "error": "",
-        "late": "",
     },
     "notable": {
         "certificate ends soon": "No call gets through once it has ended: have it renewed.",

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fastlane.doctor._examination import Cost, Examination, examine
-from fastlane.doctor._facts import facts_file
 from fastlane.doctor._findings import ProviderFinding
+from fastlane.doctor._report import facts_file
 from fastlane.doctor._session import DoctorSettings, target_of
 from fastlane.emulator import Dialect, Emulator, preset
 from fastlane.emulator.wire import Wire

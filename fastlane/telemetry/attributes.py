@@ -121,39 +121,39 @@ _effort = _one_of("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _tier = _one_of("auto", "default", "flex", "priority", "scale", "batch")
 _output = _one_of("json", "text", json_schema="json", json_object="json")
 
-# Attribute, fields of the request, and what checks a value and returns that of the attribute.
-_PARAMETERS: tuple[tuple[str, tuple[str, ...], Callable[[Any], Any]], ...] = (
-    ("gen_ai.request.temperature", ("temperature",), _float),
-    ("gen_ai.request.top_p", ("top_p",), _float),
-    ("gen_ai.request.frequency_penalty", ("frequency_penalty",), _float),
-    ("gen_ai.request.presence_penalty", ("presence_penalty",), _float),
-    ("gen_ai.request.seed", ("seed",), _integer),
-    ("gen_ai.request.max_tokens", ("max_tokens",), _integer),
-    ("gen_ai.request.max_tokens", ("max_completion_tokens",), _integer),
-    ("gen_ai.request.max_tokens", ("max_output_tokens",), _integer),
-    ("gen_ai.request.choice.count", ("n",), lambda value: None if value == 1 else _integer(value)),
-    ("gen_ai.request.reasoning.level", ("reasoning", "effort"), _effort),
-    ("gen_ai.request.reasoning.level", ("reasoning_effort",), _effort),
-    ("gen_ai.output.type", ("text", "format", "type"), _output),
-    ("gen_ai.output.type", ("response_format", "type"), _output),
-    ("gen_ai.request.previous_response.id", ("previous_response_id",), _id),
-    ("gen_ai.conversation.id", ("conversation", "id"), _id),
-    ("gen_ai.conversation.id", ("conversation",), _id),
-    ("gen_ai.request.encoding_formats", ("encoding_format",), _one_of(float=("float",), base64=("base64",))),
-    ("openai.request.service_tier", ("service_tier",), _tier),
+# Field of the request, fields inside of it, attribute, and what checks a value and returns that of the attribute.
+_PARAMETERS: tuple[tuple[str, tuple[str, ...], str, Callable[[Any], Any]], ...] = (
+    ("temperature", (), "gen_ai.request.temperature", _float),
+    ("top_p", (), "gen_ai.request.top_p", _float),
+    ("frequency_penalty", (), "gen_ai.request.frequency_penalty", _float),
+    ("presence_penalty", (), "gen_ai.request.presence_penalty", _float),
+    ("seed", (), "gen_ai.request.seed", _integer),
+    ("max_tokens", (), "gen_ai.request.max_tokens", _integer),
+    ("max_completion_tokens", (), "gen_ai.request.max_tokens", _integer),
+    ("max_output_tokens", (), "gen_ai.request.max_tokens", _integer),
+    ("n", (), "gen_ai.request.choice.count", lambda count: None if count == 1 else _integer(count)),
+    ("reasoning", ("effort",), "gen_ai.request.reasoning.level", _effort),
+    ("reasoning_effort", (), "gen_ai.request.reasoning.level", _effort),
+    ("text", ("format", "type"), "gen_ai.output.type", _output),
+    ("response_format", ("type",), "gen_ai.output.type", _output),
+    ("previous_response_id", (), "gen_ai.request.previous_response.id", _id),
+    ("conversation", ("id",), "gen_ai.conversation.id", _id),
+    ("conversation", (), "gen_ai.conversation.id", _id),
+    ("encoding_format", (), "gen_ai.request.encoding_formats", _one_of(float=("float",), base64=("base64",))),
+    ("service_tier", (), "openai.request.service_tier", _tier),
 )
 
 
 def request_attributes(endpoint: str, body: Mapping[str, Any]) -> Attributes:
     """Return the attributes of a request's parameters. None of them holds text of the prompt."""
     found: Attributes = present({"openai.api.type": _API_TYPES.get(endpoint)})
-    for attribute, fields, read in _PARAMETERS:
-        value: Any = body
-        for field in fields:
-            value = value.get(field) if isinstance(value, Mapping) else None
-        checked = None if value is None else read(value)
-        if checked is not None:
-            found[attribute] = checked
+    for field, inner, attribute, read in _PARAMETERS:
+        if field in body:
+            value = body[field]
+            for name in inner:
+                value = value.get(name) if isinstance(value, Mapping) else None
+            if (checked := read(value)) is not None:
+                found[attribute] = checked
     return found
 
 

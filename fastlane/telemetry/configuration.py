@@ -143,7 +143,7 @@ def _open_file() -> TraceFile:
 
 
 def _api(signal: str) -> Any:
-    return import_module("opentelemetry.trace" if signal == TRACES else "opentelemetry.metrics")
+    return import_module(f"opentelemetry.{'trace' if signal == TRACES else METRICS}")
 
 
 def _global_provider(signal: str) -> Any:
@@ -206,20 +206,18 @@ class _Exporter:
 
 def _build_provider(signal: str, exporters: list[Any]) -> Any:
     """Build a provider that sends to these exporters. The SDK reads its other variables by itself."""
-    provider: Any
-    if signal == TRACES:
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
-        provider = TracerProvider()
-        # A file may be followed, and a write costs less than a request.
-        delay_ms = _FILE_DELAY_MS if _file is not None and not os.environ.get("OTEL_BSP_SCHEDULE_DELAY") else None
-        for exporter in exporters:
-            provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=delay_ms))
-    else:
+    if signal == METRICS:
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
         readers = [one if hasattr(one, "collect") else PeriodicExportingMetricReader(one) for one in exporters]
-        provider = MeterProvider(metric_readers=readers)
+        return MeterProvider(metric_readers=readers)
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    provider = TracerProvider()
+    # A file may be followed, and a write costs less than a request.
+    delay_ms = _FILE_DELAY_MS if _file is not None and not os.environ.get("OTEL_BSP_SCHEDULE_DELAY") else None
+    for exporter in exporters:
+        provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=delay_ms))
     return provider

@@ -158,16 +158,12 @@ class LabelValues:
         return value
 
 
-class Measures:
+class Measures(LabelValues):
     """Turns what has ended into measured values."""
 
-    def __init__(self, values: LabelValues | None = None) -> None:
-        self._values = values or LabelValues()
-
     def _limited(self, labels: Mapping[str, Any]) -> Labels:
-        limited = self._values.limited
         return {
-            name: value if isinstance(value, bool | int) else limited(name, value)
+            name: value if isinstance(value, bool | int) else self.limited(name, value)
             for name, value in labels.items()
             if value is not None
         }
@@ -255,8 +251,7 @@ _LOCK_TIMEOUT_S: Final = 1.0
 # The SDK replaces an empty context by the current one, which is that of the thread that records.
 _NO_CONTEXT = Context({"fastlane": "outside of every span"})
 
-_values = LabelValues()
-_measures = Measures(_values)
+_measures = Measures()
 _recording, _making = new_lock(), new_lock()
 _pause = threading.Event()
 
@@ -296,9 +291,13 @@ class Meters:
         """Make the instruments that are missing: plays may be defined at any time, and bring metrics."""
         found = registrations()
         if self.registrations != found:
-            for metric in all_metrics():
-                if metric.name not in self._record:
-                    self._record[metric.name] = _instrument(self._meter, metric)
+            for name, kind, unit, description, buckets in all_metrics():
+                if name not in self._record and kind == "counter":
+                    self._record[name] = self._meter.create_counter(name, unit, description).add
+                elif name not in self._record:
+                    self._record[name] = self._meter.create_histogram(
+                        name, unit, description, explicit_bucket_boundaries_advisory=buckets
+                    ).record
             self.registrations = found
 
     def add(self, ended: EndedCall | EndedAction) -> None:
@@ -323,19 +322,11 @@ class Meters:
         record_waiting()
         counts: Counter[tuple[str, int, str]] = Counter()
         for found in open_connections():
-            host = _values.limited("server.address", found.host)
+            host = _measures.limited("server.address", found.host)
             counts[host, found.port, "active"] += found.active
             counts[host, found.port, "idle"] += found.idle
         for (host, port, state), count in counts.items():
             yield Observation(count, {"server.address": host, "server.port": port, "http.connection.state": state})
-
-
-def _instrument(meter: Meter, metric: Metric) -> Any:
-    if metric.kind == "counter":
-        return meter.create_counter(metric.name, metric.unit, metric.description).add
-    return meter.create_histogram(
-        metric.name, metric.unit, metric.description, explicit_bucket_boundaries_advisory=metric.buckets
-    ).record
 
 
 def record_waiting() -> None:

@@ -6,7 +6,7 @@ They are made with the SDK's tracer, or much cheaper where its processors only l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.attributes import BoundedAttributes
@@ -63,35 +63,29 @@ _NO_OPS = frozenset(getattr(kind, name) for kind in _EXPORTING for name in _HOOK
 class LazyAttributes(Mapping[str, Any]):
     """The attributes of a span that has ended, computed and checked when an exporter first reads them."""
 
-    __slots__ = ("_attributes", "_compute", "_limits")
-
     def __init__(self, attributes: Mapping[str, Any], compute: Compute, limits: SpanLimits) -> None:
-        self._attributes = attributes
-        self._compute: Compute | None = compute
-        self._limits = limits
+        self._attributes, self._compute, self._limits = attributes, compute, limits
 
+    @cached_property
     def _all(self) -> Mapping[str, Any]:
-        compute, attributes = self._compute, self._attributes
-        if compute is not None:
-            try:
-                attributes = {**attributes, **compute()}
-            except Exception as error:  # noqa: BLE001 - one span must not lose the batch that it is in
-                warn_of_error("computing attributes", error)
-            # As the SDK does: it drops values of invalid types and keeps to the limits of OTEL_SPAN_ATTRIBUTE_*.
-            self._attributes = BoundedAttributes(
-                self._limits.max_span_attributes, attributes, max_value_len=self._limits.max_span_attribute_length
-            )
-            self._compute = None
-        return self._attributes
+        attributes = self._attributes
+        try:
+            attributes = {**attributes, **self._compute()}
+        except Exception as error:  # noqa: BLE001 - one span must not lose the batch that it is in
+            warn_of_error("computing attributes", error)
+        self._compute = dict  # it holds the whole call
+        # As the SDK does: it drops values of invalid types and keeps to the limits of OTEL_SPAN_ATTRIBUTE_*.
+        limits = self._limits
+        return BoundedAttributes(limits.max_span_attributes, attributes, max_value_len=limits.max_span_attribute_length)
 
     def __getitem__(self, name: str) -> Any:
-        return self._all()[name]
+        return self._all[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
+        return iter(self._all)
 
     def __len__(self) -> int:
-        return len(self._all())
+        return len(self._all)
 
     def __bool__(self) -> bool:
         return True

@@ -115,7 +115,7 @@ class TraceFile:
     def _new_path(self) -> Path:
         begun = datetime.fromtimestamp(wall_ns() / 1e9, UTC)
         stem = f"{begun:%Y%m%dT%H%M%SZ}-{os.getpid()}"
-        names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
+        names = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))
         return next(path for name in names if not (path := self._directory / f"{name}.jsonl").exists())
 
     def write(self, text: str) -> int:

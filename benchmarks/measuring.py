@@ -24,8 +24,7 @@ from benchmarks._servers import apart
 from fastlane._clock import now_ns
 from fastlane.bench._self_test import MOST_P50_MS, MOST_P99_MS, MOST_PACE_ERROR
 from fastlane.bench.recorded import Sample, SampleKey
-from fastlane.bench.running._messages import ScheduledRequest
-from fastlane.bench.running._reading import read_async, sample_of
+from fastlane.bench.running._requests import ScheduledRequest, read_async, sample_of
 from tests.truth import (
     ARMS,
     PACES,

@@ -330,15 +330,15 @@ class RecordedRun:
     ended: str = "finished"
     """Why it ended: "finished", "interrupted", "precision reached", FAILED_ALIKE, or the budget that was spent."""
 
-    def openers(self, samples: Iterable[Sample]) -> tuple[Sample, ...] | None:
-        """Return the samples whose request opened a connection; None if it is not known of every sample.
+    def connections_opened(self, samples: Iterable[Sample]) -> int | None:
+        """Return how many of the requests opened a connection; None if it is not known of each.
 
         By the provider's log, or else by the clients' own records; of requests that waited for one opening, the first.
         """
         if self.log is not None:
             first = {entry.tag for entry in self.log if entry.connection_request_number == 1}
-            return tuple(sample for sample in samples if sample.tag in first)
-        found: list[Sample] = []
+            return sum(sample.tag in first for sample in samples)
+        count = 0
         openings: set[tuple[str | None, int | None]] = set()
         for sample in samples:
             attempts = [] if sample.call is None else sample.call["attempts"]
@@ -347,10 +347,9 @@ class RecordedRun:
             opened = [attempt for attempt in attempts if not attempt["connection_reused"]]
             # A port may be used again later, so that the connection's name is not enough.
             own = {(attempt["connection_id"], attempt["wire"]["connect_started_ns"]) for attempt in opened}
-            if own - openings:
-                found.append(sample)
+            count += bool(own - openings)
             openings |= own
-        return tuple(found)
+        return count
 
     def measured(self, cell: str | None = None, arm: str | None = None) -> tuple[Sample, ...]:
         """Return the samples that count, of one cell or arm or of all."""

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from fastlane._clock import now_ns
 from fastlane.bench._arms import Arm
 from fastlane.bench.recorded import Part, Sample, SampleKey, Vitals
-from fastlane.bench.running._messages import (
+from fastlane.bench.running._requests import (
     BeginCell,
     Done,
     EndCell,

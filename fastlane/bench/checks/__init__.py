@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from ..findings import Findings
 from ..recorded import RecordedRun
-from . import _arms, _requests  # noqa: F401 - each adds its checks
+from . import _checks  # noqa: F401 - adds the checks
 from ._check import (
     CHECKS as CHECKS,
     CellView,
     Checked as Checked,
     CheckResult as CheckResult,
     Level as Level,
+    results_of,
     without_refused_tails as without_refused_tails,
 )
 
@@ -23,6 +24,6 @@ def check(recorded: RecordedRun, findings: Findings | None = None) -> Checked:
     header = recorded.header
     cells = [CellView(recorded, cell, findings) for cell in header.cells]
     return Checked(
-        results=tuple(result for each in CHECKS for result in each.run(recorded, cells)),
+        results=tuple(results_of(recorded, cells)),
         references={arm.name: header.reference_of(arm.name).name for arm in header.arms},
     )

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from ..findings import ArmComparison, CellFindings, Figures, Findings
-from ..recorded import ArmInfo, Cell, RecordedRun, Sample, Vitals, errors_of, metric_named
+from ..recorded import ArmInfo, Cell, RecordedRun, Sample, errors_of, metric_named
 
 if TYPE_CHECKING:
     from ...emulator import RequestLog
@@ -91,8 +91,10 @@ class CellView:
         self.compared = tuple(ArmView(self, arm) for arm in header.arms if arm not in header.references)
         self.arms = (*self.references, *self.compared)
 
-    def vitals(self, arm: str | None) -> tuple[Vitals, ...]:
-        return tuple(each for each in self.recorded.vitals if (each.cell, each.arm) == (self.cell.name, arm))
+        # The process that hands requests out comes first.
+        names = [None, *(arm.name for arm in self.arms)]
+        own = [each for each in recorded.vitals if each.cell == cell.name and each.arm in names]
+        self.vitals = sorted(own, key=lambda each: names.index(each.arm))
 
     @cached_property
     def lag_limit_ms(self) -> float:
@@ -191,41 +193,41 @@ class Check(NamedTuple):
     scope: Scope
     look: Callable[..., Outcomes]
 
-    def run(self, recorded: RecordedRun, cells: Sequence[CellView]) -> Iterator[CheckResult]:
-        for cell, arm, *looked_at in self._subjects(recorded, cells):
-            found = self.look(*looked_at)
-            for level, sentence, tails in (found,) if isinstance(found, Outcome) else found or ():
-                yield CheckResult(check=self.name, level=level, sentence=sentence, cell=cell, arm=arm, tails=tails)
-
-    def _subjects(self, recorded: RecordedRun, cells: Sequence[CellView]) -> Iterator[tuple[Any, ...]]:
-        """Yield the cell and the arm of each result, and what the check looks at for it."""
-        if self.scope == "run":
-            yield None, None, recorded
-            return
-        for view in cells:
-            name = view.cell.name
-            if self.scope == "cell":
-                yield name, None, view
-            elif self.scope == "process":
-                for arm in (None, *(each.name for each in view.arms)):
-                    yield from ((name, arm, view, arm, vitals) for vitals in view.vitals(arm))
-            else:
-                arms = view.compared if self.scope == "compared" else view.arms
-                yield from ((name, each.name, each) for each in arms)
-
 
 CHECKS: Final[list[Check]] = []
 """Every check, in the order in which reports show them."""
 
 
 def looks_for(name: str, scope: Scope = "arm") -> Callable[[Look], Look]:
-    """Make a function a check; see `Check`."""
+    """Make a function a check."""
 
     def register(look: Look) -> Look:
         CHECKS.append(Check(name, scope, look))
         return look
 
     return register
+
+
+def results_of(recorded: RecordedRun, cells: Sequence[CellView]) -> Iterator[CheckResult]:
+    for check, scope, look in CHECKS:
+        for cell, arm, *looked_at in _subjects(scope, recorded, cells):
+            found = look(*looked_at)
+            for level, sentence, tails in (found,) if isinstance(found, Outcome) else found or ():
+                yield CheckResult(check=check, level=level, sentence=sentence, cell=cell, arm=arm, tails=tails)
+
+
+def _subjects(scope: Scope, recorded: RecordedRun, cells: Sequence[CellView]) -> Iterator[tuple[Any, ...]]:
+    """Yield the cell and the arm of each result, and what the check looks at for it."""
+    if scope == "run":
+        yield None, None, recorded
+    for view in cells if scope != "run" else ():
+        name, arms = view.cell.name, view.compared if scope == "compared" else view.arms
+        if scope == "cell":
+            yield name, None, view
+        elif scope == "process":
+            yield from ((name, each.arm, view, each.arm, each) for each in view.vitals)
+        else:
+            yield from ((name, each.name, each) for each in arms)
 
 
 def of_share(

@@ -15,7 +15,7 @@ from ..checks import Checked
 from ..findings import SHARES, Findings, Interval, Quantile
 from ..recorded import METRICS, RecordedRun, metric_named
 from ._material import TITLES, Material
-from ._sections import bytes_sent, connections, total_of, verdict_word
+from ._sections import bytes_sent, total_of, verdict_word
 
 SCHEMA: Final = 3
 _TOTALS: Final = ("input_tokens", "cached_tokens", "output_tokens", "price")
@@ -91,7 +91,7 @@ def document(recorded: RecordedRun, findings: Findings, checked: Checked) -> dic
             "requests": len(sent),
             "failed": errors.total(),
             "errors": errors,
-            "connections_opened": connections(material, sent),
+            "connections_opened": recorded.connections_opened(sent),
             "bytes_sent": bytes_sent(material, sent),
             **{name: total_of(sent, name) for name in _TOTALS},
         }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .._formatting import listed
 from ..checks import Checked, CheckResult, without_refused_tails
-from ..findings import ArmComparison, CellFindings, Figures, Findings
+from ..findings import ArmComparison, CellFindings, Figures, Findings, Interval
 from ..recorded import ArmInfo, Cell, RecordedRun, RequestMetric, Sample, metric_named
 
 if TYPE_CHECKING:
@@ -222,6 +222,10 @@ class Material:
 
     def figures(self, cell: str, arm: str, metric: str) -> Figures | None:
         return None if self.refused(cell, arm) else self.found(cell).of(arm, metric)
+
+    def median(self, cell: str, arm: str, metric: str) -> Interval | None:
+        found = self.figures(cell, arm, metric)
+        return None if found is None else found.quantiles[0.5].interval
 
     def comparison(self, cell: str, arm: str, metric: str) -> ArmComparison | None:
         return None if self.refused(cell, arm) else self.found(cell).comparison(arm, metric)

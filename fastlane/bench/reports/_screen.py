@@ -19,7 +19,7 @@ from ..findings import Findings
 from ..recorded import FAILED_ALIKE, ArmInfo, RecordedRun, RequestMetric, metric_named
 from ..statistics import Interval, wanted
 from ._material import TITLES, Material
-from ._sections import band_of, connections, play_name, tone_of, verdict_word
+from ._sections import band_of, play_name, tone_of, verdict_word
 from ._tables import Tone
 
 if TYPE_CHECKING:
@@ -150,9 +150,8 @@ def _row(name: str, before: str, after: str) -> str:
 
 
 def _median(material: Material, cell: str, arm: str, metric: RequestMetric) -> str:
-    found = material.figures(cell, arm, metric.name)
-    value = None if found is None else found.quantiles[0.5].value
-    return "-" if value is None else words.with_unit(value, metric.unit)
+    found = material.median(cell, arm, metric.name)
+    return "-" if found is None else words.with_unit(found.value, metric.unit)
 
 
 def _phase_lines(material: Material, groups: Sequence[ArmGroup]) -> Iterator[Text]:
@@ -190,8 +189,8 @@ def _parts(name: str, changes: Sequence[float]) -> str:
 
 def _opened(material: Material, groups: Sequence[ArmGroup]) -> str:
     """Return how many connections the arms opened: "connections opened 170 -> 0"."""
-    measured, cell = material.recorded.measured, material.cells[0].name
-    counts = [[connections(material, measured(cell, arm.name)) for arm in group] for group in groups]
+    run, cell = material.recorded, material.cells[0].name
+    counts = [[run.connections_opened(run.measured(cell, arm.name)) for arm in group] for group in groups]
     if any(None in pair for pair in counts):
         return ""
     return f"connections opened {', '.join(f'{before} -> {after}' for before, after in counts)}"

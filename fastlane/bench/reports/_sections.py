@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean, stdev
-from typing import Final
+from typing import Final, Literal
 
 from .. import _formatting as words
 from ..checks import Checked
-from ..findings import ArmComparison, Attribution, Findings, Interval
+from ..findings import ArmComparison, Attribution, Findings
 from ..recorded import ArmInfo, Cell, Header, RecordedRun, RequestMetric, Sample, metric_named
 from . import _tables as t
 from ._material import TITLES, Material, scenario_of
@@ -41,10 +41,10 @@ _SWEPT_BY: Final[tuple[t.Statistic, ...]] = (
 
 
 def ab_report(material: Material) -> RunReport:
+    """Return the report of arms beside each other."""
     metrics = words.listed([words.lowered(metric.title) for metric in material.metrics])
     others = words.listed([arm.name for arm in material.compared_arms], "or") or "a copy of it"
     against = words.listed(material.references) + (", each its counterpart" if len(material.references) > 1 else "")
-    valid = material.refused_all() is None
     plays = tuple(_attribution(material, each) for each in material.findings.attributions)
     sections = [
         Section(title="What changed", parts=tuple(_changes(material))),
@@ -53,18 +53,9 @@ def ab_report(material: Material) -> RunReport:
         *_cold(material),
         Section(title="What it took", parts=(_work(material),)),
     ]
-    return RunReport(
-        kind="ab",
-        title=f"A/B: {material.recorded.header.name}",
-        question=f"Does {others} change {metrics} against {against}, and by how much?",
-        verdicts=(
-            *_refusals(material),
-            *([*_verdicts(material), *_instrument(material)] if valid else ()),
-            *_flags(material),
-        ),
-        facts=tuple(_facts(material)),
-        sections=(*(sections if valid else ()), _checks(material), _definitions(material.metrics)),
-    )
+    question = f"Does {others} change {metrics} against {against}, and by how much?"
+    verdicts = (*_verdicts(material), *_instrument(material))
+    return _report("ab", material, question, verdicts, sections, material.metrics)
 
 
 def sweep_report(material: Material) -> RunReport:
@@ -74,18 +65,31 @@ def sweep_report(material: Material) -> RunReport:
         *(_scenario(material, name) for name in material.scenarios if _cells(material, name)),
         *_cold(material),
     ]
-    valid = material.refused_all() is None
-    return RunReport(
-        kind="sweep",
-        title=f"Sweep: {material.recorded.header.name}",
-        question="How do times and speeds change with the load, and with the lengths of inputs and outputs?",
-        verdicts=(*_refusals(material), *_flags(material)),
-        facts=tuple(_facts(material)),
-        sections=(*(sections if valid else ()), _checks(material), _definitions(map(metric_named, _SWEPT))),
-    )
+    question = "How do times and speeds change with the load, and with the lengths of inputs and outputs?"
+    return _report("sweep", material, question, (), sections, [metric_named(name) for name in _SWEPT])
 
 
 # What every report has
+
+
+def _report(
+    kind: Literal["ab", "sweep"],
+    material: Material,
+    question: str,
+    verdicts: Sequence[Line],
+    sections: Sequence[Section],
+    metrics: Sequence[RequestMetric],
+) -> RunReport:
+    """Return a report. `verdicts` and `sections` are of valid figures, and left out if the run has none."""
+    valid = material.refused_all() is None
+    return RunReport(
+        kind=kind,
+        title=f"{'A/B' if kind == 'ab' else 'Sweep'}: {material.recorded.header.name}",
+        question=question,
+        verdicts=(*_refusals(material), *(verdicts if valid else ()), *_flags(material)),
+        facts=tuple(_facts(material)),
+        sections=(*(sections if valid else ()), _checks(material), _definitions(metrics)),
+    )
 
 
 def _checks(material: Material, title: str = "Checks") -> Section:
@@ -350,7 +354,7 @@ def _work(material: Material) -> Table:
         return {
             "requests": number(len(sent)),
             "failed": t.errors(sum(each.error is not None for each in sent)),
-            "opened a connection": number(connections(material, sent), missing=UNKNOWN),
+            "opened a connection": number(material.recorded.connections_opened(sent), missing=UNKNOWN),
             "body bytes sent": number(bytes_sent(material, sent), "bytes", UNKNOWN),
             "input tokens": number(given, "tokens", UNKNOWN),
             "read from cache": t.share(None if cached is None or not given else cached / given, UNKNOWN),
@@ -360,12 +364,6 @@ def _work(material: Material) -> Table:
 
     made = t.arm_table(material, "Requests, connections, bytes and tokens", columns, arms=material.arms)
     return replace(made, notes=(*_errors(material), *made.notes))
-
-
-def connections(material: Material, sent: Sequence[Sample]) -> int | None:
-    """Return how many of the requests opened a connection; None if it is not known."""
-    openers = material.recorded.openers(sent)
-    return None if openers is None else len(openers)
 
 
 def bytes_sent(material: Material, sent: Sequence[Sample]) -> float | None:
@@ -403,18 +401,13 @@ def _errors(material: Material) -> Iterator[str]:
 def _efficiency(material: Material, cell: Cell, arm: str) -> Entry:
     """Return a cell's decode speed as a share of that at the fewest users, with the worst and best of both."""
     base = _cells(material, scenario_of(cell))[0]
-    top, bottom = (_median(material, each, arm, "decode_speed") for each in (cell, base))
+    top, bottom = (material.median(each.name, arm, "decode_speed") for each in (cell, base))
     if top is None or bottom is None or not bottom.value:
         return NOTHING
     said = words.percent(top.value / bottom.value)
     if cell is not base and top.low is not None and top.high is not None and bottom.low and bottom.high:
         said += f" [{words.percent(top.low / bottom.high)[:-2]}, {words.percent(top.high / bottom.low)[:-2]}]"
     return Entry(said)
-
-
-def _median(material: Material, cell: Cell, arm: str, metric: str) -> Interval | None:
-    found = material.figures(cell.name, arm, metric)
-    return found.quantiles[0.5].interval if found is not None else None
 
 
 def _cells(material: Material, scenario: str) -> tuple[Cell, ...]:
@@ -432,10 +425,10 @@ def _pace(material: Material) -> Table:
         failed = t.errors(sum(found.errors.get(arm.name, {}).values()))
         shown = {"requests": number(found.requests.get(arm.name, 0)), "failed": failed}
         for metric in map(metric_named, _PACE):
-            middle = _median(material, cell, arm.name, metric.name)
+            middle = material.median(cell.name, arm.name, metric.name)
             name = f"{words.lowered(metric.title)} ({metric.unit})"
             shown[name] = number(middle.value if middle else None, metric.unit)
-        latency = _median(material, cell, arm.name, "inter_token_latency")
+        latency = material.median(cell.name, arm.name, "inter_token_latency")
         shown["feels"] = Entry("acceptable") if latency else NOTHING
         if latency and latency.value < INSTANT_MS:
             shown["feels"] = Entry("instant", "good")

@@ -15,7 +15,7 @@ from typing import Any, Final
 from fastlane.errors import ConfigurationError, MissingExtraError
 
 from ..._clock import now_ns
-from ._messages import BeginCell, RunFailedError, ScheduledRequest
+from ._requests import BeginCell, RunFailedError, ScheduledRequest
 from ._worker import LocalShard, MakeShard, ShardPlan
 
 _STOP_S: Final = 15.0

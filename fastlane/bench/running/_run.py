@@ -36,7 +36,7 @@ from ..recorded import (
     with_own_records,
 )
 from ..workloads import Workload
-from ._messages import BeginCell, Done, EndCell, Ready, RequestMaker, RunFailedError, ScheduledRequest
+from ._requests import BeginCell, Done, EndCell, Ready, RequestMaker, RunFailedError, ScheduledRequest
 from ._worker import LocalShard, MakeShard, Probe, Shard, ShardPlan
 
 if TYPE_CHECKING:

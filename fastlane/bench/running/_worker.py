@@ -28,8 +28,19 @@ from typing import Any, Final, Protocol
 from ..._clock import cpu_ns, now_ns, sleep
 from .._arms import Arm, is_asynchronous
 from ..recorded import Vitals
-from ._messages import BeginCell, Done, EndCell, Ready, RunFailedError, ScheduledRequest
-from ._reading import StreamReader, error_text, read, read_async, sample_of
+from ._requests import (
+    BeginCell,
+    Done,
+    EndCell,
+    Ready,
+    RunFailedError,
+    ScheduledRequest,
+    StreamReader,
+    error_text,
+    read,
+    read_async,
+    sample_of,
+)
 
 BUSY_CHUNKS_PER_S: Final = 3_000.0
 """From here on samples are kept until there is time for them.

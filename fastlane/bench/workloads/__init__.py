@@ -1,15 +1,15 @@
 """What is asked: conversations to replay, presets, recorded traffic."""
 
-from ._presets import (
+from ._sources import (
     Preset as Preset,
     Scenario as Scenario,
     TokenLengths as TokenLengths,
     code_review as code_review,
     preset as preset,
     presets as presets,
+    read_workload as read_workload,
     scenarios as scenarios,
 )
-from ._read import read_workload as read_workload
 from ._workload import (
     Conversation as Conversation,
     Turn as Turn,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from fastlane.bench.checks import check
-from fastlane.bench.checks._arms import difference_of_shares, same_distribution
+from fastlane.bench.checks._checks import difference_of_shares, same_distribution
 from fastlane.bench.findings import find
 from fastlane.bench.recorded import RecordedRun, Sample
 from tests.bench.checks.answers import about, level

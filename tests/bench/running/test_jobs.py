@@ -4,7 +4,7 @@ from typing import Any
 
 from fastlane.bench.load import Block, Due
 from fastlane.bench.recorded import Cell
-from fastlane.bench.running._messages import RequestMaker, ScheduledRequest
+from fastlane.bench.running._requests import RequestMaker, ScheduledRequest
 from fastlane.bench.workloads import Conversation, Workload
 
 TOOL: dict[str, Any] = {"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {}}}

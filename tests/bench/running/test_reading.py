@@ -12,8 +12,15 @@ import pytest
 import fastlane
 from fastlane.bench._arms import is_asynchronous
 from fastlane.bench.recorded import Sample, SampleKey
-from fastlane.bench.running._messages import ScheduledRequest
-from fastlane.bench.running._reading import StreamReader, delivery_gap_ms, error_text, read, read_async, sample_of
+from fastlane.bench.running._requests import (
+    ScheduledRequest,
+    StreamReader,
+    delivery_gap_ms,
+    error_text,
+    read,
+    read_async,
+    sample_of,
+)
 from fastlane.emulator import Emulator, preset
 
 PLACE = SampleKey(arm="baseline", tag="0/baseline/0/0", block=0, conversation="greeting", turn=1)

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from fastlane.bench.recorded import Sample, SampleKey
-from fastlane.bench.running._messages import Done, ScheduledRequest
-from fastlane.bench.running._reading import StreamReader
+from fastlane.bench.running._requests import Done, ScheduledRequest, StreamReader
 from fastlane.bench.running._worker import SampleSender
 
 

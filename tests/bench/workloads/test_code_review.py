@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 from fastlane.bench import code_review
-from fastlane.bench.workloads._presets import MODULES
+from fastlane.bench.workloads._sources import MODULES
 
 
 def test_this_python_has_every_module() -> None:

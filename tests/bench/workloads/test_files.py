@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from fastlane import ConfigurationError
 from fastlane.bench.workloads import read_workload
-from fastlane.bench.workloads._presets import shared_prompt
+from fastlane.bench.workloads._sources import shared_prompt
 
 
 def written(tmp_path: Path, *lines: str, name: str = "talks") -> Path:

@@ -16,7 +16,7 @@ from fastlane.bench.workloads import (
     salted,
     scenarios,
 )
-from fastlane.bench.workloads._presets import WORDS, prompt
+from fastlane.bench.workloads._sources import WORDS, prompt
 from fastlane.knowledge import token_ranks as _token_ranks
 
 REPORT = ("rag", "generate", "chat")

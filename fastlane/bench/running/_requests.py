@@ -1,8 +1,9 @@
-"""What one request's caller sees of its answer, chunk by chunk: the same stamps for every client."""
+"""The requests of a run, what its processes send to each other (all of it can be pickled), and how answers are read."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import re
 from array import array
@@ -11,12 +12,157 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from fastlane.errors import FastlaneError
+
 from ..._clock import now_ns
 from ...protocol.content import message_kind
 from ...records.record import CallRecord
-from ..recorded import Sample, SampleKey
-from ._messages import ScheduledRequest
+from ..load import Due
+from ..recorded import Cell, Sample, SampleKey
+from ..workloads import Turn, Workload, salted, salted_tools
 
+
+class RunFailedError(FastlaneError):
+    """A run that gave no usable figures: the message says what happened. It is the last message of a worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledRequest:
+    """One request for a worker to send: at its intended time, or at once if it has none."""
+
+    place: SampleKey
+    body: Mapping[str, Any]
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A worker's request has ended; its Sample comes once the worker has time for it."""
+
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class BeginCell:
+    """Order a worker to collect garbage and then probe itself. The worker sends it back when it has begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndCell:
+    """Order a worker to send the samples that it has kept, and its Vitals since BeginCell."""
+
+    cell: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """The first message of a worker: its client was made; see ArmInfo."""
+
+    client: str
+    plays: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestMaker:
+    """Makes the requests of a run."""
+
+    model: str
+    limit_field: str = "max_completion_tokens"
+    embedded: bool = False
+    seed: int = 0
+    max_output_tokens: int | None = None
+
+    def of_block(self, cell: Cell, due: Due, *, shard: int) -> ScheduledRequest:
+        block, turn = due.block, due.block.turn
+        replay = f"{cell.name}/{block.replay}"
+        if cell.caching_forbidden:
+            replay += f"/{turn.number}"
+        return self._request(
+            turn,
+            replay=replay,
+            draw=f"{cell.name}/{block.lane}/{block.number}",
+            arm=due.arm,
+            tag=f"{cell.order}/{due.arm}/{block.lane}/{block.number}",
+            cell=cell.name,
+            shard=shard,
+            lane=block.lane,
+            block=block.number,
+            position=due.position,
+            turn=turn.number,
+            intended_ns=due.intended_ns,
+        )
+
+    def unmeasured(
+        self, workload: Workload, arm: str, *, shard: int, cell: Cell | None = None, number: int = 0
+    ) -> ScheduledRequest:
+        """Return the first request of an arm's process, or with a cell, a request that warms the cell up."""
+        if cell is None:
+            name, tag = "cold", f"{arm}/cold" + (f"/{shard}" if shard else "")
+        else:
+            name = f"warm-up/{shard}/{number}"
+            tag = f"{cell.order}/{arm}/{name}"
+        replay = f"{cell.name if cell else ''}/{name}"
+        return self._request(
+            workload.conversations[0].turns[0],
+            replay=replay,
+            draw=replay,
+            arm=arm,
+            tag=tag,
+            cell=cell.name if cell else "",
+            shard=shard,
+            block=-1,
+            turn=0,
+            part="warm-up" if cell else "cold",
+        )
+
+    def _request(self, asked: Turn, *, replay: str, draw: str, arm: str, tag: str, **place: Any) -> ScheduledRequest:
+        tokens = asked.answer_tokens
+        if self.max_output_tokens is not None:
+            tokens = min(tokens, self.max_output_tokens)
+        line = salt(self.seed, arm, replay)
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": salted(asked.messages, line),
+            self.limit_field: tokens,
+            "stream_options": {"include_usage": True},
+            **asked.fields,
+        }
+        if asked.tools:
+            body["tools"] = salted_tools(asked.tools, line)
+        least = asked.least_answer_tokens
+        key = SampleKey(
+            arm=arm,
+            tag=tag,
+            conversation=asked.conversation,
+            asked_output_tokens=tokens,
+            least_output_tokens=None if least is None else min(least, tokens),
+            meant_input_tokens=asked.input_tokens,
+            **place,
+        )
+        headers: Mapping[str, str] = {}
+        if self.embedded:
+            # The same draw for all arms of a block: they meet the provider in the same state.
+            luck = int.from_bytes(hashlib.blake2b(f"{self.seed}/{draw}".encode(), digest_size=6).digest())
+            headers = {
+                "x-emulator-tag": tag,
+                "x-emulator-output-tokens": str(tokens),
+                "x-emulator-draw": str(luck),
+            }
+        return ScheduledRequest(key, body, headers)
+
+
+def salt(seed: int, arm: str, replay: str) -> str:
+    """Return the first line of an arm's prompts in one conversation: as long for every arm, equal for every turn.
+
+    Without it, the arm that sends a request first would fill the provider's prefix cache for the others.
+    """
+    digest = hashlib.blake2b(f"{seed}/{arm}/{replay}".encode(), digest_size=8).hexdigest()
+    return f"Session {digest}."
+
+
+_STAMPS: Final = (
+    "issued_ns", "response_ns", "first_event_ns", "first_content_ns", "token_ns", "ended_ns", "finish_reason",
+)  # fmt: skip
 _LONGEST: Final = 400
 _QUOTED: Final = 24
 _CODES: Final = ("code", "type", "param")
@@ -79,18 +225,12 @@ def sample_of(client: Any, place: SampleKey, reading: StreamReader, body: Any = 
     status = getattr(error, "status_code", None)
     return Sample(
         **asdict(place),
-        issued_ns=reading.issued_ns,
-        response_ns=reading.response_ns,
-        first_event_ns=reading.first_event_ns,
-        first_content_ns=reading.first_content_ns,
-        token_ns=reading.token_ns,
-        ended_ns=reading.ended_ns,
+        **{name: getattr(reading, name) for name in _STAMPS},
         delivery_gap_ms=None if own is None else delivery_gap_ms(reading.token_ns, own.timeline.token_ns),
         input_tokens=getattr(usage, "prompt_tokens", None),
         cached_tokens=getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", None),
         output_tokens=getattr(usage, "completion_tokens", None),
         reasoning_tokens=getattr(getattr(usage, "completion_tokens_details", None), "reasoning_tokens", None),
-        finish_reason=reading.finish_reason,
         error=f"{type(error).__name__} {status or ''}".rstrip() if error else None,
         error_message=error_text(error, getattr(client, "api_key", None), body) if error else None,
         record=own,

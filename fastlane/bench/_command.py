@@ -8,7 +8,6 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +21,7 @@ from ..errors import ConfigurationError, MissingExtraError
 from . import reports
 from ._experiment import Benchmark, Embedded
 from ._formatting import counted
-from ._options import ReportOptions, RunOptions, argument, takes
+from ._options import ReportOptions, RunOptions, takes
 from .checks import check
 from .findings import find
 from .recorded import FAILED_ALIKE, RecordedRun, Sample, read_run, see_writable
@@ -186,18 +185,15 @@ def run(**given: Any) -> None:
     raise typer.Exit(code)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _FolderOptions(ReportOptions):
-    folder: Path = argument("The run's folder.")  # noqa: RUF009 - a field
-
-
 @bench.command(name="report")
-@takes(_FolderOptions)
-def report_command(**given: Any) -> None:
+@takes(ReportOptions)
+def report_command(
+    folder: Annotated[Path, typer.Argument(help="The run's folder.", show_default=False)], **given: Any
+) -> None:
     """Report again on a run that was kept; nothing is sent."""
-    options = _FolderOptions(**given)
+    options = ReportOptions(**given)
     prepare(options)
-    raise typer.Exit(publish(read_run(options.folder), options, options.folder))
+    raise typer.Exit(publish(read_run(folder), options, folder))
 
 
 @bench.command()

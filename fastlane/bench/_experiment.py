@@ -41,12 +41,10 @@ class RunningProvider:
 
     @property
     def embedded(self) -> bool:
-        """Whether this is the embedded provider, whose log can be read and whose answers can be ordered."""
         return self.read_log is not None
 
     @property
     def host(self) -> str:
-        """The host and port of the base URL, without a password."""
         return urlsplit(self.base_url).netloc.rpartition("@")[2]
 
 
@@ -243,12 +241,10 @@ class Benchmark:
 
     @property
     def workloads(self) -> tuple[Workload, ...]:
-        """The workloads, also where there is only one."""
         return (self.workload,) if isinstance(self.workload, Workload) else tuple(self.workload)
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """The cells, in the order in which they are run."""
         return cells_of(self.workloads, self.load, seed=self.seed)
 
     @property

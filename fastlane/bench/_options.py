@@ -7,7 +7,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar, get_type_hints
 
@@ -55,11 +55,6 @@ def _seldom(panel: str, text: str, *names: str, **settings: Any) -> Any:
     return _option(panel, text, *names, hidden=True, **settings)
 
 
-def argument(text: str) -> Any:
-    """Declare a dataclass's field as an argument of the commands that `takes` it."""
-    return field(metadata={_OPTION: typer.Argument(help=text, show_default=False)})
-
-
 def _show_all(context: typer.Context, wanted: bool) -> None:
     if wanted:
         for option in context.command.params:
@@ -69,20 +64,16 @@ def _show_all(context: typer.Context, wanted: bool) -> None:
 
 
 def takes(options: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command that takes `**given` the options of a dataclass."""
+    """Give a command that takes `**given` the options of a dataclass, beside its own parameters."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         hints, declared = get_type_hints(options), {each.name: each for each in fields(options)}
-        parameters = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                annotation=Annotated[hints[name], declared[name].metadata[_OPTION]],
-                default=inspect.Parameter.empty if declared[name].default is MISSING else declared[name].default,
-            )
-            # A class's own options first, then those that it inherits.
-            for name in dict.fromkeys([*options.__annotations__, *hints])
-        ]
+        *parameters, _ = inspect.signature(command, eval_str=True).parameters.values()
+        # A class's own options first, then those that it inherits.
+        for name in dict.fromkeys([*options.__annotations__, *hints]):
+            kind = Annotated[hints[name], declared[name].metadata[_OPTION]]
+            default = declared[name].default
+            parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default))
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {each.name: each.annotation for each in parameters}
         return command

@@ -99,7 +99,6 @@ def cells_of(workloads: Sequence[Workload], load: Load, *, seed: int) -> tuple[C
         cell = Cell(
             name=workload.name,
             workload=workload.name,
-            scenario=workload.name if len(workloads) > 1 else None,
             caching_forbidden=workload.caching_forbidden,
         )
         if isinstance(load, Open):

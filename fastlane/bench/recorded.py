@@ -199,8 +199,7 @@ class Cell:
     name: str
     """Unique in the run, such as "rag, 10 users"."""
     workload: str
-    scenario: str | None = None
-    """Which of several context lengths or presets, where the run has several."""
+    """Which of the run's workloads: a context length of a preset is one."""
     load: Literal["closed", "open"] = "closed"
     users: int | None = None
     rate: float | None = None

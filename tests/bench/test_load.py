@@ -194,7 +194,7 @@ def test_scenarios_are_crossed_with_loads() -> None:
 
     cells = cells_of([TALKS, long], Open(rates=(1.0, 2.5)), seed=0)
 
-    assert {(cell.scenario, cell.rate, cell.caching_forbidden) for cell in cells} == {
+    assert {(cell.workload, cell.rate, cell.caching_forbidden) for cell in cells} == {
         ("talks", 1.0, False),
         ("talks", 2.5, False),
         ("long", 1.0, True),
@@ -203,7 +203,7 @@ def test_scenarios_are_crossed_with_loads() -> None:
     assert sorted(cell.name for cell in cells) == ["long, 1/s", "long, 2.5/s", "talks, 1/s", "talks, 2.5/s"]
 
 
-def test_a_single_workload_is_no_scenario() -> None:
+def test_a_single_workload_and_load_are_one_cell() -> None:
     (cell,) = cells_of([TALKS], Closed(users=(1,)), seed=0)
 
-    assert (cell.name, cell.scenario, cell.load) == ("talks, 1 user", None, "closed")
+    assert (cell.name, cell.workload, cell.load) == ("talks, 1 user", "talks", "closed")

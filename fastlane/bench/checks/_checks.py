@@ -540,8 +540,7 @@ FEWEST_FOR_NEIGHBOURS: Final = 10
 @looks_for("out of line in a sweep")
 def in_line(arm: ArmView) -> Outcome | None:
     recorded, cell = arm.of.recorded, arm.cell
-    kind = (cell.workload, cell.scenario, cell.load)
-    sweep = [each for each in recorded.header.cells if (each.workload, each.scenario, each.load) == kind]
+    sweep = [each for each in recorded.header.cells if (each.workload, each.load) == (cell.workload, cell.load)]
     sweep.sort(key=lambda each: each.users or each.rate or 0.0)
     at = sweep.index(cell)
     if not 0 < at < len(sweep) - 1:

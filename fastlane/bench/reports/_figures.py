@@ -15,10 +15,9 @@ from ..checks import Checked
 from ..findings import SHARES, Findings, Interval, Quantile
 from ..recorded import METRICS, RecordedRun, metric_named
 from ._material import TITLES, Material
-from ._sections import bytes_sent, total_of, verdict_word
+from ._sections import taken_by, verdict_word
 
 SCHEMA: Final = 3
-_TOTALS: Final = ("input_tokens", "cached_tokens", "output_tokens", "price")
 
 
 def csv_rows(recorded: RecordedRun, findings: Findings, checked: Checked) -> Iterator[dict[str, Any]]:
@@ -31,7 +30,7 @@ def csv_rows(recorded: RecordedRun, findings: Findings, checked: Checked) -> Ite
             found = material.figures(cell.name, each.arm, each.metric)
             change = material.comparison(cell.name, each.arm, each.metric)
             row: dict[str, Any] = {"cell": cell.name}
-            row |= _fields(cell, "workload", "scenario", "load", "users", "rate")
+            row |= _fields(cell, "workload", "load", "users", "rate")
             row |= {"arm": each.arm, "role": roles[each.arm], "metric": each.metric, "unit": metric.unit}
             row |= {"invalid": material.refused(cell.name, each.arm)}
             row |= _fields(found, "n", "failed", "mean", "deviation", "minimum", "maximum")
@@ -91,9 +90,7 @@ def document(recorded: RecordedRun, findings: Findings, checked: Checked) -> dic
             "requests": len(sent),
             "failed": errors.total(),
             "errors": errors,
-            "connections_opened": recorded.connections_opened(sent),
-            "bytes_sent": bytes_sent(material, sent),
-            **{name: total_of(sent, name) for name in _TOTALS},
+            **taken_by(recorded, sent),
         }
         arms.append(_unless(refusals[0] if refusals and all(refusals) else None, plain(arm), taken))
     return {

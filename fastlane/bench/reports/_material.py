@@ -157,11 +157,11 @@ class Material:
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """Every cell that was begun, by scenario, then by users or rate."""
+        """Every cell that was begun, by workload, then by users or rate."""
         begun = {found.cell for found in self.findings.cells}
         cells = [cell for cell in self.recorded.header.cells if cell.name in begun]
         order = self.scenarios.index
-        return tuple(sorted(cells, key=lambda cell: (order(scenario_of(cell)), cell.users or 0, cell.rate or 0.0)))
+        return tuple(sorted(cells, key=lambda cell: (order(cell.workload), cell.users or 0, cell.rate or 0.0)))
 
     @property
     def valid_cells(self) -> tuple[Cell, ...]:
@@ -174,7 +174,7 @@ class Material:
     @cached_property
     def scenarios(self) -> tuple[str, ...]:
         """The workloads or lengths that the cells differ by, from the shortest input to the longest."""
-        names = {cell.name: scenario_of(cell) for cell in self.recorded.header.cells}
+        names = {cell.name: cell.workload for cell in self.recorded.header.cells}
         inputs: dict[str, list[int]] = {scenario: [] for scenario in names.values()}
         for sample in self.recorded.measured():
             length = sample.meant_input_tokens if sample.meant_input_tokens is not None else sample.input_tokens
@@ -269,11 +269,6 @@ class Material:
         for each in self.checked.refusals():
             found.setdefault(each.check, each.sentence)
         return found
-
-
-def scenario_of(cell: Cell) -> str:
-    """Return what a cell's load was made of: its scenario, or else its workload."""
-    return cell.scenario or cell.workload
 
 
 def _invalid(refusals: Iterator[CheckResult] | Sequence[CheckResult]) -> str | None:

@@ -17,7 +17,7 @@ from .._formatting import change, counted, figure, with_unit
 from ..checks import Checked
 from ..findings import Findings
 from ..recorded import Cell, RecordedRun, RequestMetric, metric_named
-from ._material import TITLES, Material, scenario_of
+from ._material import TITLES, Material
 from ._screen import changes_of, groups_of
 from ._sections import INSTANT_MS, SLUGGISH_MS
 from ._tables import RunReport, Table
@@ -254,7 +254,7 @@ def _by_load(material: Material, metric: RequestMetric) -> _Views:
     x = alt.X("load:Q", title=title, axis=alt.Axis(tickCount=6, format=",~r"))
     colour = _by_arm([arm.name for arm in material.own_arms], arm_colours(material.recorded))
     for scenario in material.scenarios:
-        cells = [cell for cell in material.cells if scenario_of(cell) == scenario]
+        cells = [cell for cell in material.cells if cell.workload == scenario]
         rows = [_spread(material, cell, arm.name, metric) for arm in material.own_arms for cell in cells]
         if len(cells) < 2 or all(row["middle"] is None for row in rows):
             continue

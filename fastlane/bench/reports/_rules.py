@@ -16,7 +16,7 @@ from .. import _formatting as words
 from ..checks import Checked
 from ..findings import Findings, Interval
 from ..recorded import METRICS, Cell, RecordedRun, metric_named
-from ._material import Material, scenario_of
+from ._material import Material
 from ._tables import Entry, Section, Table, Tone
 
 Result = Literal["passed", "failed", "invalid", "not available"]
@@ -68,7 +68,7 @@ class Rule:
 
     def covers(self, cell: Cell) -> bool:
         """Whether it is about a cell. A part of the cell's name will do: "short" of "cpu-small, short, 1 user"."""
-        return self.scope in (None, cell.name, scenario_of(cell), cell.workload, *cell.name.split(", "))
+        return self.scope in (None, cell.name, cell.workload, *cell.name.split(", "))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from ..checks import Checked
 from ..findings import ArmComparison, Attribution, Findings
 from ..recorded import ArmInfo, Cell, Header, RecordedRun, RequestMetric, Sample, metric_named
 from . import _tables as t
-from ._material import TITLES, Material, scenario_of
+from ._material import TITLES, Material
 from ._tables import NOTHING, UNKNOWN, Columns, Entry, Line, Names, Row, RunReport, Section, Table, Tone, number
 
 INSTANT_MS: Final = 20.0
@@ -350,33 +350,38 @@ def _work(material: Material) -> Table:
 
     def columns(cell: Cell, arm: ArmInfo) -> Columns:
         sent = material.sent(cell.name, arm.name)
-        given, cached = total_of(sent, "input_tokens"), total_of(sent, "cached_tokens")
+        taken = taken_by(material.recorded, sent)
+        given, cached = taken["input_tokens"], taken["cached_tokens"]
         return {
             "requests": number(len(sent)),
             "failed": t.errors(sum(each.error is not None for each in sent)),
-            "opened a connection": number(material.recorded.connections_opened(sent), missing=UNKNOWN),
-            "body bytes sent": number(bytes_sent(material, sent), "bytes", UNKNOWN),
+            "opened a connection": number(taken["connections_opened"], missing=UNKNOWN),
+            "body bytes sent": number(taken["bytes_sent"], "bytes", UNKNOWN),
             "input tokens": number(given, "tokens", UNKNOWN),
             "read from cache": t.share(None if cached is None or not given else cached / given, UNKNOWN),
-            "output tokens": number(total_of(sent, "output_tokens"), "tokens", UNKNOWN),
-            "price (US$)": number(total_of(sent, "price"), "US$", UNKNOWN),
+            "output tokens": number(taken["output_tokens"], "tokens", UNKNOWN),
+            "price (US$)": number(taken["price"], "US$", UNKNOWN),
         }
 
     made = t.arm_table(material, "Requests, connections, bytes and tokens", columns, arms=material.arms)
     return replace(made, notes=(*_errors(material), *made.notes))
 
 
-def bytes_sent(material: Material, sent: Sequence[Sample]) -> float | None:
-    """Return the bytes of all requests' bodies, by the provider's log or else by the client's record."""
-    if material.recorded.log is None:
-        return _total([sample.request_bytes for sample in sent])
-    tags = {sample.tag for sample in sent}
-    return sum(entry.bytes_in for entry in material.recorded.log if entry.tag in tags)
+def taken_by(recorded: RecordedRun, sent: Sequence[Sample]) -> dict[str, float | None]:
+    """Return what requests took: connections, bytes by the provider's log or else by the client's record, tokens, US$.
 
-
-def total_of(sent: Sequence[Sample], name: str) -> float | None:
-    """Return the sum of one field of the requests that succeeded; None if any of them does not have it."""
-    return _total([getattr(sample, name) for sample in sent if sample.error is None])
+    Tokens and price are of those that succeeded. None for what is not known of each.
+    """
+    answered, tags = [sample for sample in sent if sample.error is None], {sample.tag for sample in sent}
+    fields = ("input_tokens", "cached_tokens", "output_tokens", "price")
+    size = _total([sample.request_bytes for sample in sent])
+    if recorded.log is not None:
+        size = sum(entry.bytes_in for entry in recorded.log if entry.tag in tags)
+    return {
+        "connections_opened": recorded.connections_opened(sent),
+        "bytes_sent": size,
+        **{name: _total([getattr(sample, name) for sample in answered]) for name in fields},
+    }
 
 
 def _total(values: Sequence[float | None]) -> float | None:
@@ -400,7 +405,7 @@ def _errors(material: Material) -> Iterator[str]:
 
 def _efficiency(material: Material, cell: Cell, arm: str) -> Entry:
     """Return a cell's decode speed as a share of that at the fewest users, with the worst and best of both."""
-    base = _cells(material, scenario_of(cell))[0]
+    base = _cells(material, cell.workload)[0]
     top, bottom = (material.median(each.name, arm, "decode_speed") for each in (cell, base))
     if top is None or bottom is None or not bottom.value:
         return NOTHING
@@ -411,7 +416,7 @@ def _efficiency(material: Material, cell: Cell, arm: str) -> Entry:
 
 
 def _cells(material: Material, scenario: str) -> tuple[Cell, ...]:
-    return tuple(cell for cell in material.cells if scenario_of(cell) == scenario)
+    return tuple(cell for cell in material.cells if cell.workload == scenario)
 
 
 def _load(cell: Cell) -> Names:
@@ -441,7 +446,7 @@ def _pace(material: Material) -> Table:
         material,
         "Pace of each user, p50",
         columns,
-        names=lambda cell, arm: {"scenario": scenario_of(cell), **_load(cell), "arm": arm.name},
+        names=lambda cell, arm: {"scenario": cell.workload, **_load(cell), "arm": arm.name},
         notes=(
             f"Instant below {INSTANT_MS:g} ms between tokens, acceptable to {SLUGGISH_MS:g} ms, sluggish above.",
             "Scaling efficiency: of the decode speed at the fewest users.",

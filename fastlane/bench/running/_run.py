@@ -92,8 +92,8 @@ class _Run:
         self._inbox: SimpleQueue[tuple[int, str, Any]] = SimpleQueue()
         self._shards: list[Shard] = []
         self._ready: dict[tuple[int, str], Ready] = {}
-        self._probing = 0
-        """Workers that have begun to probe themselves in this cell."""
+        self._replies = 0
+        """Workers that have followed the last order to all."""
         self._header: Header | None = None
         self._samples: list[Sample] = []
         self._vitals: list[Vitals] = []
@@ -183,7 +183,7 @@ class _Run:
 
     def _run_cell(self, cell: Cell) -> str:
         """Run a cell, and return why it ended."""
-        experiment, workers = self._experiment, len(self._arms) * len(self._shards)
+        experiment = self._experiment
         self._cell, self._why, self._pacing = cell, None, None
         metrics = [*experiment.metrics, *([experiment.precision.metric] if experiment.precision else [])]
         references = {arm.name: experiment.reference_of(arm) for arm in experiment.resolved}
@@ -192,10 +192,7 @@ class _Run:
         progress = partial(self._report_progress, limits, replace(self._spent), self._blocks_done)
         progress()
         probe = Probe()
-        self._probing = 0
         self._order_all(BeginCell())
-        while self._probing < workers:
-            self._receive()
         probe.start()
         workload = self._workload(cell)
         self._one_by_one(
@@ -207,9 +204,6 @@ class _Run:
         )
         self._run_blocks(limits, progress)
         self._order_all(EndCell(cell.name))
-        expected = len(self._vitals) + workers
-        while len(self._vitals) < expected:
-            self._receive()
         self._add_vitals(probe.stop(cell.name))
         return self._why or "finished"
 
@@ -287,9 +281,10 @@ class _Run:
             case Ready():
                 self._ready[shard, arm] = message
             case BeginCell():
-                self._probing += 1
+                self._replies += 1
             case Vitals():
                 self._add_vitals(message)
+                self._replies += 1
             case Done():
                 self._end_request(message.tag)
             case Sample():
@@ -378,8 +373,12 @@ class _Run:
         self._shards[request.place.shard].order(request.place.arm, request)
 
     def _order_all(self, order: Any) -> None:
-        for shard, arm in self._workers():
+        """Give all workers an order, and wait until they have followed it."""
+        workers, self._replies = list(self._workers()), 0
+        for shard, arm in workers:
             self._shards[shard].order(arm, order)
+        while self._replies < len(workers):
+            self._receive()
 
     def _abandon(self) -> None:
         for shard in self._shards:

@@ -310,7 +310,6 @@ class LocalShard:
             raise _ended_early(arm) from error
 
     def abandon(self) -> None:
-        """End the processes now, whatever they do."""
         for process in self._processes:
             process.terminate()
 
@@ -394,7 +393,6 @@ class Probe:
         self._thread.start()
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Measure an event loop's lag, which is then what the vitals say."""
         self._loop = loop
 
     def stop(self, cell: str) -> Vitals:

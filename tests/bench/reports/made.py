@@ -64,15 +64,13 @@ def a_sweep(
 ) -> RecordedRun:
     """Return a run over scenarios and users: more users are slower, later scenarios too, and cell `slower` much."""
     cells = tuple(
-        Cell(name=f"{scenario}, {count}", workload="mixed", scenario=scenario, users=count)
-        for scenario in scenarios
-        for count in users
+        Cell(name=f"{scenario}, {count}", workload=scenario, users=count) for scenario in scenarios for count in users
     )
     by_name = {cell.name: cell for cell in cells}
 
     def change(sample: Sample) -> Sample:
         cell = by_name[sample.cell]
-        factor = (1 + (cell.users or 0) / 10) * (1 + scenarios.index(cell.scenario or ""))
+        factor = (1 + (cell.users or 0) / 10) * (1 + scenarios.index(cell.workload))
         return stretched(sample, factor * (60 if sample.cell == slower else 1))
 
     return a_run(**{"cells": cells, "arms": ("baseline",), "pairs": 20, "input_tokens": 50, "change": change, **run})

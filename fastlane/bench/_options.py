@@ -71,9 +71,11 @@ def takes(options: type[Any]) -> Callable[[Callable[..., None]], Callable[..., N
         *parameters, _ = inspect.signature(command, eval_str=True).parameters.values()
         # A class's own options first, then those that it inherits.
         for name in dict.fromkeys([*options.__annotations__, *hints]):
-            kind = Annotated[hints[name], declared[name].metadata[_OPTION]]
-            default = declared[name].default
-            parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default))
+            option = {
+                "annotation": Annotated[hints[name], declared[name].metadata[_OPTION]],
+                "default": declared[name].default,
+            }
+            parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, **option))
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {each.name: each.annotation for each in parameters}
         return command

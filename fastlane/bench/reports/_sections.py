@@ -54,8 +54,7 @@ def ab_report(material: Material) -> RunReport:
         Section(title="What it took", parts=(_work(material),)),
     ]
     question = f"Does {others} change {metrics} against {against}, and by how much?"
-    verdicts = (*_verdicts(material), *_instrument(material))
-    return _report("ab", material, question, verdicts, sections, material.metrics)
+    return _report("ab", material, question, tuple(_verdicts(material)), sections, material.metrics)
 
 
 def sweep_report(material: Material) -> RunReport:
@@ -231,22 +230,6 @@ def _verdicts(material: Material) -> Iterator[Line]:
                 yield Line(f"{who}: {words.lowered(metric.title)} {counts} of {of_cells}", tone)
             elif found:
                 yield Line(verdict_sentence(who, found[0][0], metric, found[0][1]), tone)
-
-
-def _instrument(material: Material) -> Iterator[Line]:
-    if not material.recorded.header.copies:
-        yield Line("Instrument noise: not known, for the run had no second copy of the reference (A/A).")
-    for reference in material.references if material.recorded.header.copies else ():
-        bands = {}
-        for metric in material.metrics:
-            found = [band_of(material, cell.name, reference, metric.name) for cell in material.valid_cells]
-            if known := [band for band in found if band is not None]:
-                bands[words.lowered(metric.title)] = max(known)
-        if bands:
-            which = f", {reference}" if len(material.references) > 1 else ""
-            where = ", the widest of its cells" if material.several_cells else ""
-            noise = ", ".join(f"{title} ±{words.percent(band)}" for title, band in bands.items())
-            yield Line(f"Instrument noise (A/A{which}){where}: {noise}", "muted")
 
 
 # Sections of the A/B report

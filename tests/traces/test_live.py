@@ -263,7 +263,7 @@ def test_the_page_shows_calls_as_they_come(server: LiveServer, tmp_path: Path, b
 @pytest.mark.slow
 def test_a_running_application_is_followed_on_a_terminal(tmp_path: Path) -> None:
     environment = {**os.environ, "FASTLANE_TRACE_DIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "fastlane.cli", "live", "--text"]
+    command = [sys.executable, "-m", "fastlane", "live", "--text"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as live:
         try:
             with Emulator(model=preset("instant")) as emulator:
@@ -292,7 +292,7 @@ def test_a_running_application_is_followed_on_a_terminal(tmp_path: Path) -> None
 
 
 def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fastlane.cli", "live", str(tmp_path / "none")]
+    command = [sys.executable, "-m", "fastlane", "live", str(tmp_path / "none")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     assert done.returncode == 2

@@ -109,7 +109,8 @@ class RunOptions(ReportOptions):
 
     arms: str | None = _option(
         _WHAT,
-        "Arms, separated by commas; module:function is one of your own, which makes a client of a base URL and a key. "
+        "Arms, separated by commas; module:name is one of your own: a list of plays, or a function of a base URL and a "
+        "key that returns a client. "
         f"Known: {', '.join(KNOWN_ARMS)}. If not given: {', '.join(DEFAULT_ARMS)}.",
     )
     attribute: str | None = _option(_WHAT, "Instead of --arms: plays, by commas, whose parts in the gain you want.")

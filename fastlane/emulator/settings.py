@@ -50,7 +50,10 @@ class Settings:
             wrong = error.errors()[0]
             name = ".".join(str(part) for part in wrong["loc"])
             where = f"{cls.__name__}: {name}" if name else cls.__name__
-            raise ConfigurationError(f"{where}: {wrong['msg'].removeprefix('Value error, ')}") from error
+            known = ""
+            if wrong["type"] == "unexpected_keyword_argument" and len(wrong["loc"]) == 1:
+                known = f"; its settings are {', '.join(one.name for one in dataclasses.fields(cast(Any, cls)))}"
+            raise ConfigurationError(f"{where}: {wrong['msg'].removeprefix('Value error, ')}{known}") from error
         return made
 
     def changed(self, values: Mapping[str, Any]) -> Self:

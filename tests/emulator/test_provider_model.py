@@ -118,6 +118,11 @@ def test_a_setting_that_cannot_work_is_refused_by_name(kind: Any, settings: dict
         kind(**settings)
 
 
+def test_an_unknown_setting_is_answered_by_the_known_ones() -> None:
+    with pytest.raises(errors.ConfigurationError, match=r"ProviderModel: output_tokens: .*default_output_tokens"):
+        ProviderModel().changed({"output_tokens": 900})
+
+
 def test_a_model_survives_json() -> None:
     limits = KeyRateLimits(requests_per_minute=3, window="quantized")
     dialect = Dialect(headers={"Server": "x"}, owned_by="me", cached_tokens_path="usage.a.b")

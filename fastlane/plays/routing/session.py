@@ -71,13 +71,20 @@ class RoutingSession(Session):
     def _decide(self, call: Call) -> _ModelChoice:
         """Choose the models. Raises CallRefusedError if none can answer the call."""
         play, pipeline = self._play, call.upstream.client._fastlane.pipeline
+
+        def warned_missing_key(model: CatalogModel) -> str | None:
+            why = missing_key(model)
+            if why is not None:
+                pipeline.warn_once(f"Routing leaves out the model {model.name!r} of the catalog: {why}")
+            return why
+
         try:
             route = play.route_of(call)
             query, decision = play.decide(
                 call,
                 route,
                 facts=facts_of(call.origin),
-                missing_key=missing_key,
+                missing_key=warned_missing_key,
                 is_checked=pipeline.checks_answers,
             )
         except (CallRefusedError, ConfigurationError):

@@ -245,13 +245,14 @@ def test_a_schema_that_nobody_checks_goes_where_it_is_kept(
 
 
 def test_a_key_that_is_not_set_keeps_a_model_out(
-    upstreams: tuple[Upstream, Upstream], monkeypatch: pytest.MonkeyPatch
+    upstreams: tuple[Upstream, Upstream], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     near, far = upstreams
     keyed = model_at(near, first_token_s=0.01, api_key_env="NEAR_KEY")
     with client_of(near, Routing(Catalog(models=(keyed, model_at(far, first_token_s=0.5))), exploration=0.0)) as client:
         assert asked(client) == "from far"
         record = client.last_call
+    assert f"Routing leaves out the model {keyed.name!r} of the catalog: NEAR_KEY is not set" in caplog.text
     monkeypatch.setenv("NEAR_KEY", "sk-near")
     with client_of(near, Routing(Catalog(models=(keyed, model_at(far, first_token_s=0.5))), exploration=0.0)) as client:
         assert asked(client) == "from near"

@@ -112,8 +112,11 @@ class LibraryTransports:
         """Whether the library's own transport has to carry a request, or the next one."""
         # A test's mock, or an instrumentation, sees every request of the stock client, and has to see ours too; unless
         # that instrumentation is to keep silent about it.
-        # If the library's core was not imported, none of its methods was replaced.
+        # If the library's core was not imported, none of its methods was replaced; nor while another thread or greenlet
+        # imports it, and the module has no classes yet.
         core = sys.modules.get(self._core_name)
+        if not hasattr(core, "AsyncHTTPConnection" if self._asynchronous else "HTTPConnection"):
+            core = None
         for method in _methods(self._library, core, asynchronous=self._asynchronous):
             if method.owner.__dict__[method.name] is method.original or not method.is_replaced:
                 continue

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _ABOUT = "A drop-in OpenAI client that makes calls faster from the client's side, and measures it."
 
 _COMMANDS: Mapping[str, tuple[str, str, str]] = {
-    "bench": ("bench._command", "compare clients, plays and loads; pages with charts need charts", "bench"),
+    "bench": ("bench._command", "compare clients, plays and loads; for charts add charts", "bench"),
     "doctor": ("doctor._command", "examine a provider", "cli"),
     "emulator": ("emulator._command", "run an OpenAI-compatible provider; with TLS it needs bench", "cli"),
     "trace": ("traces._command", "show the spans of a trace file", "cli"),

@@ -1,6 +1,12 @@
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -9,6 +15,7 @@ import pytest
 import fastlane
 from fastlane.emulator import Emulator
 from tests.contract.entry_points import ENTRIES, MESSAGES, MODEL, comparable
+from tests.knowledge.forks import in_child
 from tests.waiting import Form
 
 AZURE = ("chat", "chat_streamed", "chat_parse", "chat_raw", "responses", "responses_streamed", "embeddings")
@@ -58,3 +65,132 @@ def test_azure_client_asks_for_what_openais_asks_for(provider: Emulator, azure_a
     paths = [request.path for request in provider.log()]
     assert paths[:2] == paths[2:]
     assert all("api-key" in request.header_names for request in provider.log())
+
+
+# One client used by many threads, tasks, event loops and processes at once
+
+
+@pytest.mark.asyncio
+async def test_each_record_tells_of_its_own_call(provider: Emulator, async_client: fastlane.AsyncOpenAI) -> None:
+    """The model's name says which call it was, on the record as in the provider's log."""
+
+    async def ask(number: int) -> tuple[str, str]:
+        stream = await async_client.chat.completions.create(
+            model=f"model-{number}",
+            messages=MESSAGES,
+            stream=True,
+            extra_headers={"x-emulator-output-tokens": str(number + 1), "x-emulator-token-ms": "1"},
+            stream_options={"include_usage": True},
+        )
+        await asyncio.sleep(0)
+        return f"model-{number}", str(len([chunk async for chunk in stream]))
+
+    events = dict(await asyncio.gather(*map(ask, range(50))))
+    served = {request.model: request for request in provider.log()}
+
+    for record in async_client.calls:
+        assert record.model is not None
+        request = served[record.model]
+        assert record.request_id == request.request_id
+        assert record.usage.output_tokens == request.output_tokens == int(record.model.removeprefix("model-")) + 1
+        assert str(record.events) == events[record.model]
+    assert len(async_client.calls) == 50
+
+
+UNCLOSED = """
+import asyncio, fastlane
+client = fastlane.AsyncOpenAI(api_key="sk-test", plays=[fastlane.Connection()])
+async def main():
+    own = fastlane.AsyncOpenAI(api_key="sk-test")
+    for each in (client, own):
+        ask = each.chat.completions.create
+        call = {"model": "fast-1", "messages": [{"role": "user", "content": "?"}]}
+        await ask(**call)
+        async for chunk in await ask(**call, stream=True):
+            break
+        unread = await ask(**call, stream=True)
+        unanswered = asyncio.create_task(ask(**call))
+        await asyncio.sleep(0)
+asyncio.run(main())
+asyncio.run(main())
+"""
+
+
+def test_async_client_unclosed_leaves_no_resource_warning(provider: Emulator) -> None:
+    """`asyncio.run` closes the connections of a client that was not closed, streams that nobody read included."""
+    ran = subprocess.run(
+        [sys.executable, "-W", "always::ResourceWarning", "-c", UNCLOSED],
+        env={**os.environ, **provider.environment, "OPENAI_BASE_URL": provider.base_url},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_child_has_connections_and_call_ids_of_its_own(provider: Emulator, arguments: dict[str, Any]) -> None:
+    def ask() -> tuple[str, bool | None]:
+        ENTRIES["chat"](client)
+        return client.calls[-1].call_id, client.calls[-1].connection_reused
+
+    with fastlane.OpenAI(**arguments) as client:
+        ask()
+        child_id, child_reused = in_child(ask)
+        own_id, own_reused = ask()
+
+    assert child_id != own_id
+    assert (child_reused, own_reused) == (False, True)
+    assert len({request.connection_id for request in provider.log()}) == 2
+
+
+# With the openai that is installed, every fast path finds what it needs, whichever way an application goes in
+
+
+ROOT = Path(__file__).parent.parent.parent
+
+# In a process of its own, where nothing has been asked or remembered yet.
+USE = """
+import json, logging, os
+
+class Heard(logging.Handler):
+    def emit(self, record):
+        said.append(record.getMessage())
+
+said = []
+logging.getLogger("fastlane").addHandler(Heard(logging.WARNING))
+
+import fastlane
+from fastlane.decode import probes
+from tests.contract.entry_points import ENTRIES
+from tests.waiting import Form
+
+where = {"api_key": "sk-test", "base_url": os.environ["BASE_URL"], "max_retries": 0}
+
+all_called = True
+for form in (Form("sync"), Form("async")):
+    with form.make(fastlane, **where) as client:
+        for entry in ENTRIES.values():
+            entry(client)
+        all_called = all_called and len(client.calls) == len(ENTRIES)
+    form.close()
+print(json.dumps({"all_called": all_called, "said": said, "seams": probes._found}))
+"""
+
+
+@pytest.mark.slow
+def test_a_typical_use_of_every_entry_point_finds_every_seam_as_expected(provider: Emulator) -> None:
+    environment = {**os.environ, **provider.environment, "BASE_URL": provider.base_url}
+    ran = subprocess.run(
+        [sys.executable, "-c", USE], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=50, check=False
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    assert told["all_called"]
+    assert told["said"] == []
+    # Each look at openai's streams by a name of its own: two by one name, and the second is never taken.
+    assert told["seams"].keys() >= {"openai.Stream", "openai.AsyncStream", "openai.Stream()"}
+    assert [seam for seam, found in told["seams"].items() if not found] == []

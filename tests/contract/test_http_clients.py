@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import inspect
 from typing import Any
 
+import httpx2
 import openai
 import pytest
 
 import fastlane
+from fastlane.transport import AsyncTransport, Transport
 from tests.contract.entry_points import ENTRIES as USES
 from tests.waiting import Form, inner_of
 
@@ -130,3 +135,136 @@ def test_a_dropped_client_leaves_the_given_http_client_open(arguments: dict[str,
 
         assert not given.is_closed
         assert given.get(f"{arguments['base_url']}/models", headers={"authorization": "Bearer k"}).status_code == 200
+
+
+# A base URL that cannot be called fails as with openai's own client
+
+
+NO_HTTP = {
+    "no_scheme": "localhost:8000/v1",
+    "other_scheme": "ftp://localhost/v1",
+    "file": "file:///etc",
+    "no_host": "https:///v1",
+    "no_slashes": "http:localhost/v1",
+    "only_a_port": "http://:80/v1",
+    "leading_space": " http://127.0.0.1:9/v1",
+    "only_a_path": "/v1",
+    "no_scheme_but_slashes": "//127.0.0.1:9/v1",
+    "empty": "",
+    "bad_idna": "http://xn--/v1",
+    "nul": "http://\x00h/v1",
+    "escaped_nul": "http://%00/v1",
+    "port_no_number": "http://127.0.0.1:http/v1",
+    "nobody_listens": "http://127.0.0.1:9/vü",
+}
+MESSAGES: Any = [{"role": "user", "content": "Hello"}]
+CALLS = {
+    "chat": lambda client: client.chat.completions.create(model="m", messages=MESSAGES),
+    "chat_stream": lambda client: client.chat.completions.create(model="m", messages=MESSAGES, stream=True),
+    "responses": lambda client: client.responses.create(model="m", input="Hello"),
+    "responses_stream": lambda client: client.responses.create(model="m", input="Hello", stream=True),
+    "post": lambda client: client.post("/chat/completions", cast_to=object, body={"model": "m"}),
+    "get": lambda client: client.models.list(),
+}
+
+
+def error_of(client_class: Any, url: str, call: Any, **options: Any) -> tuple[Any, ...]:
+    """The class and text of the error that a call ends with, and the class of its cause."""
+
+    async def awaited() -> None:
+        async with client_class(api_key="test", base_url=url, **options) as client:
+            found = call(client)
+            await (found if inspect.isawaitable(found) else anext(aiter(found)))
+
+    try:
+        if issubclass(client_class, openai.AsyncOpenAI):
+            asyncio.run(awaited())
+        else:
+            with client_class(api_key="test", base_url=url, **options) as client:
+                call(client)
+    except Exception as error:  # noqa: BLE001 - what it is, is what is compared
+        return type(error), str(error), type(error.__cause__)
+    raise AssertionError("the call did not fail")
+
+
+@pytest.mark.parametrize(
+    ("url", "call"),
+    [
+        pytest.param(NO_HTTP[kind], CALLS[call], id=f"{kind}-{call}")
+        for kind in NO_HTTP
+        for call in (CALLS if kind == "no_scheme" else ["chat"])
+    ],
+)
+@pytest.mark.parametrize(
+    ("ours", "stock", "stock_http"),
+    [
+        (fastlane.OpenAI, openai.OpenAI, openai.DefaultHttpxClient),
+        (fastlane.AsyncOpenAI, openai.AsyncOpenAI, openai.DefaultAsyncHttpxClient),
+    ],
+    ids=["sync", "async"],
+)
+def test_base_url_that_is_unusable_fails_as_with_openai(
+    ours: Any, stock: Any, stock_http: Any, url: str, call: Any
+) -> None:
+    """The cause is that of a client with an `http_client`: openai's own HTTP client merges the base URL twice."""
+    found = error_of(ours, url, call, max_retries=0)
+
+    assert found == error_of(stock, url, call, max_retries=0, http_client=stock_http())
+    assert found[:2] == error_of(stock, url, call, max_retries=0)[:2]
+
+
+@pytest.mark.parametrize("url", [NO_HTTP["no_scheme"], NO_HTTP["no_host"]])
+def test_base_url_that_is_unusable_is_retried_as_with_openai(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    sent: list[httpx2.Request] = []
+    with openai.OpenAI(api_key="test", base_url=url) as stock, fastlane.OpenAI(api_key="test", base_url=url) as client:
+        stock._client.event_hooks = {"request": [sent.append]}
+        for one in (stock, client):
+            with pytest.raises(openai.APIConnectionError):
+                CALLS["chat"](one)
+
+        assert client.last_call is not None
+        assert len(client.last_call.attempts) == len(sent) == 3
+        assert (client.last_call.outcome, client.last_call.error) == ("failed", "APIConnectionError")
+
+
+@pytest.mark.parametrize("port", [-1, 65536, 99999])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("client_class", [fastlane.OpenAI, fastlane.AsyncOpenAI])
+def test_port_out_of_range_is_a_connection_error(
+    client_class: Any, host: str, port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Unlike with openai's asynchronous client, which raises an ExceptionGroup."""
+    found = error_of(client_class, f"http://{host}:{port}/v1", CALLS["chat"], max_retries=0)
+
+    assert found[:2] == (openai.APIConnectionError, "Connection error.")
+    assert found[2].__name__ == "ConnectError"  # httpx's or httpx2's, by the installed openai
+    gc.collect()
+    # asyncio logs a task whose exception nobody has retrieved once the task is collected.
+    assert [record.getMessage() for record in caplog.records] == []
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("ftp://127.0.0.1/", "Request URL has an unsupported protocol 'ftp://'."),
+        ("127.0.0.1", "Request URL is missing an 'http://' or 'https://' protocol."),
+        ("https:///v1", "The URL names no host."),
+        ("http://127.0.0.1:65536/", "The port must be from 0 to 65535, not 65536."),
+    ],
+)
+def test_transport_names_what_is_wrong_with_a_url(asynchronous: bool, url: str, expected: str) -> None:
+    """In the stock transport's class of error, with a text that says what to mend."""
+
+    async def awaited() -> None:
+        async with httpx2.AsyncClient(transport=AsyncTransport()) as client:
+            await client.send(httpx2.Request("GET", url))
+
+    with httpx2.Client() as stock, pytest.raises(httpx2.TransportError) as theirs:
+        stock.send(httpx2.Request("GET", url))
+    with httpx2.Client(transport=Transport()) as client, pytest.raises(httpx2.TransportError) as ours:
+        asyncio.run(awaited()) if asynchronous else client.send(httpx2.Request("GET", url))
+
+    assert type(ours.value) is type(theirs.value)
+    assert str(ours.value) == expected

@@ -6,8 +6,10 @@ import asyncio
 import json
 import struct
 import threading
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from inspect import isawaitable
+from typing import Any, NamedTuple
 
 import httpx2
 import openai
@@ -15,11 +17,12 @@ import pydantic
 
 import fastlane
 from fastlane.emulator._endpoints import vector
-from tests.soak.plan import Op
+from tests.soak.plan import EVENTS, Op
 
 MODEL = "soak"
 DIMENSIONS = 8
 EMULATOR_SEED = 7
+_OVER = object()
 
 ENDS = (
     "answer",  # the whole answer came, and it is this request's
@@ -29,7 +32,7 @@ ENDS = (
     "foreign",  # an answer that is not this request's
     "status", "connection", "timeout", "malformed", "invalid",  # an error of openai's types
     "cancelled", "gave_up",
-    "closed",  # the stream was read when somebody else had closed it
+    "closed",  # the stream was read when another thread had closed it
     "unexpected",  # any other error
 )  # fmt: skip
 
@@ -41,8 +44,7 @@ class Echo(pydantic.BaseModel):
     mark: int
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """How a call ended for the application."""
 
     end: str
@@ -50,14 +52,13 @@ class Seen:
 
 
 def judged(op: Op, got: str, *, whole: bool) -> Seen:
-    """Return what a text is of a call's answer: all of it, a part, or somebody else's."""
+    """Return what a text is of a call's answer: all of it, a part, or another call's."""
     if got == op.text:
         return Seen("answer" if whole else "part")
     if op.text.startswith(got):
         return Seen("cut" if whole else "part")
     if "soak<" not in got and (op.fault or "").startswith("misparse"):
         return Seen("misread")
-    # Which nonce it was is told; what else it said, is not needed.
     return Seen("foreign", got[:80])
 
 
@@ -69,16 +70,12 @@ def error_of(error: BaseException) -> Seen:
             return Seen("closed", detail)
         case asyncio.CancelledError():
             return Seen("cancelled", detail)
-        case openai.APITimeoutError():
+        # Who reads the bytes itself gets the errors of those who bring them, as with openai's client.
+        case openai.APITimeoutError() | httpx2.TimeoutException():
             return Seen("timeout", detail)
         case openai.APIStatusError():
             return Seen("status", f"{detail} {error.status_code}")
-        # Who reads the bytes itself gets the errors of those who bring them, as with openai's client.
-        case httpx2.TimeoutException():
-            return Seen("timeout", detail)
-        case httpx2.TransportError():
-            return Seen("connection", detail)
-        case openai.APIConnectionError():
+        case openai.APIConnectionError() | httpx2.TransportError():
             return Seen("connection", f"{detail}: {type(error.__cause__).__name__}")
         case openai.APIResponseValidationError() | json.JSONDecodeError() | pydantic.ValidationError():
             return Seen("malformed", detail)
@@ -88,17 +85,6 @@ def error_of(error: BaseException) -> Seen:
             return Seen("gave_up", detail)
         case _:
             return Seen("unexpected", f"{detail}: {error}"[:300])
-
-
-def _headers(op: Op) -> dict[str, str]:
-    headers = {"x-emulator-tag": op.nonce}
-    if op.fault is not None:
-        headers["x-emulator-fault"] = op.fault
-    if op.manner is not None:
-        headers["x-emulator-manner"] = op.manner
-    if op.prefill_ms is not None:
-        headers["x-emulator-prefill-ms"] = str(op.prefill_ms)
-    return headers
 
 
 _TOOL = {
@@ -111,7 +97,9 @@ def _request(client: Any, op: Op, model: str) -> tuple[Any, dict[str, Any]]:
     """Return the method of the client that makes the call, and its arguments."""
     if op.max_retries != 2:
         client = client.with_options(max_retries=op.max_retries)
-    ask: dict[str, Any] = {"model": model, "extra_headers": _headers(op), "timeout": op.timeout_s}
+    headers = {"tag": op.nonce, "fault": op.fault, "manner": op.manner, "prefill-ms": op.prefill_ms}
+    given = {f"x-emulator-{name}": str(value) for name, value in headers.items() if value is not None}
+    ask: dict[str, Any] = {"model": model, "extra_headers": given, "timeout": op.timeout_s}
     if op.deterministic and op.api != "embeddings":
         ask["temperature"] = 0
     messages = [{"role": "system", "content": "Say it again."}, {"role": "user", "content": op.text}]
@@ -160,8 +148,6 @@ def _answer(op: Op, answer: Any) -> Seen:
         wanted = list(struct.unpack(f"<{DIMENSIONS}f", packed))
         return Seen("answer") if list(answer.data[0].embedding) == wanted else Seen("foreign", "another's vector")
     match op.api:
-        case "chat":
-            got = answer.choices[0].message.content
         case "chat_raw":
             got = answer.parse().choices[0].message.content
         case "chat_bytes":
@@ -178,7 +164,7 @@ def _answer(op: Op, answer: Any) -> Seen:
         case "completions":
             got = answer.choices[0].text
         case _:
-            raise AssertionError(op.api)
+            got = answer.choices[0].message.content
     return judged(op, got or "", whole=True)
 
 
@@ -190,113 +176,81 @@ class Hold:
         self.itself = self
 
 
-def ask(client: Any, op: Op, model: str) -> Seen:
-    """Make a call with a synchronous client. Raises nothing."""
+def finished(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine of a synchronous client, which never waits."""
     try:
-        with fastlane.user_action(op.action):
-            return _asked(client, op, model)
-    except Exception as error:  # noqa: BLE001 - every end is an end
-        return error_of(error)
+        work.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("a synchronous client's call waited for an event loop")
 
 
-def _asked(client: Any, op: Op, model: str) -> Seen:
-    method, arguments = _request(client, op, model)
-    if op.api == "chat_bytes":
-        with method(**arguments) as answer:
-            return _answer(op, answer.read())
-    if not op.stream:
-        return _answer(op, method(**arguments))
-    if op.api in ("chat_events", "responses_events"):
-        with method(**arguments) as stream:
-            return _read(op, stream)
-    stream = method(**arguments)
-    if op.leave == "elsewhere":
-        closer = threading.Timer(op.delay_s, stream.close)
-        closer.start()
-        try:
-            return _read(op, stream)
-        finally:
-            closer.join()
-    if op.leave == "with":
-        with stream:
-            return _read(op, stream)
-    if op.leave == "cycle":
-        return _read(op, Hold(stream).held)
-    seen = _read(op, stream)
-    if op.leave == "close":
-        stream.close()
-    return seen
+async def settled(value: Any) -> Any:
+    """Wait for what an asynchronous client returns, and return what a synchronous one does."""
+    return await value if isawaitable(value) else value
 
 
-def _read(op: Op, stream: Any) -> Seen:
-    leaves = op.leave in ("close", "with", "drop", "cycle")
-    got: list[str] = []
-    if not leaves or op.after:
-        for number, event in enumerate(stream, 1):
-            got.append(_piece(op, event))
-            if leaves and number >= op.after:
-                break
-    return judged(op, "".join(got), whole=not leaves and op.leave != "elsewhere")
-
-
-async def aask(client: Any, op: Op, model: str) -> Seen:
-    """Make a call with an asynchronous client. Raises nothing but a cancellation that the plan does not know."""
-    if op.leave != "cancel":
-        return await _aended(client, op, model)
-    task = asyncio.create_task(_aasked(client, op, model))
-    # Without this the task would be cancelled before it has begun, and there would be no call.
-    await asyncio.sleep(0)
-    await asyncio.sleep(op.delay_s)
-    task.cancel()
+async def ask(client: Any, op: Op, model: str) -> Seen:
+    """Make a call with a client of either kind. Raises nothing but a cancellation that the plan does not know."""
     try:
-        return await task
-    except asyncio.CancelledError as error:
-        return error_of(error)
-    except Exception as error:  # noqa: BLE001 - every end is an end
-        return error_of(error)
-
-
-async def _aended(client: Any, op: Op, model: str) -> Seen:
-    try:
+        if op.leave == "cancel":
+            task = asyncio.create_task(_asked(client, op, model))
+            # Without this the task would be cancelled before it has begun, and there would be no call.
+            await asyncio.sleep(0)
+            await asyncio.sleep(op.delay_s)
+            task.cancel()
+            return await task
         if op.leave == "gave_up":
             async with asyncio.timeout(op.delay_s + 0.001):
-                return await _aasked(client, op, model)
-        return await _aasked(client, op, model)
-    except Exception as error:  # noqa: BLE001 - every end is an end
+                return await _asked(client, op, model)
+        return await _asked(client, op, model)
+    except (Exception, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and op.leave != "cancel":
+            raise
         return error_of(error)
 
 
-async def _aasked(client: Any, op: Op, model: str) -> Seen:
+async def _asked(client: Any, op: Op, model: str) -> Seen:
     with fastlane.user_action(op.action):
         method, arguments = _request(client, op, model)
-        if op.api == "chat_bytes":
-            async with method(**arguments) as answer:
-                return _answer(op, await answer.read())
-        if not op.stream:
-            return _answer(op, await method(**arguments))
-        if op.api in ("chat_events", "responses_events"):
-            async with method(**arguments) as stream:
-                return await _aread(op, stream)
-        stream = await method(**arguments)
-        if op.leave == "with":
-            async with stream:
-                return await _aread(op, stream)
-        if op.leave == "cycle":
-            return await _aread(op, Hold(stream).held)
-        seen = await _aread(op, stream)
-        if op.leave == "close":
-            await stream.close()
-        return seen
+        async with AsyncExitStack() as stack:
+
+            async def entered(manager: Any) -> Any:
+                if hasattr(manager, "__enter__"):
+                    return stack.enter_context(manager)
+                return await stack.enter_async_context(manager)
+
+            if op.api == "chat_bytes":
+                answer = await entered(method(**arguments))
+                return _answer(op, await settled(answer.read()))
+            if op.api in EVENTS:
+                return await _read(op, await entered(method(**arguments)))
+            stream = await settled(method(**arguments))
+            if not op.stream:
+                return _answer(op, stream)
+            if op.leave == "with":
+                await entered(stream)
+            if op.leave == "elsewhere":
+                closer = threading.Timer(op.delay_s, stream.close)
+                closer.start()
+                stack.callback(closer.join)
+            if op.leave == "cycle":
+                stream = Hold(stream).held
+            seen = await _read(op, stream)
+            if op.leave == "close":
+                await settled(stream.close())
+            return seen
 
 
-async def _aread(op: Op, stream: Any) -> Seen:
+async def _read(op: Op, stream: Any) -> Seen:
     leaves = op.leave in ("close", "with", "drop", "cycle")
     got: list[str] = []
     if not leaves or op.after:
-        number = 0
-        async for event in stream:
-            number += 1
+        # Not by a generator of our own: it would hold a stream that is dropped.
+        is_async = hasattr(stream, "__aiter__")
+        events: Any = aiter(stream) if is_async else iter(stream)
+        while (event := await anext(events, _OVER) if is_async else next(events, _OVER)) is not _OVER:
             got.append(_piece(op, event))
-            if leaves and number >= op.after:
+            if leaves and len(got) >= op.after:
                 break
-    return judged(op, "".join(got), whole=not leaves)
+    return judged(op, "".join(got), whole=not leaves and op.leave != "elsewhere")

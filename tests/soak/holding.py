@@ -1,4 +1,4 @@
-"""What the process holds when nothing is under way, and what it has said that nobody asked for."""
+"""What the process holds when nothing is under way, what it says that nobody asked for, and where it hangs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import gc
+import io
 import logging
 import os
 import sys
@@ -13,13 +14,16 @@ import threading
 import time
 import traceback
 import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-WATCHDOG = "soak-watchdog"
+CALL_HANGS_S = 90.0
+SCENE_HANGS_S = 240.0
 _SETTLES_S = 20.0
+_WATCHDOG = "soak-watchdog"
 # It serves a whole process, from when it is first needed.
-_LASTING = ("fastlane timer",)
+_LASTING = "fastlane timer"
 
 
 def resident() -> int:
@@ -41,12 +45,11 @@ def descriptors() -> dict[str, str]:
 
 
 def threads() -> list[str]:
-    """Names of the threads that run, apart from the main one, the soak's own, and those that last, of each one."""
+    """Names of the threads that run, apart from the main one, the soak's own, and one that lasts."""
     main = threading.main_thread()
-    names = [each.name for each in threading.enumerate() if each is not main and each.name != WATCHDOG]
-    for name in _LASTING:
-        if name in names:
-            names.remove(name)
+    names = [each.name for each in threading.enumerate() if each is not main and each.name != _WATCHDOG]
+    if _LASTING in names:
+        names.remove(_LASTING)
     return sorted(names)
 
 
@@ -69,7 +72,7 @@ def tidy() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def settled(wanted: Any) -> bool:
+def settled(wanted: Callable[[], bool]) -> bool:
     """Whether something comes true before it counts as never: what was closed takes a moment."""
     deadline = time.monotonic() + _SETTLES_S
     while not wanted():
@@ -80,50 +83,89 @@ def settled(wanted: Any) -> bool:
     return True
 
 
+def _error(error: BaseException | None) -> str:
+    return "" if error is None else "".join(traceback.format_exception(error))
+
+
 class Noises:
     """Everything that Python reports to nobody in particular: each is a failure."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self._heard: list[str] = []
 
     def listen(self) -> None:
         """Put itself where such reports go."""
-        sys.unraisablehook = self._unraisable
-        threading.excepthook = self._in_thread
+        sys.unraisablehook = lambda it: self._hear(
+            f"unraisable: {it.err_msg} {it.object!r:.200} {_error(it.exc_value)}"
+        )
+        threading.excepthook = lambda it: self._hear(f"thread {it.thread}: {_error(it.exc_value)}")
         warnings.simplefilter("always")
         # Said by Python of every fork of a process with threads: that one is the soak's own doing.
         warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork.*")
-        warnings.showwarning = self._warned  # type: ignore[assignment]
+        warnings.showwarning = lambda message, category, filename, lineno, *_: self._hear(
+            f"warning: {category.__name__}: {message} ({filename}:{lineno})"
+        )
         handler = logging.Handler(logging.WARNING)
-        handler.emit = self._logged  # type: ignore[method-assign]
+        handler.emit = lambda record: self._hear(  # type: ignore[method-assign]
+            f"log: {record.name}: {record.getMessage()} {_error(record.exc_info[1] if record.exc_info else None)}"
+        )
         logging.getLogger().addHandler(handler)
 
-    def said(self, what: str) -> None:
-        """Note one."""
-        self.heard.append(what[:4_000])
+    def of_loop(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Hear what an event loop has to tell, such as a task's exception that was never retrieved."""
+        self._hear(f"event loop: {context.get('message')} {_error(context.get('exception'))}")
+
+    def _hear(self, what: str) -> None:
+        self._heard.append(what[:4_000])
 
     def taken(self) -> list[str]:
         """Return them, and forget them."""
-        heard, self.heard = self.heard, []
+        heard, self._heard = self._heard, []
         return heard
 
-    def of_loop(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Hear what an event loop has to tell, such as a task's exception that was never retrieved."""
-        error = context.get("exception")
-        told = "".join(traceback.format_exception(error)) if error is not None else ""
-        self.said(f"event loop: {context.get('message')} {told}")
 
-    def _unraisable(self, unraisable: Any) -> None:
-        told = "".join(traceback.format_exception(unraisable.exc_value))
-        self.said(f"unraisable: {unraisable.err_msg} {unraisable.object!r:.200} {told}")
+class Watchdog:
+    """A thread that looks every second whether anything hangs, and calls `bark` with what and where, once."""
 
-    def _in_thread(self, raised: Any) -> None:
-        told = "".join(traceback.format_exception(raised.exc_value))
-        self.said(f"thread {raised.thread.name if raised.thread else '?'}: {told}")
+    def __init__(self, bark: Callable[[list[str], str], None]) -> None:
+        self._bark = bark
+        self._ongoing: dict[str, float] = {}
+        self._loops: set[asyncio.AbstractEventLoop] = set()
 
-    def _warned(self, message: Any, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
-        self.said(f"warning: {category.__name__}: {message} ({filename}:{lineno})")
+    def start(self) -> None:
+        """Begin to look."""
+        threading.Thread(target=self._look, name=_WATCHDOG, daemon=True).start()
 
-    def _logged(self, record: logging.LogRecord) -> None:
-        told = "".join(traceback.format_exception(record.exc_info[1])) if record.exc_info else ""
-        self.said(f"log: {record.name}: {record.getMessage()} {told}")
+    @contextlib.contextmanager
+    def watching(self, what: str, limit_s: float = CALL_HANGS_S) -> Iterator[None]:
+        """Have it bark if this is not over in time."""
+        self._ongoing[what] = time.monotonic() + limit_s
+        try:
+            yield
+        finally:
+            self._ongoing.pop(what, None)
+
+    @contextlib.contextmanager
+    def loop(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        """Have it tell of the tasks of this loop too."""
+        self._loops.add(loop)
+        try:
+            yield
+        finally:
+            self._loops.discard(loop)
+
+    def _look(self) -> None:
+        hanging: list[str] = []
+        while not hanging:
+            time.sleep(1.0)
+            now = time.monotonic()
+            hanging = [what for what, until in list(self._ongoing.items()) if now > until]
+        stacks = io.StringIO()
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        for ident, frame in sys._current_frames().items():
+            stacks.write(f"\n--- thread {names.get(ident, ident)}\n{''.join(traceback.format_stack(frame))}")
+        for loop in list(self._loops):
+            for task in asyncio.all_tasks(loop):
+                stacks.write(f"\n--- task {task!r:.300}\n")
+                task.print_stack(file=stacks)
+        self._bark(hanging, stacks.getvalue())

@@ -9,16 +9,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fastlane.emulator import Emulator, ProviderModel
 from tests.soak.asking import EMULATOR_SEED
 from tests.soak.clients import KEY_VARIABLE
-from tests.soak.judging import Failure, Flat, Judge, flatness
+from tests.soak.judging import FLATNESS, Failure, Judge, growth
 from tests.soak.plan import round_of
 
 _ROUND_HANGS_S = 600.0
@@ -31,38 +31,37 @@ _MODEL = ProviderModel(
 )  # fmt: skip
 
 
-@dataclass(slots=True)
 class Outcome:
-    """What a run came to."""
+    """What a run has come to."""
 
-    seed: int
-    judge: Judge
-    samples: list[dict[str, Any]] = field(default_factory=list)
-    rounds: int = 0
-    clients: int = 0
-    seconds: float = 0.0
-    cpu_s: float = 0.0
-    flat: Flat | None = None
-    blocks: Flat | None = None
-    """Not judged: what tells memory that is in use from memory that is only held."""
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.judge = Judge()
+        self.failures = self.judge.failures
+        self.samples: list[dict[str, Any]] = []
+        """What the process held after each round."""
+        self.seconds = self.cpu_s = 0.0
 
-    @property
-    def failures(self) -> list[Failure]:
-        """What must not be."""
-        return self.judge.failures
+    def growth(self, name: str) -> float | None:
+        """Return by which share a figure grew, where every client was closed."""
+        return growth([(sample["minute"], sample[name]) for sample in self.samples if sample["bare"]])
 
 
 @contextlib.contextmanager
-def _stderr_to(path: Path) -> Iterator[None]:
-    """Have processes that are started meanwhile write their stderr into a file."""
+def _providers(errors: Path) -> Iterator[list[Emulator]]:
+    """Start both providers, whose processes write their stderr into a file."""
     kept = os.dup(2)
-    try:
-        with path.open("ab") as file:
-            os.dup2(file.fileno(), 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+    with contextlib.ExitStack() as stack:
+        try:
+            with errors.open("ab") as file:
+                os.dup2(file.fileno(), 2)
+            started = [
+                stack.enter_context(Emulator(model=_MODEL, seed=EMULATOR_SEED, http2=http2)) for http2 in (True, False)
+            ]
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+        yield started
 
 
 def _cpu_s(*pids: int) -> float:
@@ -78,15 +77,12 @@ def _cpu_s(*pids: int) -> float:
 class _Process:
     """The process that makes the calls."""
 
-    def __init__(self, seed: int, h2: str, h1: str, authorities: Path, scratch: Path, forget_every: int) -> None:
+    def __init__(self, authorities: Path, errors: Path, **settings: Any) -> None:
         asked, ask = os.pipe()
         tell, told = os.pipe()
-        settings = {"asked": asked, "told": told, "seed": seed, "h2": h2, "h1": h1, "scratch": str(scratch)}
-        settings["forget_every"] = forget_every
-        self.errors = scratch / "stderr.txt"
-        with self.errors.open("wb") as file:
+        with errors.open("wb") as file:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.soak.process", json.dumps(settings)],
+                [sys.executable, "-m", "tests.soak.process", json.dumps({**settings, "asked": asked, "told": told})],
                 pass_fds=(asked, told),
                 stdin=subprocess.DEVNULL,
                 stdout=file,
@@ -96,27 +92,25 @@ class _Process:
             )
         os.close(asked)
         os.close(told)
+        self.pid = self._process.pid
         self._ask, self._told = os.fdopen(ask, "w"), os.fdopen(tell)
 
-    @property
-    def pid(self) -> int:
-        """Its id."""
-        return self._process.pid
-
-    def ask(self, **what: Any) -> None:
-        """Tell it what to do."""
-        self._ask.write(json.dumps(what) + "\n")
+    def play(self, number: int) -> dict[str, Any] | None:
+        """Have it play a round, and return what it tells of it."""
+        self._ask.write(f"{number}\n")
         self._ask.flush()
+        return self.told()
 
     def told(self) -> dict[str, Any] | None:
         """Wait for what it tells; None where it has ended, or hangs so that even its watchdog says nothing."""
-        alarm = _after(_ROUND_HANGS_S, lambda: os.kill(self.pid, signal.SIGABRT))
+        alarm = threading.Timer(_ROUND_HANGS_S, os.kill, (self.pid, signal.SIGABRT))
+        alarm.daemon = True
+        alarm.start()
         try:
             line = self._told.readline()
         finally:
-            alarm()
-        told: dict[str, Any] | None = json.loads(line) if line else None
-        return told
+            alarm.cancel()
+        return json.loads(line) if line else None
 
     def close(self) -> int:
         """Have it end; its exit code."""
@@ -131,57 +125,40 @@ class _Process:
         return code
 
 
-def _after(seconds: float, do: Callable[[], None]) -> Callable[[], None]:
-    import threading
-
-    timer = threading.Timer(seconds, do)
-    timer.daemon = True
-    timer.start()
-    return timer.cancel
-
-
-def run(
-    *,
-    seed: int,
-    minutes: float,
-    cores: float,
-    begun: Callable[[Outcome], None],
-    forget_every: int = 0,
-) -> Outcome:
+def run(*, seed: int, minutes: float, cores: float, begun: Callable[[Outcome], None], forget_every: int = 0) -> Outcome:
     """Soak for so many minutes, taking so many cores in the mean, and tell of each round.
 
     Ends early where much fails, and always behind a round after which every client was closed. After so many rounds
     (`forget_every`; 0: never) what plays have learned is forgotten.
     """
-    outcome = Outcome(seed, Judge())
+    outcome = Outcome(seed)
+
+    def fail(kind: str, what: str, details: Any = None) -> None:
+        outcome.failures.append(Failure(kind, what, len(outcome.samples), details))
+
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         scratch = Path(name)
-        with _providers(scratch) as providers:
+        errors = scratch / "stderr.txt", scratch / "providers.txt"
+        with _providers(errors[1]) as providers:
             authorities = scratch / "authorities.pem"
             authorities.write_text("".join(each.certificate_authority.read_text() for each in providers))
-            process = _Process(seed, providers[0].base_url, providers[1].base_url, authorities, scratch, forget_every)
+            urls = [each.base_url for each in providers]
+            process = _Process(authorities, errors[0], urls=urls, seed=seed, scratch=name, forget_every=forget_every)
             try:
-                _rounds(outcome, process, providers, minutes * 60, cores, begun)
+                told = _rounds(outcome, process, providers, minutes * 60, cores, begun)
             finally:
                 code = process.close()
-        _said_nothing(outcome, code, process.errors, scratch / "providers.txt")
-    outcome.flat, outcome.blocks = (
-        flatness([(sample["minute"], sample[name]) for sample in outcome.samples if sample["bare"]])
-        for name in ("resident", "blocks")
-    )
-    if outcome.flat is not None and not outcome.flat.holds:
-        outcome.failures.append(Failure("memory", f"resident memory grew by {outcome.flat.growth:.1%}", outcome.rounds))
+        if told is not None:
+            fail("lost", f"{told['what']} hang", told["stacks"])
+        if code != 0:
+            fail("lost", f"the process ended with {code}")
+        for file in errors:
+            if file.exists() and (said := file.read_text(errors="replace").strip()):
+                fail("noises", f"{file.stem}: {said[-20_000:]}")
+    grown = outcome.growth("resident")
+    if grown is not None and grown > FLATNESS:
+        fail("memory", f"resident memory grew by {grown:.1%}")
     return outcome
-
-
-@contextlib.contextmanager
-def _providers(scratch: Path) -> Iterator[list[Emulator]]:
-    with contextlib.ExitStack() as stack:
-        with _stderr_to(scratch / "providers.txt"):
-            providers = [
-                stack.enter_context(Emulator(model=_MODEL, seed=EMULATOR_SEED, http2=http2)) for http2 in (True, False)
-            ]
-        yield providers
 
 
 def _rounds(
@@ -191,18 +168,16 @@ def _rounds(
     seconds: float,
     cores: float,
     begun: Callable[[Outcome], None],
-) -> None:
+) -> dict[str, Any] | None:
+    """Play rounds until the time is over; return what the process tells of what hangs."""
     pids = (process.pid, *(each._process.pid for each in providers))
     started, used = time.monotonic(), _cpu_s(*pids)
-    ready = process.told()
-    number = 0
-    while ready is not None:
-        process.ask(number=number)
-        told = process.told()
+    process.told()
+    while True:
+        number = len(outcome.samples)
+        told = process.play(number)
         if told is None or told["type"] == "hang":
-            what = "the process ended" if told is None else f"{told['what']} hang"
-            outcome.failures.append(Failure("lost", what, number, told and told["stacks"]))
-            return
+            return told
         # A request that was reset a moment ago may not have been seen yet.
         time.sleep(0.05)
         drawn = round_of(outcome.seed, number)
@@ -210,24 +185,12 @@ def _rounds(
         for each in providers:
             each.clear()
         outcome.judge.round_is_over(drawn, told, logs)
-        elapsed = time.monotonic() - started
-        outcome.rounds, outcome.clients, outcome.seconds = number + 1, told["opened"], elapsed
-        outcome.cpu_s = _cpu_s(*pids) - used
-        names = ("resident", "descriptors", "threads", "objects", "blocks", "bare")
-        outcome.samples.append({"minute": elapsed / 60, **{name: told[name] for name in names}})
+        outcome.seconds, outcome.cpu_s = time.monotonic() - started, _cpu_s(*pids) - used
+        names = ("resident", "descriptors", "threads", "objects", "blocks", "bare", "opened")
+        outcome.samples.append({"minute": outcome.seconds / 60, **{name: told[name] for name in names}})
         begun(outcome)
-        if drawn.bare and (elapsed >= seconds or len(outcome.failures) >= _STOP_AT):
-            return
-        number += 1
-        behind = outcome.cpu_s / cores - elapsed
+        if drawn.bare and (outcome.seconds >= seconds or len(outcome.failures) >= _STOP_AT):
+            return None
+        behind = outcome.cpu_s / cores - outcome.seconds
         if behind > 0:
-            time.sleep(min(behind, max(0.0, seconds - elapsed)))
-
-
-def _said_nothing(outcome: Outcome, code: int, *files: Path) -> None:
-    if code != 0:
-        outcome.failures.append(Failure("lost", f"the process ended with {code}", outcome.rounds))
-    for file in files:
-        said = file.read_text(errors="replace") if file.exists() else ""
-        if said.strip():
-            outcome.failures.append(Failure("noises", f"{file.stem}: {said[-20_000:]}", outcome.rounds))
+            time.sleep(min(behind, max(0.0, seconds - outcome.seconds)))

@@ -11,8 +11,9 @@ from hypothesis import given, settings, strategies as st
 
 from fastlane import Hedging
 from fastlane.knowledge.sightings import Sighting, Upstream
-from fastlane.plays.hedging.memory import MOST_LATE, OVER_BUDGET, TOO_FEW, Lateness
-from tests.plays.hedging.simulated import ORIGIN, run, usual
+from fastlane.plays.hedging.memory import MOST_LATE, OVER_BUDGET, TOO_FEW, HedgePlan, Lateness, sightings_of
+from fastlane.records import Usage
+from tests.plays.hedging.simulated import ORIGIN, attempt, call, record, run, usual
 
 CALLS = 1_000
 HERE = Upstream("m", ORIGIN)
@@ -42,13 +43,6 @@ def test_where_three_in_ten_are_late_it_switches_itself_off() -> None:
 
     assert outcome.share_hedged(CALLS // 4, CALLS) <= 0.005
     assert Counter(outcome.why_not)[MOST_LATE] >= 0.2 * CALLS
-
-
-def test_where_nobody_is_late_it_costs_next_to_nothing() -> None:
-    outcome = run(Hedging(minimum_delay_s=3.0), usual(), calls=CALLS)
-
-    assert not any(outcome.hedged)
-    assert Counter(outcome.why_not).keys() == {None, TOO_FEW}
 
 
 def test_when_everybody_is_slow_for_half_a_minute_it_is_off_and_then_on_again() -> None:
@@ -97,27 +91,6 @@ def test_whatever_the_load_extra_tokens_stay_within_the_budget(
 
     # An estimate of a size may be wrong: by no more than what a call or two come to.
     assert outcome.most_over_budget <= 2 * 1_300
-
-
-def test_a_load_that_comes_and_goes_does_not_turn_it_off() -> None:
-    quiet, busy = 5.0, 200.0
-    play, outcome = Hedging(), None
-    for per_s in (quiet, busy, quiet, busy):
-        outcome = run(play, usual(0.02), calls=300, per_s=per_s, decode_s=8.0)
-        # An answer takes 8 s, a late one is known after one: neither is ahead of the other.
-        assert Counter(outcome.why_not)[MOST_LATE] <= 6
-
-
-def test_long_prompts_may_take_longer() -> None:
-    def first_token(random: Random, _: float) -> float:
-        return random.lognormvariate(0, 0.1)
-
-    play = Hedging()
-    run(play, first_token, calls=120)
-    known: Any = play.memory.lateness(HERE)
-    short, long = known.delay_s(1_000), known.delay_s(30_000)
-
-    assert 0.1 < short < long
 
 
 @pytest.mark.parametrize("minimum_delay_s", [0.1, 30.0])
@@ -188,3 +161,143 @@ def test_delay_late_calls_do_not_move_it_far(tail: float, factor: float, most: f
     delay_s: Any = known.delay_s(1_000)
 
     assert 1.2 <= delay_s <= most
+
+
+COUNTED = Usage(input_tokens=1_000, output_tokens=100, cached_tokens=0)
+
+
+def planned(play: Hedging, call_id: str, **fields: Any) -> HedgePlan:
+    return play.memory.plan(call(call_id, **fields))
+
+
+def learned(play: Hedging, calls: int = 40, *, usage: Usage = COUNTED) -> Hedging:
+    """The play after calls of 1,100 tokens each, all of them on time."""
+    for number in range(calls):
+        at = float(number)
+        plan = planned(play, f"before{number}", at_s=at)
+        first_token_s = at + 0.5 + 0.01 * (number % 5)
+        ended = record(
+            f"before{number}",
+            (attempt(1, at, at + 2),),
+            started_s=at,
+            first_token_s=first_token_s,
+            ended_s=at + 2,
+            usage=usage,
+        )
+        play.memory.note(ended, [plan], 0.0)
+    return play
+
+
+def end(play: Hedging, *plans: HedgePlan, extra_tokens: float = 0.0, **fields: Any) -> None:
+    one = fields.pop("attempt", attempt(1, 50, 52))
+    given = {"started_s": 50, "first_token_s": None, "ended_s": 52, "usage": Usage(), "outcome": "failed", **fields}
+    play.memory.note(record("1", (one,), **given), plans, extra_tokens)
+
+
+# The delay
+
+
+def test_nothing_is_late_before_twenty_first_tokens_were_seen() -> None:
+    play = learned(Hedging(), 19)
+    assert planned(play, "1", at_s=30).why_not == TOO_FEW
+    learned(play, 1)
+
+    plan = planned(play, "2", at_s=30)
+    assert plan.why_not is None
+    assert 0.4 < (plan.delay_s or 0) < 10
+
+
+# The budget
+
+
+def test_a_second_attempt_is_paid_out_of_the_tokens_of_all_calls() -> None:
+    play = learned(Hedging(budget=0.05))
+    plan = planned(play, "1", at_s=50)
+    left = play.memory.budget.left
+    assert left == pytest.approx(0.05 * 40 * 1_100)
+
+    assert play.memory.reserve(plan) is None
+    assert plan.reserved == plan.input_tokens + plan.output_tokens
+    assert play.memory.budget.left == pytest.approx(left - plan.reserved)
+    assert play.memory.reserve(planned(play, "2", size=10**7)) == OVER_BUDGET
+
+
+@pytest.mark.parametrize("cost", [0.0, 610.0, 1_400.0])
+def test_a_second_attempt_costs_what_it_has_taken(cost: float) -> None:
+    play = learned(Hedging(), 60)
+    plan, left = planned(play, "1", at_s=50), play.memory.budget.left
+    assert play.memory.reserve(plan) is None
+    end(play, plan, extra_tokens=cost)
+
+    assert play.memory.budget.left == pytest.approx(left - cost, abs=20)
+
+
+def test_answers_without_counts_count_as_their_prompt_is_estimated_and_their_events() -> None:
+    play = learned(Hedging(), 20)
+    left = play.memory.budget.left
+    plan = planned(play, "1", at_s=50)
+    end(play, plan, outcome="completed", first_token_s=50.5)  # of one event
+
+    assert play.memory.budget.left == pytest.approx(left + 0.05 * (plan.input_tokens + 1))
+
+
+# What is learned of attempts
+
+
+@pytest.mark.parametrize(
+    ("attempts", "first_token_s", "shown"),
+    [
+        ([attempt(1, 10, 12)], 10.5, [("m", 0.5, None)]),
+        # One that lost shows for how long it was waited for, a second one nothing.
+        ([attempt(1, 10, 13, given_up="lost"), attempt(2, 12, 14)], 12.5, [("m", None, 3), ("m", 0.5, None)]),
+        ([attempt(1, 10, 14), attempt(2, 12, 12.6, given_up="lost")], 12.5, [("m", 2.5, None)]),
+        (
+            [attempt(1, 10, 13, given_up="late", error="ReadTimeout"), attempt(2, 13, 15, kind="fallback", model="o")],
+            13.5,
+            [("m", None, 3), ("o", 0.5, None)],
+        ),
+        ([], 10.5, []),
+        ([attempt(1, 10, 11, error="ReadError")], 10.5, []),
+        ([attempt(1, 10, 11), attempt(2, 11, 12, kind="repair")], 10.5, []),
+        ([attempt(1, 11, 12)], 10.5, []),
+        ([attempt(1, 10, 12)], None, []),
+    ],
+)
+def test_attempts_show_how_long_a_first_token_took(attempts: Any, first_token_s: float | None, shown: Any) -> None:
+    one = record("1", tuple(attempts), started_s=9.9, first_token_s=first_token_s, ended_s=15, usage=COUNTED)
+    found = sightings_of(one)
+
+    assert [(each.model, each.first_token_s, each.late_s) for each in found] == [
+        (name, first_s and pytest.approx(first_s), late_s and pytest.approx(late_s)) for name, first_s, late_s in shown
+    ]
+    assert {each.uncached_tokens for each in found if each.first_token_s} <= {1_000}
+
+
+# Sizes
+
+
+def test_sizes_are_learned_of_what_was_counted_and_heed_the_callers_limit() -> None:
+    play = learned(Hedging(), 60)
+    plan = planned(play, "1", at_s=90)
+
+    assert plan.input_tokens == pytest.approx(1_000, rel=0.05)
+    assert plan.output_tokens == pytest.approx(100, rel=0.02)
+    body = {"model": "m", "messages": [], "max_completion_tokens": 7, "n": 2}
+    assert planned(play, "2", at_s=90, body=body).output_tokens == 14
+
+
+def test_a_body_that_nobody_can_write_is_taken_for_as_long_as_others_and_never_for_nothing() -> None:
+    play = Hedging()
+    odd = {"model": "m", "messages": [{1: {object()}}]}
+    assert planned(play, "1", body=odd).input_tokens > 0
+    unwritable = {"model": "m", "messages": [float("nan"), "\ud800"]}
+    assert planned(play, "2", body=unwritable).input_tokens == 2_000
+    learned(play, 1)
+
+    assert planned(play, "3", body=unwritable).input_tokens == pytest.approx(1_000)
+
+
+def test_tokens_of_the_cache_are_not_waited_for() -> None:
+    play = learned(Hedging(), 60, usage=Usage(input_tokens=1_000, output_tokens=100, cached_tokens=900))
+
+    assert play.memory.lateness(HERE).sizes.uncached_share == pytest.approx(0.1, abs=0.01)

@@ -8,7 +8,7 @@ from datetime import date
 from types import SimpleNamespace
 from typing import Any
 
-from fastlane import Call
+from fastlane import Call, PromptCache
 from fastlane.plays.prompt_cache.history import PromptHistory, SentPrompt
 from fastlane.providers import Fact, ProviderFacts
 from fastlane.providers.facts import Cache
@@ -37,6 +37,12 @@ def facts(**cache: Any) -> ProviderFacts:
 def call(body: dict[str, Any], **changed: Any) -> Call:
     fields: dict[str, Any] = {"call_id": "1", "endpoint": CHAT, "origin": ORIGIN, "stream": True}
     return Call(body=body, **(fields | changed))
+
+
+def planned_by(play: PromptCache, given: Call) -> Call:
+    """Return a call as the play plans it."""
+    session = play.open(given)
+    return given if session is None else session.plan(given)
 
 
 SMALL = facts(minimum_tokens=256, block_tokens=64)

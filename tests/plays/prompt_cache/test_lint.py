@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import copy
+import random
+import uuid
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
 from fastlane import ConfigurationError
+from fastlane.plays.prompt_cache.volatile import find, kind_of_change
 from fastlane.prompts import Prompt, lint, stable, volatile
 
 POLICY = "Be kind. Refunds take 5 to 7 business days. Book at most 2 flights, such as HAT001 on 2024-05-01."
@@ -134,3 +138,98 @@ def test_what_cannot_be_sent_is_refused_by_its_name_and_type(given: Any, message
 @pytest.mark.parametrize("odd", [[{"role": "system"}], [system(None)], [system(3)]], ids=repr)
 def test_what_is_no_text_holds_no_findings(odd: list[Any]) -> None:
     assert lint(odd) == []
+
+
+TIMES = (
+    "2025-03-03", "2025-03-03T10:04:33Z", "2025-03-03 10:04:33.123456+00:00", "Mon, 03 Mar 2025 10:04:33 GMT",
+    "Monday, 3 March 2025, 10:04 AM", "Monday, March 3rd, 2025", "March 3, 2025", "1741000000", "1741000000123",
+    "1741000000.25", "10:04:33", "10:04 AM", "03/03/2025", "3.3.2025 10:04", "Mon Mar  3 10:04:33 2025",
+    "20250303T100433Z", "10 PM", "03/Mar/2025:10:04:33 +0000", "2025年3月3日",
+    "2024-05-15 15:00:00 EST",
+)  # fmt: skip
+FRAMES = ("{}", "It is {}.", '{{"at": "{}", "of": 1}}', "[{}] hello", "now={}; go")
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("written", TIMES)
+def test_a_time_is_found_from_its_first_to_its_last_character(written: str, frame: str) -> None:
+    text = frame.format(written)
+    ((kind, start, end),) = find(text)
+    assert (kind, text[start:end]) == ("timestamp", written)
+
+
+@given(drawn=st.uuids(version=4), frame=st.sampled_from(FRAMES), upper=st.booleans(), plain=st.booleans())
+def test_a_uuid_is_found_in_every_way_to_write_it(drawn: uuid.UUID, frame: str, upper: bool, plain: bool) -> None:
+    written = drawn.hex if plain else str(drawn)
+    written = written.upper() if upper else written
+    text = frame.format(written)
+    ((kind, start, end),) = find(text)
+    assert (kind, text[start:end]) == ("uuid", written)
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize(
+    "written", ["a3f4c2b1", "9c0d1e2f3a4b5c6d", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "call_0f9e8d7c6b5a4f3e", "K7fJq2LmP0xZ"]
+)
+def test_a_random_token_is_found_with_the_name_that_it_begins_with(written: str, frame: str) -> None:
+    text = frame.format(written)
+    ((kind, start, end),) = find(text)
+    assert (kind, text[start:end]) == ("random", written)
+
+
+@pytest.mark.parametrize(
+    "text", ["This is request #17.", "Turn 3 of many", '{"seq": 512}', "request_id: 17", "no. 1,024"]
+)
+def test_a_number_behind_a_word_that_counts_is_a_counter(text: str) -> None:
+    ((kind, start, end),) = find(text)
+    assert kind == "counter"
+    assert text[start:end].replace(",", "").isdigit()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "You may take 2 bags of 23 kg each, at $50 per bag, within 24 hours of booking.",
+        "See get_user_details, camelCaseNames, HTTP/2, UTF-8, sha256sum, version2 and 2ndAttempt.",
+        "Use IATA codes such as 'SFO', the id 'sara_doe_496' and flights such as 'HAT001'.",
+        "May I march on? Sun and sat, a second, the date, may be.",
+        "internationalisation, GetReservationDetailsRequest, __init__, src/app/main.py:12",
+    ],
+)
+def test_what_merely_has_a_digit_or_a_name_of_the_calendar_is_left_alone(text: str) -> None:
+    assert list(find(text)) == []
+
+
+@given(text=st.text(st.sampled_from("ab1 2:-.T/#AMZf0"), max_size=60))
+def test_values_come_in_order_and_overlap_nowhere(text: str) -> None:
+    before = 0
+    for _, first, last in find(text):
+        assert before <= first < last <= len(text)
+        before = last
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind"),
+    [
+        ("x2025-03-03T10:04:33zip", "x2025-03-03T10:05:33zip", "timestamp"),
+        ("It is Monday.", "It is Tuesday.", "timestamp"),
+        ("id4f9c0d36-5d4b-4d0e-9f0a-0c8f5b1f2a3d!", "idffffffff-5d4b-4d0e-9f0a-0c8f5b1f2a3d!", "uuid"),
+        ("Visitors: 999.", "Visitors: 1,000.", "counter"),
+        ("order 123456", "order 987654", "random"),
+        ("run=a3f4c2b1;", "run=ffe4c2b1;", "random"),
+        ("two  bags", "two bags", "whitespace"),
+        ("two bags", "three bags", None),
+        ("The fare is final", "the fare is final", None),
+    ],
+)
+def test_change_is_of_the_kind_of_the_value(old: str, new: str, kind: str | None) -> None:
+    at = next(at for at, (one, other) in enumerate(zip(old, new, strict=False)) if one != other)
+
+    assert kind_of_change(old, new, at) == kind
+
+
+def test_long_texts_without_borders_are_read_in_good_time() -> None:
+    rng = random.Random(3)
+    for letters in ("a", "1", "A-", "1:", "aB", "0x", "12.", "- "):
+        text = "".join(rng.choices(letters, k=20_000))
+        assert sum(last - first for _, first, last in find(text)) <= len(text)

@@ -24,7 +24,7 @@ from fastlane.providers import ProviderFacts, facts_of, registered
 from fastlane.records import Usage
 from tests.call_peer import CallPeer, Reply
 from tests.knowledge.forks import in_child
-from tests.plays.prompt_cache.provider import CHAT, call as call_of, fact, facts, settled
+from tests.plays.prompt_cache.provider import CHAT, call as call_of, fact, facts, planned_by, settled
 from tests.waiting import Form
 
 POLICY = "You answer questions about our airline's policy.\n" + "Two bags of up to 23 kg are free of charge.\n" * 150
@@ -48,11 +48,6 @@ def known(provider: Emulator) -> Iterator[None]:
     provider.forget_prompts()
     with registered(facts(key_field="prompt_cache_key"), origins=[provider.base_url]):
         yield
-
-
-def planned_by(play: PromptCache, given: Call) -> Call:
-    session = play.open(given)
-    return given if session is None else session.plan(given)
 
 
 # What is planned

@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+from collections import Counter
 from typing import Any, cast
 
 import pytest
+from hypothesis import given, strategies as st
 from openai.types.chat import ChatCompletionMessage
 
 from fastlane import ConfigurationError
-from fastlane.plays.prompt_cache.prompts import Marked
+from fastlane.plays.prompt_cache.prompts import Marked, arrange, unmarked
 from fastlane.prompts import Prompt, session, stable, volatile
 
 
@@ -101,3 +103,152 @@ def test_a_copied_prompt_is_the_same_prompt() -> None:
         assert isinstance(another, Prompt)
         assert another == prompt
         assert [one.placement for one in another] == ["stable", "session", "volatile"]
+
+
+# Messages come in the order of how long they stay, each once, as they were written
+
+
+ORDER = {"stable": 0, "session": 1, "volatile": 2}
+MARKS: list[Any] = [None, stable, session, volatile]
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def message(role: str, content: Any, **others: Any) -> dict[str, Any]:
+    return {"role": role, "content": content, **others}
+
+
+def calling(*ids: str) -> dict[str, Any]:
+    calls = [{"id": one, "type": "function", "function": {"name": "f", "arguments": "{}"}} for one in ids]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def result(of: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": of, "content": f"what {of} gave"}
+
+
+def laid(*messages: Any) -> list[Any]:
+    plain, declared = unmarked(messages)
+    return arrange(plain, declared or ())[0]
+
+
+def places(*messages: Any) -> list[str]:
+    plain, declared = unmarked(messages)
+    return list(arrange(plain, declared or ())[1])
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[Any]:
+    """Messages with marks on some of them, on some of their parts, and with whole exchanges with tools."""
+    messages: list[Any] = []
+    for number in range(draw(st.integers(0, 8))):
+        role = draw(st.sampled_from(["system", "developer", "user", "assistant", "tools"]))
+        mark = draw(st.sampled_from(MARKS))
+        new: list[Any]
+        if role == "tools":
+            ids = [f"{number}.{one}" for one in range(draw(st.integers(1, 3)))]
+            new = [calling(*ids), *(result(one) for one in ids)]
+        elif role != "assistant" and draw(st.booleans()):
+            parts = [text(f"{number}.{one}") for one in range(draw(st.integers(0, 3)))]
+            marks = [draw(st.sampled_from(MARKS)) for _ in parts]
+            new = [message(role, [one(part) if one else part for one, part in zip(marks, parts, strict=True)])]
+        else:
+            new = [message(role, f"{number}")]
+        messages += [mark(one) if mark else one for one in new]
+    return messages
+
+
+def parts_of(messages: Any) -> Counter[str]:
+    """Every part with the role that it is said in, and whatever else its message says."""
+    found: Counter[str] = Counter()
+    for one in messages:
+        rest = {name: value for name, value in one.items() if name != "content"}
+        parts = one["content"] if isinstance(one.get("content"), list) and one["content"] else [one.get("content")]
+        found.update(json.dumps([rest, part], sort_keys=True) for part in parts)
+    return found
+
+
+@given(conversations())
+def test_nothing_is_lost_doubled_or_rewritten(messages: list[Any]) -> None:
+    before = copy.deepcopy(messages)
+
+    assert parts_of(laid(*messages)) == parts_of(messages)
+    assert messages == before
+
+
+@given(conversations())
+def test_what_is_stable_comes_first_and_what_is_volatile_last(messages: list[Any]) -> None:
+    plain, declared = unmarked(messages)
+    arranged, found = arrange(plain, declared or ())
+
+    assert len(found) == len(arranged)
+    assert list(found) == sorted(found, key=ORDER.__getitem__)
+    # Once more changes nothing.
+    assert arrange(arranged, found) == (arranged, found)
+
+
+@given(conversations())
+def test_results_follow_their_calls(messages: list[Any]) -> None:
+    open_calls: list[str] = []
+    for one in laid(*messages):
+        if one["role"] == "tool":
+            assert open_calls.pop(0) == one["tool_call_id"]
+        else:
+            assert open_calls == []
+            open_calls = [call["id"] for call in one.get("tool_calls", ())]
+    assert open_calls == []
+
+
+@given(conversations())
+def test_without_marks_nothing_moves(messages: list[Any]) -> None:
+    plain, _ = unmarked(messages)
+    # A system message in the midst of a conversation belongs to it.
+    assert arrange(plain, (None,) * len(plain))[0] == plain
+
+
+def test_a_clock_inside_the_system_message_leaves_it() -> None:
+    mixed = message("system", [volatile(text("10:04")), text("Be kind."), stable(text("Be brief."))], name="app")
+
+    assert laid(mixed, message("user", "Hi.")) == [
+        message("system", [text("Be kind."), text("Be brief.")], name="app"),
+        message("user", "Hi."),
+        message("system", [text("10:04")], name="app"),
+    ]
+
+
+def test_items_of_a_response_stay_together() -> None:
+    items = [
+        {"type": "reasoning", "id": "rs", "summary": []},
+        {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"},
+        {"type": "function_call", "call_id": "b", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "a", "output": "1"},
+        stable({"type": "function_call_output", "call_id": "b", "output": "2"}),
+        {"type": "reasoning", "id": "rs2", "summary": []},
+        volatile({"type": "message", "role": "assistant", "content": "So."}),
+    ]
+    question, another = message("user", "Hi."), message("user", "And now?")
+
+    assert laid(question, *items, another, volatile("10:04")) == [question, *items, another, message("system", "10:04")]
+
+
+def test_a_beginning_that_the_model_is_to_go_on_with_stays_last() -> None:
+    clock, question, beginning = volatile("10:04"), message("user", "Hi."), message("assistant", "Dear")
+
+    assert laid(clock, question, beginning) == [question, clock, beginning]
+    # A question that is declared volatile is none of those.
+    assert laid(question, session(beginning), volatile(message("user", "And?")))[-1] == message("user", "And?")
+
+
+def test_a_system_message_in_the_conversation_belongs_to_it() -> None:
+    assert places(message("developer", "a"), message("user", "b"), message("system", "c")) == [
+        "stable",
+        "session",
+        "session",
+    ]
+
+
+@pytest.mark.parametrize("odd", ["text", None, 3, ["list"], {"no": "role"}, {"role": ["list"], "type": {}}], ids=repr)
+def test_what_is_no_message_stays_in_its_place(odd: Any) -> None:
+    assert laid(volatile("10:04"), odd, message("user", "Hi.")) == [odd, message("user", "Hi."), volatile("10:04")]

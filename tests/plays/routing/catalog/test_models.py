@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 import os
 import pickle
+import re
 import subprocess
 import sys
+from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +19,9 @@ from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 
 from fastlane import ConfigurationError
-from fastlane.catalog import CAPABILITIES, Catalog, CatalogModel, ModelPrice, Score, Task
+from fastlane.catalog import CAPABILITIES, Catalog, CatalogModel, ModelPrice, Route, Score, Task
+from fastlane.plays.routing.catalog.scores import clears
+from fastlane.providers import facts_of
 
 SPEED: dict[str, Any] = {"first_token_s": ((1_000, 0.5),), "tokens_per_s": 100}
 KEY = "sk-proj-" + "Ab1" * 12
@@ -249,3 +255,278 @@ def test_scores_belong_to_the_tasks_of_the_catalog_where_it_has_some() -> None:
     ):
         Catalog(models=(small,), tasks={"invoice": Task()})
     assert Catalog(models=(small,)).named("small").scores == {"invioce": Score(1, 2)}
+
+
+# A file of models is read as a whole, or refused: which file, model and key, what was expected, what came
+
+
+ROOT = Path(__file__).parents[4]
+GOOD = 'name = "small"\nfirst_token_s = [[1_000, 0.5]]\ntokens_per_s = 100\n'
+
+
+def load(tmp_path: Path, text: str) -> Catalog:
+    path = tmp_path / "catalog.toml"
+    path.write_text(text)
+    return Catalog.load(path)
+
+
+def test_the_file_in_the_documentation_can_be_used(tmp_path: Path) -> None:
+    page = (ROOT / "docs/catalog.md").read_text()
+    [written] = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+
+    catalog = load(tmp_path, written)
+
+    small = catalog.named("small")
+    assert small.scores == {"triage": Score(57, 60)}
+    assert small.checked == date(2026, 11, 22)
+    assert small.price is not None
+    assert small.price.cached_input == 0.02
+    assert catalog.named("large").base_url is None
+    assert catalog.tasks == {"triage": Task(min_quality=45, min_pass_rate=0.9, output_tokens=120)}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "models: expected this key, got none"),
+        ("models = []", "models: expected at least one model, got none"),
+        ("models = 3", "models: expected a valid tuple, got 3"),
+        ("[[models]]\ntokens_per_s = 1", "models.0.name: expected this key, got none"),
+        (f"[[models]]\n{GOOD}tokens_per_second = 1", "models.0.tokens_per_second: unknown key, got 1"),
+        (f'[[models]]\n{GOOD}api_key_env = "KEY"', "models.0: expected a base_url beside api_key_env"),
+        (f"[[models]]\n{GOOD}[[models]]\n{GOOD}", "models: expected each model to have a name of its own"),
+        (f"[[models]]\n{GOOD}[tasks.triage]\nbar = 45", "tasks.triage.bar: unknown key, got 45"),
+        (f"[[models]]\n{GOOD}[tasks.triage]\nmin_pass_rate = 90", "tasks.triage.min_pass_rate: expected less than"),
+        (f'snapshot = "June"\n[[models]]\n{GOOD}', "snapshot: expected a valid date"),
+        ("= 3", "expected TOML, got something else"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=said) as caught:
+        load(tmp_path, text)
+
+    assert str(caught.value).startswith(str(tmp_path / "catalog.toml"))
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load(tmp_path, '[[models]]\nname = "a"\nquality = "b"\n[[models]]\nname = "c"\nprovider = 1\nfacts = 2')
+
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 6
+    assert all(line.startswith(str(tmp_path)) for line in lines)
+    assert lines[-1].endswith("2 more")
+
+
+def test_a_key_in_a_file_is_not_quoted(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load(
+            tmp_path,
+            f'[[models]]\n{GOOD}base_url = "https://x.example"\napi_key_env = "csk-secret"\napi_key = "secret"',
+        )
+
+    assert "secret" not in str(caught.value)
+    assert 'such as "EXAMPLE_API_KEY"' in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [("missing.toml", "No such file"), (".", "Is a directory"), ("a\0b", "expected a TOML file with a catalog")],
+)
+def test_what_is_no_file_is_refused(path: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        Catalog.load(tmp_path / path)
+
+
+def test_the_example_makes_the_talks_case() -> None:
+    catalog = Catalog.example()
+    bar = catalog.tasks["example"].min_quality
+
+    above = [
+        one for one in catalog.models if clears(one, min_quality=bar, min_pass_rate=None, measured=Score()) is None
+    ]
+    seconds = {one.name: 10 * (one.first_token_s[0][1] + 500 / one.tokens_per_s) for one in catalog.models}
+
+    assert catalog.snapshot == date(2026, 6, 13)
+    assert bar == 45
+    assert "gpt-oss-120b" not in [one.name for one in above]
+    assert max(above, key=lambda one: one.tokens_per_s).name == "DeepSeek V4 Flash"
+    assert seconds["gpt-oss-120b"] == pytest.approx(19, abs=0.1)
+    assert seconds["GPT-5.5"] == pytest.approx(13 * 60 + 54, abs=0.5)
+    assert seconds["GPT-5.5"] / seconds["gpt-oss-120b"] == pytest.approx(44, abs=0.1)
+
+
+def test_every_model_of_the_example_has_its_source_and_known_facts() -> None:
+    catalog = Catalog.example()
+
+    for model in catalog.models:
+        assert "https://" in model.source
+        assert model.checked is not None
+        assert facts_of(catalog.origin_of(model)).slug != "unknown"
+
+
+def test_the_figures_in_the_documentation_are_those_of_the_example() -> None:
+    page = (ROOT / "docs/catalog.md").read_text()
+
+    for model in Catalog.example().models:
+        row = f"| {model.name} | {model.quality:g} | {model.first_token_s[0][1]:g} | {model.tokens_per_s:,.0f} |"
+        assert row in page
+
+
+def test_a_file_that_nests_deeply_or_has_too_many_digits_is_refused_like_any_other(tmp_path: Path) -> None:
+    for written in (f"models = {'[' * 5_000}", f"models.{'a.' * 3_000}b = 1", f"currency = {'9' * 4_400}"):
+        with pytest.raises(ConfigurationError, match=r"catalog\.toml: "):
+            load(tmp_path, written)
+
+
+# What evaluations say of a model
+
+
+def model(quality: float | None = 50) -> CatalogModel:
+    return CatalogModel(name="m", quality=quality, first_token_s=((1_000, 0.5),), tokens_per_s=100)
+
+
+@pytest.mark.parametrize(("passed", "count"), [(3, 2), (-1, 2), (True, 1), (1.0, 2)])
+def test_a_score_that_cannot_be_is_refused(passed: int, count: int) -> None:
+    with pytest.raises(ConfigurationError, match="passed is not the larger"):
+        Score(passed, count)
+
+
+@pytest.mark.parametrize(
+    ("quality", "bar", "rate", "measured", "why"),
+    [
+        (33.3, 45, None, Score(), "quality 33.3 is below 45"),
+        (45, 45, None, Score(), None),
+        (None, 45, None, Score(), "its quality is not known, and 45 is required"),
+        (None, None, None, Score(), None),
+        (50, 45, None, Score(0, 100), None),
+        (50, 45, 0.8, Score(), None),
+        (33, 45, 0.8, Score(58, 60), None),
+        (50, 45, 0.8, Score(41, 60), "passed 41 of 60, below 0.8"),
+        (50, 45, 0.8, Score(0, 19), None),
+        (50, 45, 0.8, Score(16, 20), None),
+        (50, 45, 0.8, Score(15, 20), "passed 15 of 20, below 0.8"),
+        (40, 45, 0.8, Score(15, 19), "quality 40 is below 45"),
+        (None, None, 0.8, Score(15, 19), None),
+    ],
+)
+def test_what_clears_a_bar(
+    quality: float | None, bar: float | None, rate: float | None, measured: Score, why: str | None
+) -> None:
+    assert clears(model(quality), min_quality=bar, min_pass_rate=rate, measured=measured) == why
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.8, 0.9, 0.95, 0.99, 1.0])
+def test_a_model_that_has_never_failed_never_fails(rate: float) -> None:
+    reasons = {
+        clears(model(), min_quality=45, min_pass_rate=rate, measured=Score(count, count))
+        for count in range(0, 2_000, 7)
+    }
+
+    assert reasons == {None}
+
+
+def test_at_a_rate_of_one_a_single_failure_is_enough() -> None:
+    why = clears(model(), min_quality=45, min_pass_rate=1.0, measured=Score(999, 1_000))
+
+    assert why == "passed 999 of 1000, below 1"
+
+
+# What stands in the place of a model's name says all that is asked for, and is a text
+
+
+ASKED = st.fixed_dictionaries(
+    {},
+    optional={
+        "min_quality": st.floats(allow_nan=False, allow_infinity=False),
+        "task": st.text(min_size=1).filter(lambda text: text.encode(errors="ignore").decode() == text),
+        "min_pass_rate": st.floats(0, 1),
+        "quantile": st.floats(0.01, 0.999),
+    },
+)
+
+
+def test_is_the_text_that_asks_for_it() -> None:
+    route = Route(task="triage", min_quality=45)
+
+    assert route == "fastlane/auto?min_quality=45&task=triage"
+    assert json.dumps({"model": route}) == '{"model": "fastlane/auto?min_quality=45&task=triage"}'
+    assert repr(route) == "Route(min_quality=45.0, task='triage')"
+    assert Route() == "fastlane/auto"
+
+
+@settings(max_examples=60, deadline=None)
+@given(ASKED)
+def test_comes_back_from_its_text(asked: dict[str, Any]) -> None:
+    route = Route(**asked)
+
+    parsed = Route.parse(str(route))
+    assert parsed == route
+    assert parsed is not None
+    assert vars(parsed) == vars(route)
+    assert hash(route) == hash(str(route))
+
+
+@settings(max_examples=20, deadline=None)
+@given(ASKED)
+def test_comes_back_from_pickles_and_copies(asked: dict[str, Any]) -> None:
+    route = Route(**asked)
+
+    for again in (pickle.loads(pickle.dumps(route)), copy.deepcopy(route), copy.copy(route)):
+        assert type(again) is Route
+        assert vars(again) == vars(route)
+
+
+@pytest.mark.parametrize("model", ["gpt-4.1", "", "fastlane/auto-2", "fastlane/automatic", "fastlane", "openai/auto"])
+def test_a_plain_model_asks_for_no_route(model: str) -> None:
+    assert Route.parse(model) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("fastlane/auto?quality=45", "'quality' is not known .*min_quality, task, min_pass_rate and quantile"),
+        ("fastlane/auto?min_quality", "expected .*name=value"),
+        ("fastlane/auto?min_quality=high", "min_quality .* must be a number, got 'high'"),
+        ("fastlane/auto?min_quality=nan", "min_quality must be a number in the units"),
+        ("fastlane/auto?task=", "task must be a text that is not empty"),
+        ("fastlane/auto?task=a&task=b", "'task' stands twice"),
+        ("fastlane/auto?min_pass_rate=2", "min_pass_rate must be a number from 0 to 1, got 2.0"),
+        ("fastlane/auto?quantile=1", "quantile must be a number from 0.01 to 0.999"),
+        ("fastlane/auto?task=%ff", "expected .*name=value"),
+    ],
+)
+def test_a_text_that_asks_for_something_else_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        Route.parse(text)
+
+
+def test_the_order_in_a_text_does_not_matter() -> None:
+    assert Route.parse("fastlane/auto?task=triage&min_quality=45.0") == Route(min_quality=45, task="triage")
+
+
+def test_a_number_is_no_text_and_no_truth() -> None:
+    with pytest.raises(ConfigurationError, match="min_quality must be a number"):
+        Route(min_quality=True)
+    with pytest.raises(ConfigurationError, match="task must be a text"):
+        Route(task=7)  # type: ignore[arg-type]
+
+
+def test_what_it_leaves_open_is_as_others_say() -> None:
+    defaults = Route(min_quality=40, task="triage", quantile=0.9)
+
+    assert Route(min_quality=45).over(defaults) == Route(min_quality=45, task="triage", quantile=0.9)
+    assert Route().over(Route()) == "fastlane/auto"
+
+
+def test_a_question_mark_alone_asks_for_nothing() -> None:
+    assert Route.parse("fastlane/auto?") == Route()
+
+
+def test_cannot_be_changed() -> None:
+    route = Route(task="triage")
+
+    with pytest.raises(AttributeError, match="make another one"):
+        route.task = "summary"
+    with pytest.raises(AttributeError, match="make another one"):
+        del route.task

@@ -116,7 +116,7 @@ class RunOptions(ReportOptions):
     attribute: str | None = _option(_WHAT, "Instead of --arms: plays, by commas, whose parts in the gain you want.")
     workload: str = _option(
         _WHAT,
-        f"A preset ({', '.join(presets())}), or a file of JSON lines: conversations, recorded calls.",
+        f"A preset ({', '.join(presets())}), or a file of conversations as JSON lines.",
         default=DEFAULT_WORKLOAD,
         show_default=False,
     )

@@ -138,8 +138,7 @@ def lane_of(
         number, at = divmod(deal, len(conversations))
         for turn in conversations[at].turns:
             order = tuple(random.sample(list(arms), len(arms)))
-            replay = _replay(workload, number, at)
-            yield Block(lane=lane, number=next(numbers), replay=replay, turn=turn, order=order)
+            yield Block(lane=lane, number=next(numbers), replay=f"{number}/{at}", turn=turn, order=order)
 
 
 def open_blocks(
@@ -173,18 +172,13 @@ def blocks_in_pass(workload: Workload) -> int:
     return sum(len(each.turns) for each in workload.conversations)
 
 
-def _replay(workload: Workload, number: int, at: int) -> str:
-    # Conversations that begin alike on purpose need the same salt.
-    return f"{number}" if workload.shares_prefixes else f"{number}/{at}"
-
-
 def _all_turns(workload: Workload, passes: count[int] | range) -> Iterator[tuple[str, Turn]]:
     talks = [each.turns for each in workload.conversations]
     for number in passes:
         for turn in range(max(map(len, talks))):
             for at, talk in enumerate(talks):
                 if turn < len(talk):
-                    yield _replay(workload, number, at), talk[turn]
+                    yield f"{number}/{at}", talk[turn]
 
 
 # Which request is due

@@ -16,12 +16,6 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no modes of
 
 # Each writes into the folder that it runs in.
 WRITERS = {
-    "a recording, its text included": """
-import fastlane
-from fastlane.recordings import record
-with fastlane.OpenAI() as client, record(client, "calls.jsonl", text=True):
-    client.chat.completions.create(model="m", messages=[{"role": "user", "content": "secret"}])
-""",
     "a queue of the offline lane": """
 import fastlane
 from fastlane.batch import Queue

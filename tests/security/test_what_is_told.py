@@ -1,4 +1,4 @@
-"""With every play on, telemetry on, a recording on and every log at DEBUG, no call says its key, prompt or answer."""
+"""With every play on, telemetry on and every log at DEBUG, no call says its key, prompt or answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ import fastlane
 from fastlane import BoundedOutput, Connection, ContextTrimming, Hedging, PromptCache, RequestEncoding, Routing, Urgency
 from fastlane.catalog import Catalog, CatalogModel
 from fastlane.emulator import Emulator
-from fastlane.recordings import record
 from tests.telemetry.conftest import Listening, Told
 from tests.telemetry.planted import exported, forms, stored
 
@@ -189,7 +188,7 @@ def test_no_call_says_its_key_or_its_words(
     monkeypatch.setenv("ZQ7_KEY", OTHER_KEY)
     asked = "m" if whose == "own" else "fastlane/auto"
     told = listening(level="phases")
-    kept, spans = tmp_path / "calls.jsonl", tmp_path / "spans"
+    spans = tmp_path / "spans"
     spans.mkdir()
     settings: dict[str, Any] = {
         "api_key": KEY,
@@ -197,13 +196,12 @@ def test_no_call_says_its_key_or_its_words(
         "max_retries": 0,
         "default_headers": {"x-default": HEADER},
     }
-    with fastlane.OpenAI(**settings, only_plays=plays(provider)) as client, record(client, kept):
+    with fastlane.OpenAI(**settings, only_plays=plays(provider)) as client:
         errors = list(ask(client, asked, fault))
         later = fastlane.AsyncOpenAI(**settings, only_plays=plays(provider))
         errors += asyncio.run(ask_later(later, asked, fault))
         texts = {**everything_of(client, told, spans), **{f"{k}, async": v for k, v in stored(later).items()}}
     texts["errors"] = "".join(map(told_of, errors)).encode()
-    texts["the recording"] = kept.read_bytes()
     texts["the log"] = heard.of(openais_own=False).encode()
     texts["the terminal"] = "".join(capfd.readouterr()).encode()
 

@@ -1,4 +1,4 @@
-"""What is asked: conversations to replay, presets, recorded traffic."""
+"""What is asked: conversations to replay, and presets."""
 
 from ._sources import (
     Preset as Preset,

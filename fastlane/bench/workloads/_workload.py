@@ -161,9 +161,6 @@ class Workload:
     source: str = ""
     caching_forbidden: bool = False
     """Whether all prompts are unique on purpose, so that nothing may be read from a provider's cache."""
-    shares_prefixes: bool = False
-    """Whether prompts of different conversations begin alike on purpose: what is put before an arm's prompts must then
-    be the same for all conversations."""
     think_s: float | None = None
     """Pause between the turns of a user that goes with it; None if any will do."""
 

@@ -7,7 +7,6 @@ import stat
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +17,6 @@ import typer
 
 from ..errors import ConfigurationError
 from ..records.formatting import counted, duration, figure, percent
-from ._compare import ExperimentComparison, compare
 from ._entries import entries as entries_of
 from ._live import Follower, LiveCall, LiveServer
 from ._model import TraceEntry
@@ -52,21 +50,16 @@ def view(
         ),
     ] = None,
     open_it: _OpenIt = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(help="The arm that an experiment's others are compared with; found by its name if not given."),
-    ] = None,
 ) -> None:
     """Write one HTML page with the waterfall of each user action and call, and print where it is.
 
-    The page loads nothing and sends nothing: it can be kept, mailed, and opened anywhere. Where spans carry an
-    experiment, it shows each unit's baseline beside its other arms, phase by phase.
+    The page loads nothing and sends nothing: it can be kept, mailed, and opened anywhere.
 
     Exit codes: 0 for a page that was written, 2 for a file that cannot be read or written.
     """
     path = _chosen(file, last=last)
     read, entries = _read(path)
-    written = _write(page(read, entries, compare(entries, baseline=baseline)), path, out, is_own=last)
+    written = _write(page(read, entries), path, out, is_own=last)
     typer.echo(written)
     _show(written.resolve().as_uri(), open_it)
 
@@ -78,8 +71,8 @@ def listed(file: _File = None, last: _Last = False) -> None:
     Exit codes: 0 if the file was read, 2 if it cannot be.
     """
     _, entries = _read(_chosen(file, last=last))
-    for line in (*map(_line, entries), *(line for each in compare(entries) for line in _compared(each))):
-        _print(line)
+    for entry in entries:
+        _print(_line(entry))
 
 
 def live(
@@ -176,13 +169,6 @@ def _line(entry: TraceEntry) -> str:
     if entry.error is not None:
         words.append(f"failed: {entry.error}")
     return "  ".join(words)
-
-
-def _compared(comparison: ExperimentComparison) -> Iterator[str]:
-    for arm in comparison.arms[1:]:
-        took = f"{arm.arm} took {percent(arm.median_ratio)} of {comparison.baseline}'s time in the median of"
-        changed = f"{counted(arm.pairs, 'pair')}; {arm.faster} got faster, {arm.slower} got slower"
-        yield f"{comparison.experiment}: {took} {changed}"
 
 
 def _chosen(file: Path | None, *, last: bool) -> Path:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Final
 
 from ..pages import html_page
-from ._compare import ExperimentComparison
 from ._model import PHASES, Span, TraceCall, TraceEntry, WaterfallBar
 from ._otlp import SpanFile
 
@@ -31,15 +29,14 @@ _OF_SPANS: Final = {
 }
 
 
-def page(file: SpanFile, entries: Sequence[TraceEntry], comparisons: Sequence[ExperimentComparison] = ()) -> str:
-    """Return the page that shows these entries of a file and their comparisons."""
+def page(file: SpanFile, entries: Sequence[TraceEntry]) -> str:
+    """Return the page that shows these entries of a file."""
     data = {
         "source": file.source,
         "notes": file.notes,
         "spans": len(file.spans),
         "phases": PHASES,
         "entries": [overview(entry) for entry in entries],
-        "comparisons": [asdict(each) for each in comparisons],
     }
     # A line for each entry, so that the script need not read those that stay closed.
     lines = "\n".join(_json(_details(entry)) for entry in entries)

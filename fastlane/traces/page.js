@@ -5,7 +5,6 @@
   const $ = (id) => document.getElementById(id);
   const data = JSON.parse($("data").textContent);
   const entries = data.entries;
-  const comparisons = data.comparisons.filter((each) => each.groups.length);
 
   const WORDS = {
     prepare: ["prepare", "planning and encoding, before anything is sent"],
@@ -25,7 +24,6 @@
     connection: ["connection", "opening a connection"],
     action: ["user action", ""], call: ["call", ""], attempt: ["HTTP request", ""], pause: ["pause", "between attempts"], span: ["span", ""],
   };
-  const LEADING = new Set(["prepare", "retries", "queue", "dns", "connect", "tls", "send", "server", "unsplit"]);
   const PLAIN = new Set(["action", "call", "attempt", "span"]);
   const MOST_ROWS = 1000;
 
@@ -57,16 +55,6 @@
     const time = `${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}.${pad(date.getMilliseconds(), 3)}`;
     return long ? `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())} ${time}` : time;
   }
-  function gain(ratio) {
-    if (ratio === undefined || ratio === null || !Number.isFinite(ratio) || ratio <= 0) return "";
-    if (ratio >= 0.995 && ratio <= 1.005) return "the same";
-    return ratio < 1 ? `${(1 / ratio).toFixed(2)}× faster` : `${ratio.toFixed(2)}× slower`;
-  }
-  const change = (ratio, arm) => h("span", { class: gainClass(ratio, arm) }, ` ${ratio < 1 ? "−" : "+"}${Math.abs((1 - ratio) * 100).toFixed(0)} %`);
-  // A difference of an arm that chance may have made is neither good nor bad.
-  const isShown = (arm) => comparison().arms.some((each) => each.arm === arm && each.shown);
-  const gainClass = (ratio, arm) => (ratio === undefined || ratio === null || (ratio >= 0.995 && ratio <= 1.005) || !isShown(arm) ? "soft" : ratio < 1 ? "good" : "bad");
-
   // What an entry's list row does not show is read when somebody opens it, or searches.
   let lines = null;
   const read = new Map();
@@ -99,7 +87,7 @@
 
   // State.
   const state = {
-    view: "browse", shown: [], at: 0, opened: null, experiment: 0, errors: false, slow: false, misses: false, query: "", sort: {}, row: null,
+    shown: [], at: 0, errors: false, slow: false, misses: false, query: "", sort: "start",
   };
   const lengths = entries.map((entry) => entry.d || 0).sort((one, other) => one - other);
   const slowest = lengths.length ? lengths[Math.min(lengths.length - 1, Math.ceil(lengths.length * 0.9))] : Infinity;
@@ -108,37 +96,19 @@
   const misses = entries.filter((entry) => entry.y).length;
   const failures = entries.filter((entry) => entry.e || entry.x).length;
 
-  const SORTS = {
-    browse: [
-      ["start", "In order of time", null],
-      ["newest", "Newest first", (one, other) => entries[other].t - entries[one].t],
-      ["longest", "Longest first", (one, other) => (entries[other].d || 0) - (entries[one].d || 0)],
-      ["shortest", "Shortest first", (one, other) => (entries[one].d || 0) - (entries[other].d || 0)],
-      ["ttft", "Latest first token", (one, other) => (entries[other].f || 0) - (entries[one].f || 0)],
-      ["calls", "Most calls", (one, other) => (entries[other].c || 0) - (entries[one].c || 0)],
-    ],
-    compare: [
-      ["start", "In order of time", null],
-      ["gain", "Largest gain first", (one, other) => bestRatio(one) - bestRatio(other)],
-      ["loss", "Largest loss first", (one, other) => worstRatio(other) - worstRatio(one)],
-      ["longest", "Longest baseline first", (one, other) => baseOf(other).d - baseOf(one).d],
-    ],
-  };
-  const comparison = () => comparisons[state.experiment];
-  const members = (group) => comparison().groups[group][1];
-  const baseOf = (group) => entries[members(group)[comparison().baseline]];
-  function ratios(group) {
-    const base = baseOf(group).d;
-    return Object.entries(members(group)).filter(([arm]) => arm !== comparison().baseline).map(([, at]) => (base ? entries[at].d / base : 1));
-  }
-  const bestRatio = (group) => Math.min(...ratios(group));
-  const worstRatio = (group) => Math.max(...ratios(group));
-  const armsShown = () => (comparison() ? comparison().arms.map((arm) => arm.arm) : []);
+  const SORTS = [
+    ["start", "In order of time", null],
+    ["newest", "Newest first", (one, other) => entries[other].t - entries[one].t],
+    ["longest", "Longest first", (one, other) => (entries[other].d || 0) - (entries[one].d || 0)],
+    ["shortest", "Shortest first", (one, other) => (entries[one].d || 0) - (entries[other].d || 0)],
+    ["ttft", "Latest first token", (one, other) => (entries[other].f || 0) - (entries[one].f || 0)],
+    ["calls", "Most calls", (one, other) => (entries[other].c || 0) - (entries[one].c || 0)],
+  ];
 
   // The list: only what can be seen of it exists.
   const list = $("list");
   const space = $("space");
-  const itemHeight = () => (state.view === "browse" ? 66 : 34 + 19 * armsShown().length);
+  const ITEM_HEIGHT = 66;
 
   function terms(query) {
     return (query.toLowerCase().match(/-?"[^"]*"?|\S+/g) || [])
@@ -150,50 +120,46 @@
   }
   function filter() {
     const wanted = terms(state.query);
-    const browse = state.view === "browse";
-    const all = browse ? entries.map((_, index) => index) : comparison().groups.map((_, index) => index);
-    const kept = all.filter((index) => {
-      const own = browse ? [index] : Object.values(members(index));
-      if (state.errors && !own.some((at) => entries[at].e || entries[at].x)) return false;
-      if (state.misses && !own.some((at) => entries[at].y)) return false;
-      if (state.slow && !(browse ? isSlow(entries[index]) : worstRatio(index) > 1)) return false;
-      return !wanted.length || own.some((at) => matches(at, wanted));
+    const kept = entries.map((_, index) => index).filter((index) => {
+      const entry = entries[index];
+      if (state.errors && !(entry.e || entry.x)) return false;
+      if (state.misses && !entry.y) return false;
+      if (state.slow && !isSlow(entry)) return false;
+      return matches(index, wanted);
     });
-    const order = (SORTS[state.view].find(([name]) => name === state.sort[state.view]) || [])[2];
+    const order = SORTS.find(([name]) => name === state.sort)[2];
     if (order) kept.sort(order);
     const before = state.shown[state.at];
     state.shown = kept;
     state.at = Math.max(0, kept.indexOf(before));
-    const what = browse ? "entries" : "pairs";
-    $("count").textContent = kept.length === all.length ? `${count(all.length)} ${what}` : `${count(kept.length)} of ${count(all.length)} ${what}`;
+    $("count").textContent = `${kept.length === entries.length ? "" : `${count(kept.length)} of `}${count(entries.length)} entries`;
     draw(true);
   }
 
   function draw(whole) {
-    const height = itemHeight();
+    const height = ITEM_HEIGHT;
     space.style.height = `${state.shown.length * height}px`;
     if (whole) space.replaceChildren();
     const from = Math.max(0, Math.floor(list.scrollTop / height) - 6);
     const to = Math.min(state.shown.length, Math.ceil((list.scrollTop + list.clientHeight) / height) + 6);
     const have = new Map([...space.children].map((node) => [Number(node.dataset.at), node]));
     for (const [at, node] of have) if (at < from || at >= to) node.remove();
-    for (let at = from; at < to; at += 1) if (!have.has(at)) space.append(item(at, height));
+    for (let at = from; at < to; at += 1) if (!have.has(at)) space.append(item(at));
     for (const node of space.children) node.setAttribute("aria-selected", String(Number(node.dataset.at) === state.at));
     if (state.shown.length) list.setAttribute("aria-activedescendant", `item-${state.at}`);
     else list.removeAttribute("aria-activedescendant");
     if (!state.shown.length) space.replaceChildren(h("p", { class: "empty" }, "Nothing matches."));
   }
 
-  function item(at, height) {
-    const inner = state.view === "browse" ? browseItem(entries[state.shown[at]]) : compareItem(state.shown[at]);
+  function item(at) {
     return h("div", {
       class: "item", role: "option", id: `item-${at}`, "data-at": at, "aria-setsize": state.shown.length, "aria-posinset": at + 1,
-      style: { top: `${at * height}px`, height: `${height}px` },
+      style: { top: `${at * ITEM_HEIGHT}px`, height: `${ITEM_HEIGHT}px` },
       onclick: () => { choose(at); open(); },
-    }, inner);
+    }, itemParts(entries[state.shown[at]]));
   }
 
-  function browseItem(entry) {
+  function itemParts(entry) {
     const models = (entry.m || []).filter(Boolean);
     const tags = [];
     if (entry.e) tags.push(h("span", { class: "tag bad" }, `✕ ${entry.e}`));
@@ -212,21 +178,6 @@
     ];
   }
 
-  function compareItem(group) {
-    const all = Object.values(members(group)).map((at) => entries[at].d);
-    const most = Math.max(...all, 1e-6);
-    const base = baseOf(group);
-    const isPair = armsShown().length === 2;
-    const ratio = bestRatio(group);
-    return [
-      h("div", { class: "line" }, h("span", { class: "name" }, base.n), h("span", { class: "rest" }, moment(base.t)), isPair ? h("span", { class: `time ${gainClass(ratio, armsShown()[1])}` }, gain(ratio)) : null),
-      armsShown().filter((arm) => arm in members(group)).map((arm) => {
-        const entry = entries[members(group)[arm]];
-        return h("div", { class: isPair ? "arm" : "arm many" }, h("span", { class: "who" }, arm), mini(entry, most), h("span", { class: "time" }, ms(entry.d), isPair || entry === base ? null : change(entry.d / base.d, arm)));
-      }),
-    ];
-  }
-
   const piece = (phase, from, size, whole) => h("i", {
     class: `ph-${WORDS[phase] ? phase : "span"}`, style: { left: `${(100 * from) / whole}%`, width: `${(100 * size) / whole}%` },
   });
@@ -239,7 +190,7 @@
   function choose(at) {
     if (!state.shown.length) return;
     state.at = Math.max(0, Math.min(state.shown.length - 1, at));
-    const height = itemHeight();
+    const height = ITEM_HEIGHT;
     const top = state.at * height;
     if (top < list.scrollTop) list.scrollTop = top;
     else if (top + height > list.scrollTop + list.clientHeight) list.scrollTop = top + height - list.clientHeight;
@@ -256,21 +207,18 @@
     const index = state.shown[state.at];
     if (index === undefined) return;
     if (deliberate) document.body.dataset.open = "";
-    state.opened = index;
     hideDetails();
-    fill($("opened"), backButton(), state.view === "browse" ? entryView(index) : groupView(index));
+    fill($("opened"), backButton(), entryView(index));
     $("opened").scrollTop = 0;
   }
   const backButton = () => h("button", { type: "button", class: "back", onclick: back }, "← Back to the list");
   function back() {
     delete document.body.dataset.open;
-    if (state.view === "compare") summary();
     list.focus();
   }
 
   // All entries.
   function overall() {
-    state.opened = null;
     hideDetails();
     const calls = entries.filter((entry) => entry.c), total = {};
     for (const entry of calls) for (const [phase, value] of Object.entries(entry.p || {})) total[phase] = (total[phase] || 0) + value;
@@ -487,7 +435,6 @@
     details.replaceChildren(...parts);
     details.hidden = false;
     document.querySelector("main").classList.add("with-details");
-    state.row = [index, at];
     details.scrollTop = 0;
     const chosen = document.querySelector(".fall .row[aria-selected='true']");
     if (chosen) chosen.scrollIntoView({ block: "nearest" });
@@ -512,7 +459,6 @@
     $("details").hidden = true;
     $("details").replaceChildren();
     document.querySelector("main").classList.remove("with-details");
-    state.row = null;
   }
   function closeDetails() {
     hideDetails();
@@ -520,106 +466,11 @@
     if (chosen) { chosen.setAttribute("aria-selected", "false"); chosen.focus(); }
   }
 
-  // Baseline beside optimised.
-  function groupView(group) {
-    const own = members(group);
-    const arms = armsShown().filter((arm) => arm in own);
-    const base = baseOf(group);
-    const most = Math.max(...arms.map((arm) => entries[own[arm]].d));
-    const phases = data.phases.filter((phase) => arms.some((arm) => (entries[own[arm]].p || {})[phase]));
-    const value = (arm, phase) => (entries[own[arm]].p || {})[phase];
-    return [
-      h("button", { type: "button", class: "wide-back", onclick: () => { summary(); list.focus(); } }, "← All pairs"),
-      h("div", { class: "head" }, h("h2", null, base.n), ...arms.slice(1).map((arm) => { const ratio = entries[own[arm]].d / base.d; return h("span", { class: gainClass(ratio, arm) }, `${arm}: ${gain(ratio)}`); })),
-      h("p", { class: "sub" }, `unit ${comparison().groups[group][0]} of ${comparison().experiment} · ${moment(base.t, true)} · all waterfalls on one scale`),
-      phaseBars("On one scale", arms, phases, value, (arm) => entries[own[arm]].d, (arm) => entries[own[arm]].d / base.d),
-      phaseTable("Phase by phase", arms, phases, value, (arm) => entries[own[arm]].d, (arm) => entries[own[arm]].f),
-      arms.map((arm) => waterfall(own[arm], most, `${arm}: ${ms(entries[own[arm]].d)}${arm === comparison().baseline ? "" : `, ${gain(entries[own[arm]].d / base.d)}`}`)),
-    ];
-  }
-  function phaseBars(title, arms, phases, value, total, ratio) {
-    const sums = arms.map((arm) => phases.reduce((sum, phase) => sum + (value(arm, phase) || 0), 0));
-    const most = Math.max(...sums, ...arms.map(total), 1e-6);
-    const bars = arms.map((arm) => {
-      let from = 0;
-      const pieces = phases.filter((phase) => value(arm, phase)).map((phase) => {
-        const size = value(arm, phase);
-        const made = piece(phase, from, size, most);
-        made.title = `${WORDS[phase][0]}: ${ms(size)}`;
-        if (size / most > 0.13) made.textContent = WORDS[phase][0];
-        from += size;
-        return made;
-      });
-      return h("div", { class: "one" }, h("span", { class: "who", title: arm }, arm), h("div", { class: "stack", "aria-hidden": "true" }, pieces),
-        h("span", null, h("b", null, ms(total(arm))), arm === arms[0] ? "" : h("span", { class: gainClass(ratio(arm), arm) }, ` ${gain(ratio(arm))}`)));
-    });
-    return h("div", { class: "card" }, h("h3", null, title), h("div", { class: "bars" }, bars),
-      h("ul", { class: "legend" }, phases.map((phase) => h("li", { title: WORDS[phase][1] }, swatch(phase), WORDS[phase][0]))));
-  }
-  function phaseTable(title, arms, phases, value, total, first) {
-    const base = arms[0];
-    const others = arms.slice(1);
-    function ratioCell(phase, arm, one, other) {
-      const isSplit = !LEADING.has(phase) || !(value(base, "unsplit") || value(arm, "unsplit")) || (value(base, "unsplit") && value(arm, "unsplit") && phase === "unsplit");
-      if (!isSplit || (!one && !other)) return h("td", { class: "soft" }, "–");
-      if (!other) return h("td", { class: isShown(arm) ? "good" : "soft" }, "none left");
-      if (!one) return h("td", { class: isShown(arm) ? "bad" : "soft" }, "added");
-      // What hardly counts is no gain and no loss, however many times it is.
-      const isTiny = Math.max(one, other) < 0.01 * total(base);
-      return h("td", { class: isTiny ? "soft" : gainClass(other / one, arm) }, gain(other / one));
-    }
-    const line = (phase, name, get, kind, sign) => h("tr", { class: kind }, h("th", { scope: "row" }, sign, " ", name), arms.map((arm) => h("td", null, get(arm) ? ms(get(arm)) : "–")), others.map((arm) => ratioCell(phase, arm, get(base), get(arm))));
-    const withFirst = arms.some((arm) => first(arm));
-    return h("div", { class: "card wide" }, h("h3", null, title), h("table", null,
-      h("thead", null, h("tr", null, h("th", { scope: "col" }, "Phase"), arms.map((arm) => h("th", { scope: "col" }, arm)), others.map((arm) => h("th", { scope: "col" }, `${arm} is`)))),
-      h("tbody", null, phases.map((phase) => line(phase, WORDS[phase][0], (arm) => value(arm, phase), "", swatch(phase))),
-        withFirst ? line("", "Time to first token", (arm) => first(arm) ?? undefined, "sum", "◆") : null, line("", "Total", total, "sum", ""))));
-  }
-  function summary() {
-    state.opened = null;
-    hideDetails();
-    const one = comparison();
-    const seconds = (value) => (value === null || value === undefined ? undefined : value * 1e3);
-    const says = one.arms.slice(1).map((arm) => h("p", { class: !arm.shown ? "" : arm.median_ratio < 1 ? "faster" : "slower" },
-      h("strong", null, `${arm.arm}: ${arm.shown ? "" : "no difference shown, "}${gain(arm.median_ratio)}`), ` ${gain(arm.median_ratio) === "the same" ? "as" : "than"} ${one.baseline} in the median of ${some(arm.pairs, "pair")} (${percent(arm.median_ratio)} of its time; all time together: ${percent(arm.total_ratio)}). `,
-      `${some(arm.faster, "pair")} got faster, `, h("span", { class: arm.shown && arm.slower ? "bad" : "" }, `${arm.slower} got slower`), arm.shown ? "" : ": no more than chance makes of equal arms (sign test)", arm.pairs < 20 ? ". That is few: take it for an example, not for a finding." : "."));
-    const shown = data.phases.filter((phase) => one.arms.some((arm) => arm.phases_s[phase]));
-    const by = new Map(one.arms.map((arm) => [arm.arm, arm]));
-    const notes = [`Each pair is one unit of the experiment, sent in ${some(one.arms.length, "arm")}; ${some(one.groups.length, "unit")} ${one.groups.length === 1 ? "is" : "are"} shown.`, "The bars and the table are medians of each phase: they need not add up to the median of the whole, and the ratio of two medians is not the median of the ratios."];
-    for (const arm of one.arms) if (arm.unsplit) notes.push(`${arm.arm}: for ${some(arm.unsplit, "request")} nobody said what the time until the first token was spent with, so it stands unsplit.`);
-    if (one.failed) notes.push(`${one.failed} failed and ${one.failed === 1 ? "is" : "are"} left out.`);
-    if (one.alone) notes.push(`${one.alone} without a counterpart ${one.alone === 1 ? "is" : "are"} left out.`);
-    if (one.unnamed) notes.push(`${one.unnamed} without a unit ${one.unnamed === 1 ? "is" : "are"} left out.`);
-    fill($("opened"), backButton(), h("div", { class: "head" }, h("h2", null, one.experiment)), h("p", { class: "sub" }, `${one.baseline} beside ${one.arms.slice(1).map((arm) => arm.arm).join(", ")}`),
-      h("div", { class: "says" }, says),
-      phaseBars("Median phases", one.arms.map((arm) => arm.arm), shown, (arm, phase) => seconds(by.get(arm).phases_s[phase]), (arm) => seconds(by.get(arm).median_s), (arm) => by.get(arm).median_ratio),
-      phaseTable("Phase by phase: medians, and their ratios", one.arms.map((arm) => arm.arm), shown, (arm, phase) => seconds(by.get(arm).phases_s[phase]), (arm) => seconds(by.get(arm).median_s), (arm) => seconds(by.get(arm).time_to_first_token_s)),
-      h("div", { class: "card" }, h("h3", null, "What is in these figures"), h("ul", { class: "notes" }, notes.map((note) => h("li", null, note)))));
-  }
-
   // Controls.
-  function fillSorts() {
-    $("sort").replaceChildren(...SORTS[state.view].map(([name, label]) => h("option", { value: name }, label)));
-    $("sort").value = state.sort[state.view] || "start";
-  }
-  function setView(view) {
-    if (view === "compare" && !comparisons.length) return;
-    state.view = view;
-    document.body.dataset.view = view;
+  function begin() {
     delete document.body.dataset.open;
-    $("view-browse").setAttribute("aria-pressed", String(view === "browse"));
-    $("view-compare").setAttribute("aria-pressed", String(view === "compare"));
-    $("experiment").hidden = view === "browse" || comparisons.length < 2;
-    $("only-slow").textContent = view === "browse" ? "Slow" : "Slower only";
-    $("only-slow").title = view === "browse" ? `The slowest tenth: ${ms(slowest)} or more` : "Pairs in which an arm took longer than the baseline";
-    list.setAttribute("aria-label", view === "browse" ? "User actions and calls" : "Pairs");
-    state.at = 0;
-    state.shown = [];
-    list.scrollTop = 0;
-    fillSorts();
     filter();
-    if (view === "compare") summary(); else if (entries.length > 1) overall(); else if (state.shown.length) open(false); else $("opened").replaceChildren();
-    if (view === "compare" && isNarrow()) document.body.dataset.open = "";
+    if (entries.length > 1) overall(); else open(false);
   }
   function toggleFilter(name, button) {
     state[name] = !state[name];
@@ -632,20 +483,17 @@
   let timer = 0;
   $("search").addEventListener("input", () => {
     clearTimeout(timer);
-    timer = setTimeout(() => { state.query = $("search").value; filter(); list.scrollTop = 0; choose(0); if (state.view === "browse") preview(); }, 60);
+    timer = setTimeout(() => { state.query = $("search").value; filter(); list.scrollTop = 0; choose(0); preview(); }, 60);
   });
   $("search").addEventListener("keydown", (event) => {
     if (event.key === "ArrowDown" || event.key === "Enter") { event.preventDefault(); list.focus(); }
     else if (event.key === "Escape") { $("search").value = ""; $("search").dispatchEvent(new Event("input")); list.focus(); event.stopPropagation(); }
   });
-  $("sort").addEventListener("change", () => { state.sort[state.view] = $("sort").value; filter(); choose(0); if (state.view === "browse") preview(); });
-  $("experiment").addEventListener("change", () => { state.experiment = Number($("experiment").value); setView("compare"); });
+  $("sort").addEventListener("change", () => { state.sort = $("sort").value; filter(); choose(0); preview(); });
   $("only-errors").addEventListener("click", (event) => toggleFilter("errors", event.currentTarget));
   $("only-slow").addEventListener("click", (event) => toggleFilter("slow", event.currentTarget));
   $("only-misses").addEventListener("click", (event) => toggleFilter("misses", event.currentTarget));
-  $("view-browse").addEventListener("click", () => setView("browse"));
-  $("view-compare").addEventListener("click", () => setView("compare"));
-  $("all").addEventListener("click", () => { setView("browse"); if (entries.length > 1) overall(); if (isNarrow()) document.body.dataset.open = ""; });
+  $("all").addEventListener("click", () => { begin(); if (isNarrow()) document.body.dataset.open = ""; });
   $("help-button").addEventListener("click", () => $("help").showModal());
   $("help-close").addEventListener("click", () => $("help").close());
   list.addEventListener("scroll", () => draw(false), { passive: true });
@@ -653,7 +501,7 @@
 
   list.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const page = Math.max(1, Math.floor(list.clientHeight / itemHeight()) - 1);
+    const page = Math.max(1, Math.floor(list.clientHeight / ITEM_HEIGHT) - 1);
     const to = { ArrowDown: state.at + 1, j: state.at + 1, ArrowUp: state.at - 1, k: state.at - 1, Home: 0, End: state.shown.length - 1, PageDown: state.at + page, PageUp: state.at - page }[event.key];
     if (to !== undefined) { choose(to); preview(); }
     else if (event.key === "Enter" || event.key === " " || event.key === "ArrowRight") {
@@ -677,7 +525,7 @@
     if (event.target.matches("input, select, textarea")) return;
     const does = {
       "/": () => { if (isNarrow()) back(); $("search").focus(); $("search").select(); }, "?": () => $("help").showModal(),
-      e: () => $("only-errors").click(), s: () => $("only-slow").click(), m: () => $("only-misses").click(), b: () => setView(state.view === "browse" ? "compare" : "browse"),
+      e: () => $("only-errors").click(), s: () => $("only-slow").click(), m: () => $("only-misses").click(),
     }[event.key];
     if (does) { does(); event.preventDefault(); }
   });
@@ -691,9 +539,9 @@
   $("only-errors").title = "What failed, or had an attempt that did";
   $("only-misses").textContent = `Cache misses (${count(misses)})`;
   $("only-misses").hidden = !misses;
-  $("views").hidden = !comparisons.length;
-  $("experiment").replaceChildren(...comparisons.map((each, at) => h("option", { value: at }, each.experiment)));
+  $("only-slow").title = `The slowest tenth: ${ms(slowest)} or more`;
+  $("sort").replaceChildren(...SORTS.map(([name, label]) => h("option", { value: name }, label)));
   $("glossary").replaceChildren(...data.phases.map((phase) => h("div", null, h("dt", null, swatch(phase), " ", WORDS[phase][0]), h("dd", null, WORDS[phase][1]))));
-  setView("browse");
+  begin();
   list.focus({ preventScroll: true });
 })();

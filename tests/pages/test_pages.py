@@ -15,7 +15,7 @@ import pytest
 from fastlane.bench import report
 from fastlane.bench.reports import page as bench_page
 from fastlane.errors import MissingExtraError
-from fastlane.traces import compare, entries, page as trace_page, read_spans
+from fastlane.traces import entries, page as trace_page, read_spans
 from tests.bench.recorded_runs import a_run, an_arm
 from tests.bench.reports.made import checks_with, findings_of
 from tests.traces.recorded import experiment
@@ -31,8 +31,7 @@ def a_bench_page(_: Path) -> str:
 
 def a_trace_page(folder: Path) -> str:
     file = read_spans(experiment(folder / "spans.jsonl", pairs=5).read_bytes(), NASTY)
-    found = entries(file.spans)
-    return trace_page(file, found, compare(found))
+    return trace_page(file, entries(file.spans))
 
 
 EVERY = pytest.mark.parametrize("write", [a_bench_page, a_trace_page])

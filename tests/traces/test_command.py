@@ -52,12 +52,10 @@ def test_a_list_has_a_line_for_each_entry(file: Path) -> None:
     assert "failed: AuthenticationError" in lines[3]
 
 
-def test_a_list_says_what_an_experiment_came_to(tmp_path: Path) -> None:
-    result = run("list", experiment(tmp_path / "spans.jsonl"))
+def test_a_list_names_the_arm_of_an_experiment(tmp_path: Path) -> None:
+    result = run("list", experiment(tmp_path / "spans.jsonl", pairs=3))
 
-    assert result.stdout.splitlines()[-1] == (
-        "answer tickets: fastlane took 65 % of baseline's time in the median of 24 pairs; 22 got faster, 2 got slower"
-    )
+    assert result.stdout.splitlines()[0].endswith("answer tickets: baseline")
 
 
 def test_nothing_in_a_file_commands_the_terminal(tmp_path: Path) -> None:
@@ -104,10 +102,3 @@ def test_a_page_that_cannot_be_written_is_said(file: Path, tmp_path: Path) -> No
     result = run("view", file, "--out", tmp_path / "no" / "page.html")
 
     assert (result.exit_code, "cannot write" in result.stderr) == (2, True)
-
-
-def test_an_arm_that_the_file_does_not_have_is_said(file: Path) -> None:
-    result = run("view", file, "--baseline", "control")
-
-    assert result.exit_code == 2
-    assert "no arm 'control' to compare with; the file's arms are none" in result.stderr

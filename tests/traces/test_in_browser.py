@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
-from fastlane.traces import compare, entries, page as page_of, read_spans
+from fastlane.traces import entries, page as page_of, read_spans
 from scripts.servers import BROWSER_ARGUMENTS, UnavailableError, program
-from tests.traces.recorded import everyday, experiment, many, recording
+from tests.traces.recorded import everyday, many, recording
 
 Opens = Callable[..., Page]
 
@@ -33,8 +33,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[
         html = folder / f"{name}.html"
         if not html.exists():
             file = read_spans(make(folder / f"{name}.jsonl").read_bytes(), f"{name}.jsonl")
-            found = entries(file.spans)
-            html.write_text(page_of(file, found, compare(found)), encoding="utf-8")
+            html.write_text(page_of(file, entries(file.spans)), encoding="utf-8")
         return html
 
     return write
@@ -196,45 +195,6 @@ def test_it_is_light_or_dark_as_the_system_is_or_as_one_likes(opens: Opens) -> N
     assert ground(dark) == bright
 
 
-def test_the_baseline_stands_beside_what_was_optimised(opens: Opens) -> None:
-    page = opens(experiment)
-
-    page.keyboard.press("b")
-    opened = page.locator("#opened")
-    expect(opened).to_contain_text(
-        "fastlane: 1.54\N{MULTIPLICATION SIGN} faster than baseline in the median of 24 pairs"
-    )
-    expect(opened).to_contain_text("22 pairs got faster, 2 got slower")
-    expect(opened).to_contain_text("1 failed and is left out.")
-    expect(page.get_by_role("row", name="TLS")).to_contain_text("none left")
-    expect(page.get_by_role("row", name="send")).to_contain_text("7.00\N{MULTIPLICATION SIGN} faster")
-    page.keyboard.press("s")
-    expect(listed(page)).to_have_count(2)
-    expect(listed(page).first).to_contain_text("slower")
-    page.keyboard.press("Enter")
-    trees = page.get_by_role("tree")
-    expect(trees).to_have_count(2)
-    expect(trees.first).to_have_accessible_name("baseline: 613 ms")
-    widths = [tree.locator(".bar").first.bounding_box() for tree in trees.all()]
-    assert widths[0] is not None
-    assert widths[1] is not None
-    # On one scale: the slower one's bar is the longer one.
-    assert widths[1]["width"] > widths[0]["width"]
-    page.keyboard.press("Escape")
-    expect(opened).to_contain_text("Median phases")
-
-
-def an_a_a_experiment(path: Path) -> Path:
-    """Two equal arms: of 24 pairs 13 got faster, 11 slower, each by 1 %."""
-    with recording(path) as made:
-        for number in range(24):
-            for turn, arm in enumerate(("baseline", "again")):
-                start = number * 2_000 + turn * 900
-                longer = 0 if arm == "baseline" else -5 if number < 13 else 5
-                made.chat(start, start + 500 + longer, arm=("a/a", arm, f"unit {number}"))
-    return path
-
-
 def a_cache_miss(path: Path) -> Path:
     """One call with a clock in its prompt."""
     with recording(path) as made:
@@ -251,19 +211,6 @@ def calls_of_which_one_missed(path: Path) -> Path:
         made.chat(500, 900, fastlane__cache__mismatch_reason="changed")
         made.chat(1_000, 1_400)
     return path
-
-
-def test_difference_of_equal_arms_is_neither_red_nor_green(opens: Opens) -> None:
-    page = opens(an_a_a_experiment)
-
-    page.keyboard.press("b")
-    opened = page.locator("#opened")
-    expect(opened).to_contain_text("again: no difference shown, 1.01\N{MULTIPLICATION SIGN} faster")
-    expect(opened).to_contain_text("13 pairs got faster, 11 got slower: no more than chance makes of equal arms")
-    expect(page.locator("main .good, main .bad, main .faster, main .slower")).to_have_count(0)
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("tree")).to_have_count(2)
-    expect(page.locator("main .good, main .bad")).to_have_count(0)
 
 
 def test_cache_miss_has_a_badge_in_the_list_and_above_the_call(opens: Opens) -> None:

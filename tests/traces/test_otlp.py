@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from fastlane.traces import SpanFile, TraceFileError, entries, page, read_spans
-from fastlane.traces._compare import compare
 from tests.traces.recorded import everyday
 
 SPAN = {
@@ -141,8 +140,7 @@ def shown(data: bytes) -> None:
         file = read_spans(data, "any")
     except TraceFileError:
         return
-    found = entries(file.spans)
-    page(file, found, compare(found)).encode()
+    page(file, entries(file.spans)).encode()
 
 
 @given(st.binary(max_size=300))

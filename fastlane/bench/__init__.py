@@ -4,26 +4,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingExtraError
-from ._arms import Arm as Arm, arms_named as arms_named
-from ._experiment import Benchmark as Benchmark, Embedded as Embedded, Real as Real
-from .load import Closed as Closed, Open as Open, Precision as Precision, RunBudget as RunBudget
-from .progress import Progress as Progress
-from .recorded import RecordedRun as RecordedRun, Sample as Sample, read_run as read_run
-from .running import RunFailedError as RunFailedError
-from .workloads import (
-    Conversation as Conversation,
-    Workload as Workload,
-    code_review as code_review,
-    preset as preset,
-    presets as presets,
-    read_workload as read_workload,
-    scenarios as scenarios,
-)
+from ._arms import Arm, arms_named
+from ._experiment import Benchmark, Embedded, Real
+from .load import Closed, Open, RunBudget
+from .progress import Progress
+from .recorded import RecordedRun, Sample, read_run
+from .running import RunFailedError
+from .workloads import Conversation, Workload, code_review, preset, presets, read_workload, scenarios
 
 if TYPE_CHECKING:
-    from .checks import Checked as Checked, CheckResult as CheckResult, check as check
-    from .findings import Findings as Findings, find as find
-    from .reports import report as report
+    from .checks import Checked, CheckResult, check
+    from .findings import Findings, find
+    from .reports import report
 
 # What judges a run is loaded when it is first asked for: the processes that are measured import this package too, and
 # have no use for numpy.
@@ -46,7 +38,6 @@ __all__ = [
     "Embedded",
     "Findings",
     "Open",
-    "Precision",
     "Progress",
     "Real",
     "RecordedRun",

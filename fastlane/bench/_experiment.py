@@ -15,7 +15,7 @@ from ..errors import ConfigurationError
 from ..plays import Play
 from ..plays.routing.catalog.models import Catalog, ModelPrice
 from ._arms import AGAIN, Arm, arms_named, attributing, copy_of, counterparts
-from .load import Closed, Load, Open, Precision, RunBudget, cells_of
+from .load import Closed, Load, Open, RunBudget, cells_of
 from .progress import Progress
 from .recorded import DEFAULT_METRICS, Cell, RecordedRun, Role, metric_named
 from .workloads import Workload, code_review
@@ -141,7 +141,6 @@ class Benchmark:
     provider: Provider = field(default_factory=Embedded)
     budget: RunBudget = field(default_factory=RunBudget)
     """Of all cells together: each of those that are left may spend an equal part of what is left."""
-    precision: Precision | None = None
     again: bool = True
     attribute: Sequence[Play] = ()
     """Plays whose parts in the whole change are wanted: arms with none, each alone, all but each, and all of them are
@@ -189,7 +188,7 @@ class Benchmark:
         return [*arms, *(copy for copy in copies if copy.name not in names)]
 
     def _wrong(self) -> Iterator[str]:
-        load, budget, precision = self.load, self.budget, self.precision
+        load, budget = self.load, self.budget
         for name, least in (("warm_up", 0), ("processes", 1), ("max_output_tokens", 2), ("passes", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
@@ -214,15 +213,8 @@ class Benchmark:
         for name, limit in asdict(budget).items():
             if limit is not None and (not math.isfinite(limit) or limit <= 0):
                 yield f"the budget's {name} must be a number above 0, got {limit:g}"
-        if budget == RunBudget(seconds=None) and self.passes is None and precision is None:
-            yield "nothing ends this run: set a budget, passes, or the precision that is wanted"
-        if precision is not None:
-            metric_named(precision.metric)
-            width = precision.half_width
-            if not 0 < width < 1:
-                yield f"the precision's half_width must be a share between 0 and 1, got {width:g}: 0.03 is +-3 %"
-            if len(self.arms) < 2:
-                yield "precision is of a comparison, which needs two arms, got one: add another"
+        if budget == RunBudget(seconds=None) and self.passes is None:
+            yield "nothing ends this run: set a budget or passes"
         arms, cells = len(self.arms), len(self.cells)
         least = arms * self.processes + cells * arms * (self.processes * self.warm_up + 1)
         if budget.calls is not None and budget.calls < least:

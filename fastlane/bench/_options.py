@@ -17,7 +17,7 @@ from ..errors import ConfigurationError
 from ..plays import Play
 from ._arms import ATTRIBUTABLE, DEFAULT_ARMS, KNOWN_ARMS
 from ._experiment import Benchmark, Embedded, Provider, Real
-from .load import Closed, Load, Open, Precision, RunBudget
+from .load import Closed, Load, Open, RunBudget
 from .recorded import DEFAULT_METRICS
 from .workloads import Preset, Workload, presets, read_workload, scenarios
 
@@ -133,7 +133,6 @@ class RunOptions(ReportOptions):
     budget_s: float | None = _option(_ENOUGH, "Start no block after so many seconds, 0 for no limit [45 a cell].")
     max_calls: int | None = _seldom(_ENOUGH, "Most requests of all arms.", min=1)
     max_money: float | None = _option(_ENOUGH, "Most US dollars of all arms, by the catalog's prices.")
-    precision: float | None = _option(_ENOUGH, "End a cell once the first change is known this well, such as 0.03.")
     warm_up: int = _seldom(_ENOUGH, "Requests of each arm before those that count.", default=1, min=0)
     passes: int | None = _seldom(_ENOUGH, "Most replays of the workload, each with new salts.", min=1)
     seed: int = _seldom(_ENOUGH, "Of the arms' order, the salts and the provider's draws.", default=0)
@@ -173,7 +172,6 @@ class RunOptions(ReportOptions):
             metrics=metrics,
             provider=provider,
             budget=RunBudget(seconds=seconds, calls=self.max_calls, money=self.max_money),
-            precision=None if self.precision is None else Precision(metric=metrics[0], half_width=self.precision),
             again=self.again,
             warm_up=self.warm_up,
             max_output_tokens=most_tokens,

@@ -42,15 +42,6 @@ class RunBudget:
     money: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Precision:
-    """End a cell once every arm's typical ratio of `metric` is known this well, by a confidence sequence."""
-
-    metric: str = "time_to_first_token"
-    half_width: float = 0.03
-    """Of the ratio's interval: 0.03 is plus or minus 3 %."""
-
-
 @dataclass(slots=True, kw_only=True)
 class RunCost:
     """What a run has cost so far."""

@@ -10,7 +10,6 @@ from typing import Final
 
 from ..errors import ConfigurationError
 from ..experiments.comparison import half_width
-from .load import Precision
 from .recorded import Sample, metric_named
 
 # Values that set the band to which later ones are winsorised. The first interval is given with them.
@@ -139,13 +138,6 @@ class Watch:
                 bounds = {"ratio": math.exp((low + high) / 2), "low": math.exp(low), "high": math.exp(high)}
                 found.append(RunningRatio(arm=arm, metric=metric, pairs=sequence.count, **bounds))
         return tuple(found)
-
-    def reached(self, precision: Precision) -> bool:
-        """Whether every arm's ratio is known as well as is asked."""
-        wanted = [key for key in self._sequences if key[1] == precision.metric]
-        known = [each for each in self.ratios() if each.metric == precision.metric]
-        widths = [(each.high - each.low) / 2 for each in known]
-        return bool(wanted) and len(known) == len(wanted) and max(widths) <= precision.half_width
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -327,7 +327,7 @@ class RecordedRun:
     """Tags of requests whose account was lost with a session that was killed before it could be kept."""
     duration_s: float = 0.0
     ended: str = "finished"
-    """Why it ended: "finished", "interrupted", "precision reached", FAILED_ALIKE, or the budget that was spent."""
+    """Why it ended: "finished", "interrupted", FAILED_ALIKE, or the budget that was spent."""
 
     def connections_opened(self, samples: Iterable[Sample]) -> int | None:
         """Return how many of the requests opened a connection; None if it is not known of each.

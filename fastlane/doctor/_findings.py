@@ -50,7 +50,6 @@ PROBLEMS: Mapping[State, Mapping[str, str]] = {
         "error": "",
     },
     "notable": {
-        "certificate ends soon": "No call gets through once it has ended: have it renewed.",
         "slow DNS": "Paid again by every new connection unless something caches it; a kept connection pays nothing.",
         "not encrypted": "Key and prompts can be read by everybody on the network path.",
         "old TLS": "One round trip more than TLS 1.3 takes, for every new connection.",

@@ -6,12 +6,11 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from statistics import median
 
 import httpx2
 
-from .._clock import now_ns, wall_ns
+from .._clock import now_ns
 from ..records.formatting import counted, duration
 from ..transport import Opening, Phases, Transport
 from ..transport.protocols.h2 import Http2Connection, PeerLimits
@@ -25,8 +24,6 @@ _SMALL_WINDOW = 65_536
 _FEW_STREAMS = 32
 # TCP that is answered from so much nearer than HTTP is answered by something in between.
 _IN_BETWEEN_NS = 5_000_000
-# A certificate that is renewed by a machine is renewed weeks before it ends.
-_FEW_DAYS = 14
 # Of the longest idle time: each of these is tried on a connection of its own, all at the same time.
 _SHARES = (0.1, 0.25, 0.5, 1.0)
 
@@ -51,7 +48,7 @@ def look(session: DoctorSession) -> Iterator[ProviderFinding]:
     tcp_ns = [each.connect_ended_ns - each.connect_started_ns for each in openings]
     tls_ns = [each.tls_ended_ns - each.tls_started_ns for each in openings if each.tls_ended_ns and each.tls_started_ns]
     yield found("TCP", f"{_spread(tcp_ns)}, one round trip", value={"ms": [in_ms(each) for each in tcp_ns]})
-    yield judge_tls(target, tls_ns, openings[-1].tls_version, _certificate_end(session))
+    yield judge_tls(target, tls_ns, openings[-1].tls_version)
     if (limits := opened[-1][2]) is not None:
         streams, windows = limits.most_streams, (limits.stream_window, limits.connection_window)
         words = f"{'no limit' if streams is None else f'{streams:,} requests'} at once, window "
@@ -83,22 +80,6 @@ def _opened(session: DoctorSession) -> tuple[Opening, int | None, PeerLimits | N
         limits = [member.http.peer_limits for member in transport.members() if isinstance(member.http, Http2Connection)]
     assert first.opening is not None
     return first.opening, second.round_trip_time_ns or first.round_trip_time_ns, limits[0] if limits else None
-
-
-def _certificate_end(session: DoctorSession) -> float | None:
-    """Return when the server's certificate ends, in seconds since the epoch; None if that cannot be seen."""
-    target, timeout_s = session.settings.target, session.settings.timeout_s
-    if not target.is_secure:
-        return None
-    context = ssl.create_default_context()
-    try:
-        with (
-            socket.create_connection((target.host, target.port), timeout_s) as sock,
-            context.wrap_socket(sock, server_hostname=target.host) as secured,
-        ):
-            return ssl.cert_time_to_seconds(str((secured.getpeercert() or {})["notAfter"]))
-    except (OSError, KeyError, ValueError):
-        return None
 
 
 def http_client(timeout_s: float, *, through_proxy: bool = False) -> httpx2.Client:
@@ -134,20 +115,12 @@ def judge_no_connection(target: Target, error: httpx2.HTTPError) -> ProviderFind
     return found("TCP", f"no connection to {target.host}, port {target.port} ({name})", problem, port=target.port)
 
 
-def judge_tls(target: Target, taken_ns: Sequence[int], version: str | None, ends_s: float | None) -> ProviderFinding:
+def judge_tls(target: Target, taken_ns: Sequence[int], version: str | None) -> ProviderFinding:
     if not target.is_secure:
         return found("TLS", "none: the URL begins with http://", not target.is_local and "not encrypted")
     words = f"{version or 'unknown version'}, {_spread(taken_ns)}"
-    days = None if ends_s is None else int((ends_s - wall_ns() / 1e9) / 86_400)
-    if ends_s is not None:
-        words += f", certificate until {datetime.fromtimestamp(ends_s, UTC):%Y-%m-%d} ({days:,} days)"
-    return found(
-        "TLS",
-        words,
-        version not in ("TLSv1.3", None) and "old TLS",
-        days is not None and days < _FEW_DAYS and "certificate ends soon",
-        value={"ms": [in_ms(each) for each in taken_ns], "version": version, "certificate_days": days},
-    )
+    value = {"ms": [in_ms(each) for each in taken_ns], "version": version}
+    return found("TLS", words, version not in ("TLSv1.3", None) and "old TLS", value=value)
 
 
 def judge_round_trip(tcp_ns: int, http_ns: Sequence[int]) -> ProviderFinding:

@@ -50,7 +50,7 @@ _START_NS: Final = 180_000_000_000
 _GRACE_NS: Final = 1_000_000_000
 _MOST_ALIKE: Final = 20
 """Failures with the same error that end a run, if more than half of all requests failed with it."""
-_SETTINGS: Final = ("budget", "precision", "warm_up", "max_output_tokens", "passes", "processes", "seed")
+_SETTINGS: Final = ("budget", "warm_up", "max_output_tokens", "passes", "processes", "seed")
 _PACKAGES: Final = ("openai", "fastlane-llm", "numpy")
 
 
@@ -168,8 +168,7 @@ class _Run:
         assert self._header is not None
         # The reason that cut a cell short counts most.
         spent = [reason for reason in reasons if reason.endswith(" spent")]
-        most = ("interrupted", FAILED_ALIKE, *spent, "precision reached")
-        ended = next((reason for reason in most if reason in reasons), "finished")
+        ended = next((reason for reason in ("interrupted", FAILED_ALIKE, *spent) if reason in reasons), "finished")
         if self._writer is not None:
             self._writer.end(self._header, ended)
         return RecordedRun(
@@ -185,9 +184,8 @@ class _Run:
         """Run a cell, and return why it ended."""
         experiment = self._experiment
         self._cell, self._why, self._pacing = cell, None, None
-        metrics = [*experiment.metrics, *([experiment.precision.metric] if experiment.precision else [])]
         references = {arm.name: experiment.reference_of(arm) for arm in experiment.resolved}
-        self._watch = Watch(references, list(dict.fromkeys(metrics)))
+        self._watch = Watch(references, experiment.metrics)
         limits = planning.limits_of(experiment.budget, self._spent, cells_left=len(self._cells) - self._cells_done)
         progress = partial(self._report_progress, limits, replace(self._spent), self._blocks_done)
         progress()
@@ -328,9 +326,6 @@ class _Run:
         if len(self._blocks[key]) == len(self._arms):
             self._blocks_done += 1
             self._watch.pair(self._blocks.pop(key))
-            precision = self._experiment.precision
-            if precision is not None and self._watch.reached(precision):
-                self._why = self._why or "precision reached"
 
     def _complete(self, received: Sample) -> Sample:
         """Return a sample with its price, and with its client's record as plain data."""

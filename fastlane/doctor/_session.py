@@ -136,7 +136,6 @@ class DoctorSession:
 
     @property
     def msgpack_type(self) -> str:
-        """The media type of MessagePack at this provider."""
         fact = self.known.media_types.get("msgpack") if self.known is not None else None
         return (fact.value if fact is not None else None) or "application/vnd.msgpack"
 

@@ -109,7 +109,6 @@ class Emulator:
 
     @property
     def direct_base_url(self) -> str:
-        """The base URL past the wire."""
         return base_url(self._host, self._port, tls=self._tls)
 
     @property

@@ -78,7 +78,6 @@ class Fault(TextSettings):
 
 
 def parse_faults(text: str) -> tuple[Fault, ...]:
-    """Read a comma-separated list of faults. Raises ConfigurationError."""
     return tuple(Fault.parse(part) for part in text.split(",") if part.strip())
 
 

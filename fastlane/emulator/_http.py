@@ -158,8 +158,6 @@ Answer: TypeAlias = Callable[[ServedExchange], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True, slots=True)
 class Handshake(asyncio.Protocol):
-    """Hand an accepted connection over to the protocol that its TLS has chosen."""
-
     number: int
     provider: Provider
     answer: Answer

@@ -168,7 +168,6 @@ def _size(schema: Mapping[str, Any], name: str) -> int:
 
 
 def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Join two schemas that must both hold."""
     joined = {**one, **other}
     if "properties" in one and "properties" in other:
         joined["properties"] = {**one["properties"], **other["properties"]}

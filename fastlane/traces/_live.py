@@ -64,8 +64,6 @@ class LiveCall:
 
 @dataclass(slots=True)
 class Saved:
-    """What was saved since the first call."""
-
     calls: int = 0
     failed: int = 0
     slow: int = 0

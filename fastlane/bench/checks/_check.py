@@ -80,8 +80,6 @@ EFFECT_SHARE: Final = 0.1
 
 
 class CellView:
-    """One cell's records and findings."""
-
     def __init__(self, recorded: RecordedRun, cell: Cell, findings: Findings | None = None) -> None:
         self.recorded, self.cell = recorded, cell
         found = findings.cells if findings is not None else ()
@@ -120,8 +118,6 @@ class CellView:
 
 
 class ArmView:
-    """One arm's records of one cell."""
-
     def __init__(self, cell: CellView, arm: ArmInfo) -> None:
         self.of, self.arm, self.name, self.cell = cell, arm, arm.name, cell.cell
 
@@ -172,8 +168,6 @@ def output_tokens(sample: Sample) -> int:
 
 
 class Outcome(NamedTuple):
-    """What one check says of what it looked at."""
-
     level: Level
     sentence: str
     tails: bool = False
@@ -199,8 +193,6 @@ CHECKS: Final[list[Check]] = []
 
 
 def looks_for(name: str, scope: Scope = "arm") -> Callable[[Look], Look]:
-    """Make a function a check."""
-
     def register(look: Look) -> Look:
         CHECKS.append(Check(name, scope, look))
         return look

@@ -53,15 +53,11 @@ _Views = Iterator[tuple[str, Any]]
 
 
 class View(NamedTuple):
-    """One part of a chart."""
-
     title: str
     spec: Mapping[str, Any]
 
 
 class Chart(NamedTuple):
-    """A picture of a run."""
-
     name: str
     """Such as "waterfall" or "time_to_first_token_by_load"."""
     title: str

@@ -73,8 +73,6 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleResult:
-    """What became of one rule, for one arm in one cell."""
-
     rule: Rule
     cell: str
     arm: str

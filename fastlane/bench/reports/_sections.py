@@ -41,7 +41,6 @@ _SWEPT_BY: Final[tuple[t.Statistic, ...]] = (
 
 
 def ab_report(material: Material) -> RunReport:
-    """Return the report of arms beside each other."""
     metrics = words.listed([words.lowered(metric.title) for metric in material.metrics])
     others = words.listed([arm.name for arm in material.compared_arms], "or") or "a copy of it"
     against = words.listed(material.references) + (", each its counterpart" if len(material.references) > 1 else "")

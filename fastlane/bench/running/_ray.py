@@ -47,8 +47,6 @@ class _Host(LocalShard):
 
 
 class RayShard:
-    """A shard on a node of a Ray cluster."""
-
     def __init__(self, plan: ShardPlan, on_message: Callable[[str, Any], None]) -> None:
         self._number = plan.shard
         self._on_message = on_message

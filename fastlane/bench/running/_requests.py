@@ -64,8 +64,6 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestMaker:
-    """Makes the requests of a run."""
-
     model: str
     limit_field: str = "max_completion_tokens"
     embedded: bool = False

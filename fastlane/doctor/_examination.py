@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
-from . import _bodies, _model, _network, _server
+from . import _model, _network
 from ._findings import ProviderFinding, found
 from ._session import CHAT, DoctorSession, DoctorSettings, StatusError, has_proxy, of_status, problem_of
 
@@ -67,13 +67,13 @@ def _run(session: DoctorSession, allow: Allow, on_check: Callable[[str], None]) 
     if has_proxy(settings.target):
         yield found("DNS", "left out: the system names a proxy for this URL, so this would examine the proxy", "proxy")
     else:
-        for finding in checked("DNS", _network.look):
+        for finding in checked("DNS", _network.look_network):
             yield finding
             if finding.state == "failed":
                 return
         if settings.idle_s and not settings.quick:
             idle = _network.begin_idle(session)
-    yield from checked("models", _server.look)
+    yield from checked("models", _network.look_models)
     if session.is_reached:
         session.model = settings.model or (session.models[0] if session.models and len(session.models) == 1 else None)
         checks = _paid_checks(session)
@@ -92,10 +92,10 @@ def _run(session: DoctorSession, allow: Allow, on_check: Callable[[str], None]) 
 
 def _paid_checks(session: DoctorSession) -> dict[str, tuple[Look, Cost]]:
     """Return the checks that cost tokens, by their rows in the report. The others build on the first one."""
-    forms = (len(_bodies.FORMS) + 1) * (1 if session.settings.quick else len(_bodies.ENDPOINTS))
+    forms = (len(_model.FORMS) + 1) * (1 if session.settings.quick else len(_model.ENDPOINTS))
     return {
         "first call": (_model.look_first, Cost(1, _SHORT, 16)),
-        CHAT: (_bodies.look, Cost(forms, forms * 2 * _SHORT, forms * 6)),
+        CHAT: (_model.look_bodies, Cost(forms, forms * 2 * _SHORT, forms * 6)),
         "the stream": (_model.look_stream, Cost(1, _SHORT, _model.STREAM_TOKENS)),
         "equal prompts": (_model.look_cache, Cost(2, 2 * _model.cache_tokens(session.known), 2)),
         "json_object": (_model.look_formats, Cost(2, 4 * _SHORT, 2 * _model.FORMAT_TOKENS)),

@@ -34,6 +34,11 @@ class ScheduledRequest:
     body: Mapping[str, Any]
     headers: Mapping[str, str]
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        headers = {"extra_headers": self.headers} if self.headers else {}
+        return {**self.body, "stream": True, **headers}
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -281,20 +286,18 @@ def _words(error: BaseException, sent: Any) -> str:
     fields = body if isinstance(body, Mapping) else {}
     codes = [f"{name} {fields[name]}" for name in _CODES if _CODE.fullmatch(str(fields.get(name, "")))]
     message, text = fields.get("message"), json.dumps(sent, ensure_ascii=False, default=str)
-    if sent is None or not isinstance(message, str) or any(piece in text for piece in _pieces(message)):
+    message = message if isinstance(message, str) else ""
+    # One of these pieces is in every text that the message repeats.
+    starts = range(0, max(1, len(message) - _QUOTED + 1), _QUOTED // 3)
+    if sent is None or not message or any(message[at : at + _QUOTED] in text for at in starts):
         message = "the provider's own words are not kept"
     return message + (f" ({', '.join(codes)})" if codes else "")
 
 
-def _pieces(message: str) -> Iterator[str]:
-    """Yield pieces of a message, one of which is in every text that it repeats."""
-    for at in range(0, max(1, len(message) - _QUOTED + 1), _QUOTED // 3):
-        yield message[at : at + _QUOTED]
-
-
 @contextlib.contextmanager
-def _errors_into(reading: StreamReader) -> Iterator[None]:
-    """Stamp the end, and keep whatever a client raises as its arm's result: the coordinator waits for every request."""
+def _timed(reading: StreamReader) -> Iterator[None]:
+    """Stamp both ends, and keep what a client raises as its arm's result: the coordinator waits for every request."""
+    reading.issued_ns = now_ns()
     try:
         yield
     except BaseException as raised:  # noqa: BLE001
@@ -304,32 +307,27 @@ def _errors_into(reading: StreamReader) -> Iterator[None]:
 
 def read(client: Any, job: ScheduledRequest) -> StreamReader:
     """Send one streamed chat request, and read its answer. An error becomes part of it; nothing is raised."""
-    reading, stream = StreamReader(), None
-    options: dict[str, Any] = {"extra_headers": job.headers} if job.headers else {}
-    with _errors_into(reading):
-        reading.issued_ns = now_ns()
-        stream = client.chat.completions.create(**job.body, stream=True, **options)
+    reading, arguments = StreamReader(), job.arguments
+    stream: Any = None
+    with _timed(reading):
+        stream = client.chat.completions.create(**arguments)
         reading.opened(stream, now_ns())
         for chunk in stream:
             reading.take(chunk, now_ns())
-    if hasattr(stream, "close"):
-        with contextlib.suppress(BaseException):
-            stream.close()
+    with contextlib.suppress(BaseException):
+        stream.close()
     return reading
 
 
 async def read_async(client: Any, job: ScheduledRequest) -> StreamReader:
     """Do what `read` does with an asynchronous client: the same stamps, taken in the event loop."""
-    reading, stream = StreamReader(), None
-    options: dict[str, Any] = {"extra_headers": job.headers} if job.headers else {}
-    with _errors_into(reading):
-        reading.issued_ns = now_ns()
-        stream = await client.chat.completions.create(**job.body, stream=True, **options)
+    reading, arguments = StreamReader(), job.arguments
+    stream: Any = None
+    with _timed(reading):
+        stream = await client.chat.completions.create(**arguments)
         reading.opened(stream, now_ns())
         async for chunk in stream:
             reading.take(chunk, now_ns())
-    close = getattr(stream, "close", None) or getattr(stream, "aclose", None)
-    if close is not None:
-        with contextlib.suppress(BaseException):
-            await close()
+    with contextlib.suppress(BaseException):
+        await (getattr(stream, "close", None) or stream.aclose)()
     return reading

@@ -10,7 +10,7 @@ import pytest
 
 from fastlane import CallRecord
 from fastlane.records.section import SECONDS
-from scripts.backends._application import ACTION, AS_WRITTEN, EXPERIMENT, LAID_OUT, MODEL, SECRET
+from scripts.backends._application import AS_WRITTEN, LAID_OUT, MODEL, SECRET
 from scripts.environments import ROOT
 from tests.backends.measured import Measured
 
@@ -36,10 +36,6 @@ def test_every_call_is_counted_once(measured: Measured) -> None:
     assert measured.prometheus.value("sum(gen_ai_client_operation_duration_seconds_count)") == calls >= 80
 
 
-def test_every_first_token_is_counted_and_none_of_calls_without(measured: Measured) -> None:
-    assert measured.prometheus.value(f"sum({TTFT}_count)") == len(first_tokens(measured.notes.calls))
-
-
 @pytest.mark.parametrize("quantile", [0.5, 0.95])
 @pytest.mark.parametrize("arm", [AS_WRITTEN, LAID_OUT])
 def test_a_quantile_lies_in_the_bucket_of_the_true_one(measured: Measured, arm: str, quantile: float) -> None:
@@ -52,17 +48,6 @@ def test_a_quantile_lies_in_the_bucket_of_the_true_one(measured: Measured, arm: 
     rank = quantile * len(values)
     near = {bucket(values[max(0, min(len(values) - 1, int(rank) + step))]) for step in (-1, 0)}
     assert any(low <= seen <= high for low, high in near)
-
-
-def test_arms_of_an_experiment_are_told_apart(measured: Measured) -> None:
-    counted = {
-        series["metric"]["fastlane_experiment_arm"]: float(series["value"][1])
-        for series in measured.prometheus.query(
-            f'sum by (fastlane_experiment_arm) ({TTFT}_count{{fastlane_experiment_name="{EXPERIMENT}"}})'
-        )
-    }
-
-    assert counted == {arm: len(first_tokens(measured.notes.arms[arm])) for arm in (AS_WRITTEN, LAID_OUT)}
 
 
 def test_tokens_are_those_of_the_records(measured: Measured) -> None:
@@ -92,16 +77,6 @@ def test_attempts_are_counted_by_kind(measured: Measured) -> None:
     # On a busy machine another call may be late too.
     assert kinds["retry"] == 1
     assert kinds["hedge"] >= 1
-
-
-def test_a_user_action_is_measured_under_its_name(measured: Measured) -> None:
-    noted = [action for action in measured.notes.actions if action.name == ACTION]
-    labels = f'{{fastlane_interaction_name="{ACTION}"}}'
-
-    assert measured.prometheus.value(f"sum(fastlane_interaction_duration_seconds_count{labels})") == len(noted)
-    assert measured.prometheus.value(f"sum(fastlane_interaction_duration_seconds_sum{labels})") == pytest.approx(
-        sum(action.duration_s for action in noted), rel=1e-3
-    )
 
 
 def test_labels_have_few_values(measured: Measured) -> None:

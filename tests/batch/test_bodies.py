@@ -89,13 +89,6 @@ def test_what_openai_knows_of_types_is_sent_as_it_would_send_it() -> None:
     assert response["text"]["format"]["name"] == "Ticket"
 
 
-def test_embeddings_are_asked_for_as_numbers() -> None:
-    assert sent({"model": "m", "input": ["x"]}, "/v1/embeddings")["encoding_format"] == "float"
-    assert (
-        sent({"model": "m", "input": "x", "encoding_format": "base64"}, "/v1/embeddings")["encoding_format"] == "base64"
-    )
-
-
 def test_the_same_content_has_the_same_digest_however_it_came() -> None:
     plain = {"model": "m", "messages": [{"role": "assistant", "content": "x"}]}
     typed = {"messages": [ChatCompletionMessage(role="assistant", content="x")], "model": "m", "seed": openai.omit}
@@ -144,26 +137,7 @@ def test_what_cannot_be_sent_is_said_at_once_and_no_prompt_is(changes: dict[str,
     assert raised.value.__context__ is None
 
 
-def test_what_contains_itself_is_refused() -> None:
-    loop: list[Any] = []
-    loop.append(loop)
-
-    with pytest.raises(ConfigurationError, match="`messages` cannot be"):
-        new_job({**BODY, "messages": loop}, key="k", endpoint=CHAT)
-
-
 @pytest.mark.parametrize("key", ["", "x" * 513, "a\0", "\ud800", 3, None])
 def test_a_key_is_a_text_that_every_database_keeps(key: Any) -> None:
     with pytest.raises(ConfigurationError, match="the key of a job"):
         new_job(BODY, key=key, endpoint=CHAT)
-
-
-@pytest.mark.parametrize("body", [None, [("model", "m")], "model", {1: 2}])
-def test_a_body_is_a_mapping_of_arguments(body: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"arguments of chat\.completions\.create\(\)"):
-        new_job(body, key="k", endpoint=CHAT)
-
-
-def test_an_endpoint_is_one_whose_answers_are_known() -> None:
-    with pytest.raises(ConfigurationError, match="endpoint expects one of /v1/chat/completions"):
-        new_job(BODY, key="k", endpoint="/v1/images/generations")

@@ -202,25 +202,6 @@ def test_a_reader_that_has_enough_ends_a_command_without_a_word(where: Path, tmp
     assert ended.stderr == ""
 
 
-def test_a_refused_key_is_told_in_one_line(provider: Emulator, where: Path, tmp_path: Path) -> None:
-    batch("submit", where, lines_of(tmp_path / "jobs.jsonl", line("a", 1)))
-    provider.set_faults("status=401")
-
-    result = batch("run", where, "--base-url", provider.base_url, *RUN)
-
-    assert (result.exit_code, result.stderr.count("\n"), "401" in result.stderr) == (1, 1, True)
-
-
-def test_status_shows_how_much_is_over(where: Path, tmp_path: Path) -> None:
-    batch("submit", where, lines_of(tmp_path / "jobs.jsonl", line("a", 1), line("b", 2)))
-    batch("cancel", where, "a")
-
-    shown = batch("status", where).stdout
-
-    assert "1 of 2 finished (50%)" in shown
-    assert "1 waiting  1 cancelled" in shown
-
-
 def test_a_queue_without_a_worker_says_so_and_gives_up_what_is_gone(where: Path, tmp_path: Path) -> None:
     submitted = batch("submit", where, lines_of(tmp_path / "jobs.jsonl", line("a", 1)))
     assert "no worker runs" in submitted.stderr

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import openai
 import pytest
 
 from fastlane import CallRecord, OpenAI
-from fastlane.batch import JobFailedError, Queue, WorkerDeniedError, WorkerSettings
+from fastlane.batch import JobFailedError, Queue, WorkerSettings
 from fastlane.emulator import Emulator
 from tests.batch.offline_parts import body, client_of, queue_of, states, submit, wait_until
 
@@ -56,17 +55,6 @@ def test_failures_that_may_pass_are_tried_again_and_others_kept(provider: Emulat
         with pytest.raises(JobFailedError, match="connection"):
             queue.result("11")
         assert queue.job("11").attempts == 3
-
-
-def test_a_refused_key_ends_the_worker_and_no_job(provider: Emulator, tmp_path: Path) -> None:
-    provider.set_faults("status=401")
-    with queue_of(tmp_path / "q", provider, lane="live") as queue:
-        submit(queue, range(3))
-        with pytest.raises(WorkerDeniedError, match="401"):
-            queue.run()
-
-        assert states(queue) == {"waiting": 3}
-        assert queue.job("0").attempts == 0
 
 
 def test_a_worker_that_is_stopped_keeps_the_answers_that_are_under_way(provider: Emulator, tmp_path: Path) -> None:
@@ -116,11 +104,3 @@ def test_calls_of_a_worker_are_offline_ones(provider: Emulator, tmp_path: Path) 
 
     urgencies = [record.urgency.urgency for record in records if record.urgency is not None]
     assert urgencies == ["offline", "offline"]
-
-
-def test_a_body_is_sent_as_it_was_submitted(provider: Emulator, tmp_path: Path) -> None:
-    with queue_of(tmp_path / "q", provider, lane="live") as queue:
-        queue.submit({**body(1), "seed": 3, "metadata": {"ä": "\u2028"}}, key="k")
-        queue.run()
-
-        assert json.loads(queue.result("k").to_json())["model"] == "model"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 from hypothesis import given, strategies as st
 
-from fastlane.batch.batches import BatchMode, line_of_body, mode_of
+from fastlane.batch.batches import line_of_body, mode_of
 from fastlane.batch.jobs import LINE_BYTES
 from fastlane.batch.requests import ENDPOINTS
 from fastlane.batch.settings import WorkerSettings
@@ -15,27 +13,6 @@ from tests.batch.conftest import packed
 
 AUTO = WorkerSettings()
 NUMBERS = st.integers(1, 10**18 - 1)
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(NUMBERS, st.sampled_from(sorted(ENDPOINTS)), st.dictionaries(st.text(), JSON, max_size=4))
-def test_a_line_is_one_line_that_says_whose_body_it_has_and_where_it_goes(
-    number: int, endpoint: str, body: dict[str, object]
-) -> None:
-    content = json.dumps(body).encode()
-    written = line_of_body(packed(number, endpoint=endpoint), content)
-
-    assert written.count(b"\n") == 1
-    assert json.loads(written) == {
-        "custom_id": f"job-{number}",
-        "method": "POST",
-        "url": endpoint,
-        "body": body,
-    }
 
 
 @given(NUMBERS, st.sampled_from(sorted(ENDPOINTS)), st.binary())
@@ -52,7 +29,3 @@ def test_a_provider_has_a_batch_mode_where_its_facts_say_that_it_has_openai_s() 
     assert (mode.most_requests, mode.most_bytes, mode.window_s) == (50_000, 200_000_000, 86_400.0)
     assert mode.takes("/v1/responses")
     assert not mode.takes("/v1/audio/speech")
-
-
-def test_who_asks_for_batches_gets_them_where_no_facts_are_known() -> None:
-    assert mode_of(facts_named("unknown"), WorkerSettings(lane="batch")) == BatchMode()

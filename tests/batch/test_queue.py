@@ -219,11 +219,6 @@ def test_the_same_key_is_submitted_once_and_never_with_another_body(queue: Queue
     assert pickle.loads(pickle.dumps(raised.value)).key == "a"
 
 
-def test_without_a_key_every_submission_is_a_job(queue: Queue) -> None:
-    assert queue.submit(BODY).key != queue.submit(BODY).key
-    assert queue.status().total == 2
-
-
 def test_many_are_submitted_at_once_all_or_none(queue: Queue) -> None:
     queue.submit_many({"a": BODY, "b": BODY})
     jobs = queue.submit_many((key, BODY) for key in ("c", None, "a"))
@@ -319,21 +314,6 @@ def test_an_event_loop_waits_without_being_held_up(queue: Queue) -> None:
     assert sorted(asyncio.run(main())) == ["a", "b"]
 
 
-def test_a_wait_of_an_event_loop_can_be_given_up(queue: Queue) -> None:
-    queue.submit(BODY, key="a")
-
-    async def main() -> None:
-        with pytest.raises(QueueWaitTimeoutError):
-            await queue.async_wait(timeout_s=0.05)
-        waiting = asyncio.create_task(queue.async_wait())
-        await asyncio.sleep(0.03)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-
-    asyncio.run(main())
-
-
 def test_what_is_over_is_kept_until_it_is_forgotten(queue: Queue) -> None:
     queue.submit_many({"a": BODY, "b": BODY})
     queue.cancel("b")
@@ -346,11 +326,6 @@ def test_what_is_over_is_kept_until_it_is_forgotten(queue: Queue) -> None:
         queue.forget(states=["waiting"])
     with pytest.raises(UnknownJobError):
         queue.result("a")
-
-
-def test_a_worker_needs_a_client(queue: Queue) -> None:
-    with pytest.raises(ConfigurationError, match="this queue has none"):
-        queue.run()
 
 
 def test_nothing_of_a_prompt_is_in_what_is_shown(queue: Queue) -> None:

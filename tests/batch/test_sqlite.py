@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -136,13 +136,6 @@ def test_a_file_of_something_else_is_refused_and_left_as_it_is(path: Path) -> No
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("groceries",)]
 
 
-def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="No such file or directory"):
-        open_storage(tmp_path / "nowhere" / "jobs.sqlite")
-    with pytest.raises(StorageError, match="unable to open database file"):
-        open_storage(tmp_path)
-
-
 @pytest.mark.parametrize("where", ["", ":memory:", "file:jobs?mode=memory", "mysql://user:hunter2@host/jobs", 7])
 def test_what_can_be_no_queue_is_refused_and_no_password_is_shown(where: str) -> None:
     with pytest.raises(ConfigurationError, match="a queue expects a path") as raised:
@@ -156,27 +149,6 @@ def test_nothing_is_written_into_a_file_that_was_deleted(storage: Storage, path:
 
     with pytest.raises(StorageError, match="deleted or replaced"):
         storage.add([new("b")])
-
-
-def test_many_processes_make_and_feed_one_file(path: Path) -> None:
-    def feed(part: int) -> Callable[[IO[str]], None]:
-        def work(said: IO[str]) -> None:
-            storage = open_storage(path)
-            for number in range(10):
-                storage.add([new(f"{part}-{number}"), new(f"shared-{number}")])
-            storage.close()
-            said.write(f"{storage.queue_id}\n")
-
-        return work
-
-    children = [forked(feed(part)) for part in range(4)]
-    names = {child.said.read() for child in children}
-    assert [ended(child) for child in children] == [0] * 4
-
-    with closing(open_storage(path)) as storage:
-        assert names == {f"{storage.queue_id}\n"}
-        assert storage.unfinished() == 50
-    assert is_whole(path)
 
 
 def test_whoever_writes_in_a_loop_lets_others_write_too(path: Path, storage: Storage) -> None:

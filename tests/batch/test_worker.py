@@ -214,15 +214,6 @@ def test_two_workers_on_one_queue_never_send_the_same_job(provider: Emulator, tm
     assert executions(provider, range(60)) == [1] * 60
 
 
-def test_openai_client_works_too(provider: Emulator, tmp_path: Path) -> None:
-    client = openai.OpenAI(base_url=provider.base_url, api_key="sk-test")
-    with Queue(tmp_path / "q", client, worker=WorkerSettings(**QUICK)) as queue:
-        submit(queue, range(2))
-        queue.run()
-
-        assert states(queue) == {"done": 2}
-
-
 def test_asynchronous_client_is_refused(tmp_path: Path) -> None:
     with Queue(tmp_path / "q", fastlane.AsyncOpenAI(api_key="sk-test")) as queue:
         submit(queue, [0])

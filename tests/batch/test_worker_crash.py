@@ -114,16 +114,6 @@ def test_a_creation_that_was_done_before_its_worker_died_is_found_although_lists
     assert len(provider.offline().batches) == 2
 
 
-def test_each_state_of_a_batch_was_recorded_before_its_step(lives: Lives, queue: Queue, provider: Emulator) -> None:
-    live_and_die(lives, queue, provider, "hang;on=POST batches")
-
-    batch = queue.status().batches[0]
-
-    assert (batch.state, batch.batch_id) == ("creating", None)
-    assert batch.file_id in {file.id for file in provider.offline().files}
-    assert [f"{batch.name}.jsonl"] == [file.filename for file in provider.offline().files]
-
-
 def test_a_worker_that_was_only_away_does_not_go_on_with_what_is_another_s(
     lives: Lives, queue: Queue, provider: Emulator
 ) -> None:

@@ -6,7 +6,6 @@ The provider is the emulator; some of its answers are changed on their way.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,8 @@ import openai
 import pytest
 
 from fastlane.batch import JobFailedError, Queue, WorkerDeniedError, WorkerSettings
-from fastlane.batch.answers import line_of
 from fastlane.emulator import Emulator
-from tests.batch.conftest import claim
-from tests.batch.offline_parts import QUICK, executions, queue_of, states, submit, wait_until
+from tests.batch.offline_parts import QUICK, executions, queue_of, states, submit
 
 Change = Callable[[str, bytes], "bytes | int | None"]
 """What is answered in place of a body: another one, or an error's status, or None: nothing else. Called with the
@@ -181,35 +178,12 @@ def test_a_page_of_a_proxy_s_is_no_answer(provider: Emulator, tmp_path: Path) ->
             queue.result("0")
 
 
-def test_answers_of_several_lines_and_pages_become_one_line_each(provider: Emulator, tmp_path: Path) -> None:
-    def spread(body: bytes) -> bytes:
-        return json.dumps(json.loads(body), indent=2).encode()
-
-    with worked_off(tmp_path / "q", provider, First(1_000, "POST", spread), lane="live") as queue:
-        assert all(len(line_of(answer).splitlines()) == 1 for answer in queue.storage.answers(after=0, most=10))
-        assert queue.result("0").object == "chat.completion"
-
-
 def test_a_call_that_is_forbidden_for_what_it_says_holds_nobody_up(provider: Emulator, tmp_path: Path) -> None:
     flagged = First(1, "POST", lambda _: 403)
     with worked_off(tmp_path / "q", provider, flagged, lane="live", max_concurrency=1) as queue:
         assert states(queue) == {"done": 3, "failed": 1}
         with pytest.raises(openai.PermissionDeniedError):
             queue.result("0")
-
-
-def test_a_worker_says_which_batches_are_at_another_provider(
-    provider: Emulator, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    provider.change(batches={"duration_s": 600.0})
-    with queue_of(tmp_path / "q", provider) as queue:
-        submit(queue, [0])
-        claim(queue.storage, origin="https://user:password@other.test/v1/", model="model", lease_s=0.1)
-        with caplog.at_level(logging.WARNING, "fastlane.batch"):
-            queue.start()
-            assert queue.job("0").state == "packed"
-            wait_until(lambda: "(other.test)" in caplog.text)
-    assert "password" not in caplog.text
 
 
 @pytest.mark.parametrize("status", [500, 502, 408])

@@ -22,14 +22,6 @@ class Answer(pydantic.BaseModel):
     length_km: int
 
 
-ENTRIES: dict[str, Callable[[Any], Any]] = {}
-
-
-def entry_point(use: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    ENTRIES[use.__name__] = use
-    return use
-
-
 def comparable(result: Any) -> Any:
     """The types and values of a result, without what is new each time."""
     result = inner_of(result)
@@ -60,190 +52,75 @@ def _stable(value: Any) -> Any:
     return value
 
 
-# Chat
+def used(manager: Any, read: Callable[[Any], Any]) -> Any:
+    """What is read of something within its `with`."""
+    with manager as opened:
+        return read(opened)
 
 
-@entry_point
-def chat(client: Any) -> Any:
-    return client.chat.completions.create(model=MODEL, messages=MESSAGES)
+CHAT: Any = {"model": MODEL, "messages": MESSAGES}
+STREAMED: Any = {**CHAT, "stream": True}
+WITH_USAGE: Any = {**STREAMED, "stream_options": {"include_usage": True}, "n": 2}
+RESPONSE: Any = {"model": MODEL, "input": "Name a river."}
+RIVERS = ("rivers.jsonl", b'{"river": "Rhine"}\n')
 
 
-@entry_point
-def chat_with_options(client: Any) -> Any:
-    return client.with_options(max_retries=0).chat.completions.create(model=MODEL, messages=MESSAGES)
-
-
-@entry_point
-def chat_streamed(client: Any) -> Any:
-    return list(client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True))
-
-
-@entry_point
-def chat_streamed_with_usage(client: Any) -> Any:
-    options = {"include_usage": True}
-    with client.chat.completions.create(
-        model=MODEL, messages=MESSAGES, stream=True, stream_options=options, n=2
-    ) as stream:
-        return list(stream)
-
-
-@entry_point
-def chat_stream_helper(client: Any) -> Any:
-    with client.chat.completions.stream(model=MODEL, messages=MESSAGES) as stream:
-        return [list(stream), stream.get_final_completion()]
-
-
-@entry_point
-def chat_stream_helper_of_a_type(client: Any) -> Any:
-    with client.chat.completions.stream(model=MODEL, messages=MESSAGES, response_format=Answer) as stream:
-        return stream.get_final_completion()
-
-
-@entry_point
-def chat_parse(client: Any) -> Any:
-    return client.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Answer)
-
-
-@entry_point
-def chat_raw(client: Any) -> Any:
-    raw = client.chat.completions.with_raw_response.create(model=MODEL, messages=MESSAGES)
+def of_raw(raw: Any) -> list[Any]:
     return [raw.status_code, raw.retries_taken, raw.text, raw.parse(), raw.parse()]
 
 
-@entry_point
-def chat_raw_parse(client: Any) -> Any:
-    raw = client.chat.completions.with_raw_response.parse(model=MODEL, messages=MESSAGES, response_format=Answer)
-    return raw.parse()
+def of_chat(read: Callable[[Any], Any], **given: Any) -> Callable[[Any], Any]:
+    """Read the response itself, and not what openai makes of it."""
+    return lambda c: used(c.chat.completions.with_streaming_response.create(**CHAT, **given), read)
 
 
-@entry_point
-def chat_raw_streamed(client: Any) -> Any:
-    raw = client.chat.completions.with_raw_response.create(model=MODEL, messages=MESSAGES, stream=True)
-    return [raw.status_code, list(raw.parse())]
+def of_response(read: Callable[[Any], Any], **given: Any) -> Callable[[Any], Any]:
+    return lambda c: used(c.responses.with_streaming_response.create(**RESPONSE, **given), read)
 
 
-@entry_point
-def chat_response_parsed(client: Any) -> Any:
-    with client.chat.completions.with_streaming_response.create(model=MODEL, messages=MESSAGES) as response:
-        return [response.status_code, response.parse()]
+def joined(response: Any) -> bytes:
+    return b"".join(response.iter_bytes())
 
 
-@entry_point
-def chat_response_read(client: Any) -> Any:
-    with client.chat.completions.with_streaming_response.create(model=MODEL, messages=MESSAGES) as response:
-        return response.read()
-
-
-@entry_point
-def chat_response_bytes(client: Any) -> Any:
-    with client.chat.completions.with_streaming_response.create(model=MODEL, messages=MESSAGES) as response:
-        return b"".join(response.iter_bytes())
-
-
-@entry_point
-def chat_response_streamed_lines(client: Any) -> Any:
-    create = client.chat.completions.with_streaming_response.create
-    with create(model=MODEL, messages=MESSAGES, stream=True) as response:
-        return list(response.iter_lines())
-
-
-@entry_point
-def chat_response_streamed_bytes(client: Any) -> Any:
-    create = client.chat.completions.with_streaming_response.create
-    with create(model=MODEL, messages=MESSAGES, stream=True) as response:
-        return b"".join(response.iter_bytes())
-
-
-@entry_point
-def chat_response_streamed_parsed(client: Any) -> Any:
-    create = client.chat.completions.with_streaming_response.create
-    with create(model=MODEL, messages=MESSAGES, stream=True) as response:
-        return list(response.parse())
-
-
-# Responses
-
-
-@entry_point
-def responses(client: Any) -> Any:
-    return client.responses.create(model=MODEL, input="Name a river.")
-
-
-@entry_point
-def responses_streamed(client: Any) -> Any:
-    return list(client.responses.create(model=MODEL, input="Name a river.", stream=True))
-
-
-@entry_point
-def responses_stream_helper(client: Any) -> Any:
-    with client.responses.stream(model=MODEL, input="Name a river.") as stream:
-        return [list(stream), stream.get_final_response()]
-
-
-@entry_point
-def responses_parse(client: Any) -> Any:
-    return client.responses.parse(model=MODEL, input="Name a river.", text_format=Answer)
-
-
-@entry_point
-def responses_raw(client: Any) -> Any:
-    return client.responses.with_raw_response.create(model=MODEL, input="Name a river.").parse()
-
-
-@entry_point
-def responses_response_parsed(client: Any) -> Any:
-    with client.responses.with_streaming_response.create(model=MODEL, input="Name a river.") as response:
-        return response.parse()
-
-
-@entry_point
-def responses_response_streamed_lines(client: Any) -> Any:
-    create = client.responses.with_streaming_response.create
-    with create(model=MODEL, input="Name a river.", stream=True) as response:
-        return list(response.iter_lines())
-
-
-# The rest
-
-
-@entry_point
-def completions(client: Any) -> Any:
-    return client.completions.create(model=MODEL, prompt="Name a river.")
-
-
-@entry_point
-def completions_streamed(client: Any) -> Any:
-    return list(client.completions.create(model=MODEL, prompt="Name a river.", stream=True))
-
-
-@entry_point
-def embeddings(client: Any) -> Any:
-    return client.embeddings.create(model=MODEL, input=["Rhine", "Elbe"], dimensions=8)
-
-
-@entry_point
-def models_list(client: Any) -> Any:
-    return [client.models.list()]
-
-
-@entry_point
-def models_iterated(client: Any) -> Any:
-    return list(client.models.list())
-
-
-@entry_point
-def models_retrieve(client: Any) -> Any:
-    return client.models.retrieve(MODEL)
-
-
-@entry_point
-def files_create(client: Any) -> Any:
-    return client.files.create(file=("rivers.jsonl", b'{"river": "Rhine"}\n'), purpose="fine-tune")
-
-
-@entry_point
-def post(client: Any) -> Any:
-    return client.post("/chat/completions", cast_to=object, body={"model": MODEL, "messages": MESSAGES})
+ENTRIES: dict[str, Callable[[Any], Any]] = {
+    "chat": lambda c: c.chat.completions.create(**CHAT),
+    "chat_with_options": lambda c: c.with_options(max_retries=0).chat.completions.create(**CHAT),
+    "chat_streamed": lambda c: list(c.chat.completions.create(**STREAMED)),
+    "chat_streamed_with_usage": lambda c: used(c.chat.completions.create(**WITH_USAGE), list),
+    "chat_stream_helper": lambda c: used(
+        c.chat.completions.stream(**CHAT), lambda stream: [list(stream), stream.get_final_completion()]
+    ),
+    "chat_stream_helper_of_a_type": lambda c: used(
+        c.chat.completions.stream(**CHAT, response_format=Answer), lambda stream: stream.get_final_completion()
+    ),
+    "chat_parse": lambda c: c.chat.completions.parse(**CHAT, response_format=Answer),
+    "chat_raw": lambda c: of_raw(c.chat.completions.with_raw_response.create(**CHAT)),
+    "chat_raw_parse": lambda c: c.chat.completions.with_raw_response.parse(**CHAT, response_format=Answer).parse(),
+    "chat_raw_streamed": lambda c: list(c.chat.completions.with_raw_response.create(**STREAMED).parse()),
+    "chat_response_parsed": of_chat(lambda response: [response.status_code, response.parse()]),
+    "chat_response_read": of_chat(lambda response: response.read()),
+    "chat_response_bytes": of_chat(joined),
+    "chat_response_streamed_lines": of_chat(lambda response: list(response.iter_lines()), stream=True),
+    "chat_response_streamed_bytes": of_chat(joined, stream=True),
+    "chat_response_streamed_parsed": of_chat(lambda response: list(response.parse()), stream=True),
+    "responses": lambda c: c.responses.create(**RESPONSE),
+    "responses_streamed": lambda c: list(c.responses.create(**RESPONSE, stream=True)),
+    "responses_stream_helper": lambda c: used(
+        c.responses.stream(**RESPONSE), lambda stream: [list(stream), stream.get_final_response()]
+    ),
+    "responses_parse": lambda c: c.responses.parse(**RESPONSE, text_format=Answer),
+    "responses_raw": lambda c: c.responses.with_raw_response.create(**RESPONSE).parse(),
+    "responses_response_parsed": of_response(lambda response: response.parse()),
+    "responses_response_streamed_lines": of_response(lambda response: list(response.iter_lines()), stream=True),
+    "completions": lambda c: c.completions.create(model=MODEL, prompt="Name a river."),
+    "completions_streamed": lambda c: list(c.completions.create(model=MODEL, prompt="Name a river.", stream=True)),
+    "embeddings": lambda c: c.embeddings.create(model=MODEL, input=["Rhine", "Elbe"], dimensions=8),
+    "models_list": lambda c: [c.models.list()],
+    "models_iterated": lambda c: list(c.models.list()),
+    "models_retrieve": lambda c: c.models.retrieve(MODEL),
+    "files_create": lambda c: c.files.create(file=RIVERS, purpose="fine-tune"),
+    "post": lambda c: c.post("/chat/completions", cast_to=object, body=CHAT),
+}
 
 
 # For tests that start tasks

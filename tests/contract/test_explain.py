@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import json
-import logging
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -18,8 +15,6 @@ import fastlane
 from fastlane import Connection, ContextTrimming, Hedging, Play, PromptCache, RateLimits, Urgency
 from fastlane.client import configuration as _configuration
 from fastlane.decode import probes as _seams
-from fastlane.experiments import Experiment
-from tests.contract.entry_points import MESSAGES, MODEL
 
 CLIENTS = ("OpenAI", "AsyncOpenAI")
 KEY = "sk-zq7-explained"
@@ -94,14 +89,6 @@ def test_repr_of_a_client_names_host_transport_and_plays() -> None:
     assert "secret" not in shown
 
 
-def test_explanation_to_dict_is_json() -> None:
-    told = json.loads(json.dumps(made("OpenAI", only_plays=[Hedging()]).explain().to_dict()))
-
-    assert told["plays"] == [repr(Hedging())]
-    assert (told["is_enabled"], told["transport"], told["http2"]) == (True, "stock", None)
-    assert [set(one) for one in told["limitations"]] == [{"what", "why", "remedy"}]
-
-
 # Why anything is off
 
 
@@ -149,17 +136,6 @@ def test_explain_names_workload_identity(name: str, caplog: pytest.LogCaptureFix
     (limitation,) = client.explain().limitations
     assert limitation.why.startswith("the client was made with workload_identity=")
     assert (client.explain().transport, warnings(caplog)) == ("stock", [])
-
-
-def test_explain_follows_copies() -> None:
-    client = made("OpenAI")
-    stock = client.copy(only_plays=[Hedging()])
-
-    assert [one.why for one in stock.explain().limitations] == ["the client has no Connection play"]
-    assert [one.why for one in stock.with_options(timeout=3.0).explain().limitations] == [
-        "the client has no Connection play"
-    ]
-    assert stock.with_plays(Connection()).explain().limitations == ()
 
 
 @pytest.mark.parametrize("name", CLIENTS)
@@ -223,16 +199,6 @@ def test_explain_of_a_disabled_client_names_the_variable(name: str, monkeypatch:
     assert made(name, http_client=http_client(name)).explain().transport == "caller"
 
 
-def test_explain_names_the_experiment(tmp_path: Path) -> None:
-    arms: dict[str, list[Play]] = {"control": [Connection()], "mark": [Connection(), Mark()]}
-    experiment = Experiment("marked", arms, share={"mark": 0.5}, store=tmp_path / "store.sqlite")
-    explanation = made("OpenAI", experiment=experiment).explain()
-    experiment.close()
-
-    assert explanation.experiment == "marked"
-    assert "experiment: marked" in str(explanation)
-
-
 @pytest.mark.parametrize("name", CLIENTS)
 def test_explain_shows_no_secret(name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setenv("HTTPS_PROXY", PROXY)
@@ -266,15 +232,6 @@ def test_default_client_behind_a_proxy_warns_once(
     assert "unset HTTPS_PROXY" in warning
 
 
-def test_client_behind_a_proxy_without_connection_is_silent(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", PROXY)
-    made("OpenAI", only_plays=[PromptCache()])
-
-    assert warnings(caplog) == []
-
-
 NAMED: dict[str, tuple[dict[str, Any], str | None]] = {
     "defaults": ({}, None),
     "empty": ({"plays": []}, None),
@@ -296,28 +253,3 @@ def test_own_http_client_warns_of_plays_named(name: str, case: str, caplog: pyte
     found = warnings(caplog)
     assert len(found) == (0 if expected is None else 1)
     assert all(warning.startswith(expected or "") and "http_client" in warning for warning in found)
-
-
-@pytest.mark.parametrize("name", CLIENTS)
-def test_copy_warns_of_plays_that_cannot_act(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    made(name, plays=[Hedging()]).with_options(http_client=http_client(name))
-    assert [warning.partition(",")[0] for warning in warnings(caplog)] == ["Hedging needs fastlane's transport"]
-    caplog.clear()
-
-    made(name).copy(only_plays=[Hedging()])
-    assert ["the client has no Connection play" in warning for warning in warnings(caplog)] == [True]
-
-
-def test_disabled_client_does_not_warn(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", PROXY)
-    monkeypatch.setenv("FASTLANE_DISABLED", "1")
-    made("OpenAI", plays=[Hedging()])
-
-    assert warnings(caplog) == []
-
-
-def test_client_with_the_transport_does_not_warn(arguments: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
-    with fastlane.OpenAI(**arguments, plays=[Hedging()]) as client:
-        client.with_plays(Urgency()).chat.completions.create(model=MODEL, messages=MESSAGES)
-
-    assert caplog.records == [record for record in caplog.records if record.levelno < logging.WARNING]

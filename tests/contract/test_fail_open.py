@@ -12,7 +12,7 @@ import fastlane
 from fastlane import Call, CallRecord, ConfigurationError, Connection, Play, PlayError, Session
 from fastlane.emulator import Emulator
 from fastlane.engine.session import STOP, Stop
-from tests.contract.entry_points import ENTRIES, MESSAGES, MODEL, comparable
+from tests.contract.entry_points import ENTRIES, MODEL, comparable
 from tests.session_play import SessionPlay
 from tests.waiting import Form, comes_true
 
@@ -94,15 +94,6 @@ def test_a_play_that_raises_does_not_affect_the_call(
 
         assert comparable(ENTRIES[entry](client)) == expected
         assert [record.outcome for record in client.calls] == ["completed"]
-
-
-def test_other_plays_and_callbacks_go_on_beside_one_that_raises(arguments: dict[str, Any]) -> None:
-    heard: list[CallRecord] = []
-    plays = [RaisesInPlan(), RaisesInClose(), StopsAfter(3)]
-    with fastlane.OpenAI(**arguments, only_plays=plays, on_call_end=[broken_callback, heard.append]) as client:
-        ENTRIES["chat_streamed"](client)
-
-        assert [record.outcome for record in heard] == ["stopped"]
 
 
 @pytest.mark.parametrize(
@@ -239,12 +230,3 @@ def test_on_event_stops_the_stream_and_the_generation(
         assert record.events == len(chunks)
         assert comes_true(lambda: provider.log()[0].reset_ns is not None), "the provider notices that nobody listens"
         assert provider.log()[0].output_tokens < 3000
-
-
-def test_a_client_goes_on_after_a_stream_that_was_stopped(arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments, only_plays=[Connection(), StopsAfter(3)]) as client:
-        for _ in range(3):
-            client.chat.completions.create(model=MODEL, messages=MESSAGES)
-            ENTRIES["chat_streamed"](client)
-
-        assert [record.outcome for record in client.calls] == ["completed", "stopped"] * 3

@@ -86,20 +86,6 @@ def test_a_given_http_client_needs_no_hash_and_is_like_no_other(arguments: dict[
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
-def test_a_call_over_a_given_http_client_is_stamped(arguments: dict[str, Any], name: str) -> None:
-    with library(name).Client(http2=True) as given:
-        client = fastlane.OpenAI(**arguments, http_client=given)
-        USES["chat_streamed"](client)
-        USES["chat_streamed"](client)
-
-        first, second = client.calls
-        assert first.connection_reused is False
-        assert second.connection_reused is True
-        assert first.attempts[0].http_version == "HTTP/2"
-        assert first.time_to_first_token_s is not None
-
-
-@pytest.mark.parametrize("name", LIBRARIES)
 def test_the_applications_own_trace_goes_first(arguments: dict[str, Any], name: str) -> None:
     traced: list[str] = []
 

@@ -194,15 +194,6 @@ def test_a_play_may_change_the_model_and_the_record_says_so() -> None:
         assert client.calls[0].model == "other-1"
 
 
-def test_a_play_is_shown_no_key_and_no_header_of_the_caller() -> None:
-    post, listening = Post(), Listening()
-    with made(post, listening) as client:
-        with_extras(client)
-
-    assert listening.planned[0].headers == {}
-    assert "sk-test" not in repr(listening.planned)
-
-
 @pytest.mark.parametrize("entry", ["embeddings", "files_create", "models_list", "models_retrieve"])
 def test_a_play_is_never_asked_about_what_holds_no_prompt(form: Form, arguments: dict[str, Any], entry: str) -> None:
     listening = Listening()
@@ -212,22 +203,6 @@ def test_a_play_is_never_asked_about_what_holds_no_prompt(form: Form, arguments:
         assert len(client.calls) == 1
 
     assert (listening.planned, listening.closed) == ([], [])
-
-
-@pytest.mark.parametrize("plays", [(Connection(),), (ShortAnswers(), Header())])
-def test_an_upload_arrives_as_the_stock_client_sends_it(plays: tuple[Play, ...]) -> None:
-    def upload(client: Any) -> None:
-        client.files.create(file=("a.jsonl", b"\x00{}"), purpose="fine-tune", extra_body={"note": "ä"})
-
-    post = Post()
-    expected = of_stock(_forgiving(upload))
-    with made(post, *plays) as client:
-        _forgiving(upload)(client)
-
-    (request,) = post.requests
-    boundary, expected_boundary = (each.headers["content-type"].partition("=")[2] for each in (request, expected))
-    assert request.content.replace(boundary.encode(), expected_boundary.encode()) == expected.content
-    assert "x-of-a-play" not in request.headers
 
 
 @pytest.mark.parametrize("plays", [(Connection(),), (ShortAnswers(), Header())])

@@ -88,23 +88,9 @@ def test_a_class_has_the_stock_name_and_is_one(name: str) -> None:
     assert issubclass(ours, stock)
 
 
-def test_an_azure_client_is_an_openai_client_as_with_the_stock_ones(azure_arguments: dict[str, Any]) -> None:
-    assert issubclass(openai.AzureOpenAI, openai.OpenAI)
-    assert issubclass(openai.AsyncAzureOpenAI, openai.AsyncOpenAI)
-    with fastlane.AzureOpenAI(**azure_arguments) as client:
-        assert isinstance(client, fastlane.OpenAI)
-    assert issubclass(fastlane.AsyncAzureOpenAI, fastlane.AsyncOpenAI)
-
-
 def test_the_user_agent_is_the_stock_clients(client: fastlane.OpenAI, stock: openai.OpenAI) -> None:
     assert client.user_agent == stock.user_agent
     assert client.default_headers.keys() == stock.default_headers.keys()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_an_unknown_argument_is_the_stock_error(name: str, arguments: dict[str, Any]) -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'temperature'"):
-        getattr(fastlane, name)(**arguments, temperature=1.0)
 
 
 def test_an_unknown_argument_of_a_method_is_the_stock_error(provider: Emulator, client: fastlane.OpenAI) -> None:

@@ -9,7 +9,6 @@ import sys
 import threading
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -36,8 +35,6 @@ from tests.waiting import Form, comes_true
 
 # Long enough that no test reads it to its end.
 SLOW = {"x-emulator-token-ms": "20", "x-emulator-output-tokens": "3000"}
-# Ends a test that waits for ever, and nothing else.
-PATIENCE_S = 40
 
 
 class Interrupted(BaseException):
@@ -156,13 +153,6 @@ def test_a_streaming_response_left_early_is_closed(provider: Emulator, slow: fas
     assert comes_true(lambda: gave_up(provider))
 
 
-def test_a_raw_stream_closed_unread_is_closed(slow: fastlane.OpenAI) -> None:
-    raw = slow.chat.completions.with_raw_response.create(model=MODEL, messages=MESSAGES, stream=True)
-    raw.parse().close()
-
-    assert outcomes(slow) == ["closed"]
-
-
 # Dropped
 
 
@@ -224,35 +214,11 @@ async def test_a_stream_cancelled_in_the_middle_is_cancelled_and_the_client_goes
         assert outcomes(client) == ["cancelled", "completed"]
 
 
-# Read elsewhere
-
-
-def test_a_stream_may_be_read_in_another_thread(arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments) as client, ThreadPoolExecutor(1) as pool:
-        stream = opened(client)
-        chunks = pool.submit(list, stream).result()
-
-        assert outcomes(client) == ["completed"]
-        assert client.calls[0].events == len(chunks)
-
-
-@pytest.mark.asyncio
-async def test_a_stream_may_be_read_in_another_task(async_client: fastlane.AsyncOpenAI) -> None:
-    stream = await async_opened(async_client)
-
-    async def read() -> int:
-        return len([chunk async for chunk in stream])
-
-    events = await asyncio.create_task(read())
-    assert outcomes(async_client) == ["completed"]
-    assert async_client.calls[0].events == events
-
-
 # A stream that Python cleans up calls no play and no hook there and then, and waits for no lock
 
 
 # Ends a test that waits for ever, and nothing else.
-PATIENCE_S_FINALIZERS = 30.0
+PATIENCE_S = 30.0
 
 
 def routing(provider: Emulator) -> Routing:
@@ -279,7 +245,7 @@ PLAYS: dict[str, Callable[[Emulator], Play]] = {
 }
 
 
-def opened_finalizers(client: openai.OpenAI) -> Any:
+def stream_of(client: openai.OpenAI) -> Any:
     has_route = any(isinstance(play, Routing) for play in client._fastlane.pipeline.plays)  # type: ignore[attr-defined]
     model = "fastlane/auto" if has_route else MODEL
     return client.chat.completions.create(model=model, messages=MESSAGES, stream=True)
@@ -295,12 +261,12 @@ def in_a_cycle(value: Any) -> None:
     cycle.append(cycle)
 
 
-def unread_finalizers(client: openai.OpenAI) -> None:
-    in_a_cycle(opened_finalizers(client))
+def dropped_unread(client: openai.OpenAI) -> None:
+    in_a_cycle(stream_of(client))
 
 
 def half_read(client: openai.OpenAI) -> None:
-    stream = opened_finalizers(client)
+    stream = stream_of(client)
     next(stream)
     in_a_cycle(stream)
 
@@ -309,7 +275,7 @@ def left_in_a_with_block(client: openai.OpenAI) -> None:
     """By the application's own generator, whose `with` closes the stream when Python closes the generator."""
 
     def texts() -> Iterator[Any]:
-        with opened_finalizers(client) as stream:
+        with stream_of(client) as stream:
             yield from stream
 
     reading = texts()
@@ -322,7 +288,7 @@ def left_to_a_finalizer(client: openai.OpenAI) -> None:
 
     class Reader:
         def __init__(self) -> None:
-            self.stream = opened_finalizers(client)
+            self.stream = stream_of(client)
             next(self.stream)
 
         def __del__(self) -> None:
@@ -331,18 +297,7 @@ def left_to_a_finalizer(client: openai.OpenAI) -> None:
     in_a_cycle(Reader())
 
 
-def lines_half_read(client: openai.OpenAI) -> None:
-    def lines() -> Iterator[str]:
-        create = client.chat.completions.with_streaming_response.create
-        with create(model=MODEL, messages=MESSAGES, stream=True) as response:
-            yield from response.iter_lines()
-
-    reading = lines()
-    next(reading)
-    in_a_cycle(reading)
-
-
-LEAVINGS = [unread_finalizers, half_read, left_in_a_with_block, left_to_a_finalizer]
+LEAVINGS = [dropped_unread, half_read, left_in_a_with_block, left_to_a_finalizer]
 
 
 def locks_of_fastlane() -> list[Any]:
@@ -378,7 +333,7 @@ def collected_while_every_lock_is_held(mine: Any) -> str | None:
 
     thread = threading.Thread(target=collect, daemon=True)
     thread.start()
-    thread.join(PATIENCE_S_FINALIZERS)
+    thread.join(PATIENCE_S)
     if not thread.is_alive():
         return None
     assert thread.ident is not None
@@ -426,46 +381,24 @@ def test_stream_collected_under_a_lock_deadlocks_nothing(
 
         assert collected_while_every_lock_is_held(heard.lock) is None
         # No further call is made.
-        assert heard.has_heard.wait(PATIENCE_S_FINALIZERS)
-        assert [record.outcome for record in heard.records] == ["abandoned" if leave is unread_finalizers else "closed"]
-        opened_finalizers(client).close()  # in the place of the one before, where there is but one
+        assert heard.has_heard.wait(PATIENCE_S)
+        assert [record.outcome for record in heard.records] == ["abandoned" if leave is dropped_unread else "closed"]
+        stream_of(client).close()  # in the place of the one before, where there is but one
 
         assert [record.call_id for record in client.calls] == [record.call_id for record in heard.records]
         assert len(heard.records) == 2
 
 
-def test_lines_collected_under_a_lock_deadlock_nothing(arguments: dict[str, Any]) -> None:
-    heard = Heard()
-    with fastlane.OpenAI(**arguments, plays=[Connection()], on_call_end=[heard], default_headers=SLOW) as client:
-        lines_half_read(client)
-
-        assert collected_while_every_lock_is_held(heard.lock) is None
-        assert heard.has_heard.wait(PATIENCE_S_FINALIZERS)
-
-
 def test_stream_closed_by_the_application_is_reported_at_once(arguments: dict[str, Any]) -> None:
     heard = Heard()
     with fastlane.OpenAI(**arguments, on_call_end=[heard], default_headers=SLOW) as client:
-        stream = opened_finalizers(client)
+        stream = stream_of(client)
         next(stream)
         stream.close()
-        with opened_finalizers(client) as stream:
+        with stream_of(client) as stream:
             next(stream)
 
     assert heard.threads == [threading.get_ident()] * 2
-
-
-def test_stream_left_by_break_is_in_calls_and_actions(arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments, default_headers=SLOW) as client:
-        for number in range(1, 30):
-            with fastlane.user_action("search") as action:
-                for _ in opened_finalizers(client):
-                    break
-
-            assert action.call_count == 1
-            assert [record.outcome for record in action.calls] == ["closed"]
-            assert len(client.calls) == number
-            assert client.last_call is action.calls[0]
 
 
 @pytest.mark.parametrize("asks", ["unread", "half_read", "unanswered"])
@@ -487,7 +420,7 @@ def test_async_stream_collected_is_reported_on_its_loop(asks: str, arguments: di
                 del stream
             del call
             gc.collect()
-            await asyncio.to_thread(heard.has_heard.wait, PATIENCE_S_FINALIZERS)
+            await asyncio.to_thread(heard.has_heard.wait, PATIENCE_S)
 
     asyncio.run(main())
     assert heard.threads == [threading.get_ident()]
@@ -514,6 +447,6 @@ def test_async_call_collected_under_a_lock_deadlocks_nothing(
     heard.records.clear()
     heard.has_heard.clear()
     assert collected_while_every_lock_is_held(heard.lock) is None
-    assert heard.has_heard.wait(PATIENCE_S_FINALIZERS)
+    assert heard.has_heard.wait(PATIENCE_S)
     assert [record.outcome for record in heard.records] == ["cancelled"]
     asyncio.run(client.close())

@@ -6,13 +6,12 @@ import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
-import openai
 import pytest
 
 import fastlane
-from fastlane import ConfigurationError, FastlaneError, user_action
+from fastlane import FastlaneError, user_action
 from fastlane.engine.user_action import REMEMBERED_CALLS
-from tests.contract.entry_points import ENTRIES, MESSAGES, MODEL, async_chat, async_chat_streamed
+from tests.contract.entry_points import ENTRIES, async_chat, async_chat_streamed
 
 
 def test_an_action_holds_the_calls_made_inside(client: fastlane.OpenAI) -> None:
@@ -44,33 +43,6 @@ def test_a_call_belongs_to_every_action_around_it(client: fastlane.OpenAI) -> No
     assert outer.application_end_to_end_s >= inner.application_end_to_end_s
 
 
-def test_calls_of_several_clients_belong_to_one_action(arguments: dict[str, Any], client: fastlane.OpenAI) -> None:
-    with fastlane.OpenAI(**arguments) as other, user_action("answer ticket") as action:
-        ENTRIES["chat"](client)
-        ENTRIES["chat"](other)
-
-    assert action.calls == (*client.calls, *other.calls)
-
-
-def test_a_stream_that_is_read_after_the_action_still_belongs_to_it(client: fastlane.OpenAI) -> None:
-    with user_action("answer ticket") as action:
-        stream = client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True)
-    assert action.call_count == 0
-    list(stream)
-
-    assert action.calls == client.calls
-    assert client.calls[0].user_actions == ("answer ticket",)
-
-
-def test_a_call_that_fails_belongs_to_its_action(client: fastlane.OpenAI) -> None:
-    failing = client.with_options(max_retries=0, default_headers={"x-emulator-fault": "status=400"})
-    with pytest.raises(openai.BadRequestError), user_action("answer ticket") as action:
-        ENTRIES["chat"](failing)
-
-    assert action.error == "BadRequestError"
-    assert [record.outcome for record in action.calls] == ["failed"]
-
-
 def test_an_action_names_the_class_of_the_error_that_ended_it() -> None:
     with pytest.raises(KeyError), user_action("answer ticket") as action:
         raise KeyError("what the customer wrote")
@@ -85,12 +57,6 @@ def test_an_action_cannot_be_entered_twice() -> None:
 
     with pytest.raises(FastlaneError, match=r"user_action\('answer ticket'\) was entered before"), action:
         pass
-
-
-@pytest.mark.parametrize("name", ["", None, 3])
-def test_an_action_needs_a_name(name: Any) -> None:
-    with pytest.raises(ConfigurationError, match="user_action takes a name"):
-        user_action(name)
 
 
 def test_a_plain_thread_starts_outside_and_a_copied_context_inside(client: fastlane.OpenAI) -> None:
@@ -117,17 +83,6 @@ def test_a_long_action_keeps_the_last_calls_and_counts_all(arguments: dict[str, 
     assert job.call_count == REMEMBERED_CALLS + 11
 
 
-def test_a_disabled_client_leaves_an_action_without_calls(
-    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FASTLANE_DISABLED", "1")
-    with fastlane.OpenAI(**arguments) as client, user_action("answer ticket") as action:
-        ENTRIES["chat"](client)
-
-    assert action.calls == ()
-    assert action.application_end_to_end_s is not None
-
-
 @pytest.mark.asyncio
 async def test_tasks_started_inside_belong_to_the_action(async_client: fastlane.AsyncOpenAI) -> None:
     async with user_action("answer ticket") as action:
@@ -152,15 +107,6 @@ async def test_actions_of_tasks_side_by_side_do_not_mix(async_client: fastlane.A
 
     assert [action.call_count for action in actions] == [1, 2, 3, 4, 5]
     assert all(record.user_actions == action.path for action in actions for record in action.calls)
-
-
-@pytest.mark.asyncio
-async def test_a_task_that_outlives_the_action_still_belongs_to_it(async_client: fastlane.AsyncOpenAI) -> None:
-    async with user_action("answer ticket") as action:
-        task = asyncio.ensure_future(async_chat(async_client))
-    await task
-
-    assert action.call_count == 1
 
 
 @pytest.mark.asyncio

@@ -43,18 +43,6 @@ def test_streamed(lane: Lane) -> None:
     lane.went(1, streams=1)
 
 
-@pytest.mark.asyncio
-async def test_streamed_async(lane: Lane) -> None:
-    pieces: list[str] = []
-
-    async def hear(chunk: Any) -> None:
-        pieces.append(chunk.content)
-
-    await generator(lane, streaming_callback=hear).run_async(MESSAGES)
-    assert "".join(pieces) == QUESTION
-    lane.went(1, streams=1)
-
-
 def test_loop_of_tools(lane: Lane) -> None:
     tool = create_tool_from_function(get_weather)
     chat = generator(lane, tools=[tool])

@@ -49,13 +49,6 @@ def test_streamed(lane: Lane) -> None:
     lane.went(3, streams=3)
 
 
-@pytest.mark.asyncio
-async def test_streamed_async(lane: Lane) -> None:
-    pieces = [chunk.content async for chunk in chat(lane).astream(QUESTION)]
-    assert "".join(pieces) == QUESTION
-    lane.went(1, streams=1)
-
-
 @pytest.mark.parametrize("responses", [False, True])
 def test_loop_of_tools(lane: Lane, responses: bool) -> None:
     model = chat(lane, use_responses_api=responses).bind_tools([get_weather])
@@ -87,13 +80,6 @@ def test_structured(lane: Lane, method: str) -> None:
     assert isinstance(river, River)
     assert is_river(river)
     lane.went(1, structured=True)
-
-
-@pytest.mark.asyncio
-async def test_structured_async(lane: Lane) -> None:
-    river = await chat(lane).with_structured_output(River).ainvoke(QUESTION)
-    assert isinstance(river, River)
-    lane.went(1)
 
 
 def test_responses(lane: Lane) -> None:

@@ -87,25 +87,11 @@ def test_structured(lane: Lane) -> None:
     lane.went(1, structured=True)
 
 
-@pytest.mark.asyncio
-async def test_structured_async(lane: Lane) -> None:
-    answer: Any = await litellm.acompletion(**settings(lane, response_format=River), client=lane.async_client)
-    assert is_river(answer.choices[0].message.content)
-    lane.went(1)
-
-
 def test_error(lane: Lane) -> None:
     lane.emulator.set_faults("status=401")
     with pytest.raises(litellm.AuthenticationError):
         litellm.completion(**settings(lane), client=lane.client)
     lane.went(1, refused=1)
-
-
-@pytest.mark.asyncio
-async def test_error_async(lane: Lane) -> None:
-    lane.emulator.set_faults("status=429;retry_after=0.01")
-    with pytest.raises(litellm.RateLimitError):
-        await litellm.acompletion(**settings(lane), client=lane.async_client, max_retries=0)
 
 
 def test_retry(lane: Lane) -> None:

@@ -53,14 +53,6 @@ def test_streamed(lane: Lane, kind: Any) -> None:
 
 
 @LLMS
-@pytest.mark.asyncio
-async def test_streamed_async(lane: Lane, kind: Any) -> None:
-    pieces = [each.delta async for each in await llm(lane, kind).astream_chat(MESSAGES)]
-    assert "".join(piece for piece in pieces if piece) == QUESTION
-    lane.went(1, streams=1)
-
-
-@LLMS
 def test_loop_of_tools(lane: Lane, kind: Any) -> None:
     tool = FunctionTool.from_defaults(get_weather)
     model = llm(lane, kind)
@@ -93,14 +85,6 @@ def test_structured(lane: Lane, kind: Any) -> None:
     assert isinstance(river, River)
     assert is_river(river)
     lane.went(1, structured=True)
-
-
-@LLMS
-@pytest.mark.asyncio
-async def test_structured_async(lane: Lane, kind: Any) -> None:
-    river = (await llm(lane, kind).as_structured_llm(River).achat(MESSAGES)).raw
-    assert is_river(river)
-    lane.went(1)
 
 
 @LLMS

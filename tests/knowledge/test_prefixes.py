@@ -29,19 +29,6 @@ def read(memory: PrefixMemory, body: bytes, upstream: Upstream, now_ns: int = 0)
     memory.note(memory.blocks(body), upstream, now_ns, LIFETIME_S)
 
 
-def test_of_a_longer_conversation_it_has_the_beginning() -> None:
-    memory = PrefixMemory()
-    read(memory, text(10_240), HERE)
-    assert expected(memory, text(10_240) + text(50_000, seed=1)) == {HERE: 10_240.0}
-
-
-def test_each_upstream_has_as_much_as_it_has_read() -> None:
-    memory = PrefixMemory()
-    read(memory, text(8_192), HERE)
-    read(memory, text(8_192) + text(8_192, seed=1), THERE)
-    assert expected(memory, text(8_192) + text(8_192, seed=1)) == {HERE: 8_192.0, THERE: 16_384.0}
-
-
 def test_what_was_read_is_forgotten_when_its_time_is_over_and_kept_when_it_is_read_again() -> None:
     memory = PrefixMemory()
     late_ns = int(LIFETIME_S * SECOND_NS)
@@ -53,23 +40,10 @@ def test_what_was_read_is_forgotten_when_its_time_is_over_and_kept_when_it_is_re
     assert expected(memory, text(10_240), late_ns) == {HERE: 4_096.0}
 
 
-def test_an_upstream_that_keeps_nothing_has_nothing() -> None:
-    memory = PrefixMemory()
-    memory.note(memory.blocks(text(10_240)), HERE, 0, 0.0)
-    memory.note(memory.blocks(text(10_240)), HERE, 0, float("nan"))
-    assert expected(memory, text(10_240)) == {}
-
-
 def test_a_very_long_life_has_an_end_that_can_be_counted() -> None:
     memory = PrefixMemory()
     memory.note(memory.blocks(text(4_096)), HERE, 0, float("inf"))
     assert expected(memory, text(4_096), 10**17) == {HERE: 4_096.0}
-
-
-def test_less_than_a_block_is_not_worth_remembering() -> None:
-    memory = PrefixMemory()
-    assert memory.blocks(b"") == memory.blocks(text(2_047)) == ()
-    assert len(memory.blocks(text(2_048))) == 1
 
 
 def test_of_the_longest_prompts_the_first_megabyte_counts() -> None:
@@ -88,15 +62,6 @@ def test_it_grows_no_further_than_it_may_and_keeps_what_came_last(monkeypatch: p
     assert expected(memory, text(10_240, 0)) == {}
     assert expected(memory, text(10_240, 59)) == {HERE: 10_240.0}
     assert len(memory._readers) <= 200
-
-
-def test_what_is_read_again_and_again_outlives_what_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefixes, "_MAX_BLOCKS", 200)
-    memory = PrefixMemory()
-    for seed in range(1, 60):
-        read(memory, text(10_240, 0), HERE)
-        read(memory, text(10_240, seed), THERE)
-    assert expected(memory, text(10_240, 0)) == {HERE: 10_240.0}
 
 
 def test_one_block_has_a_bounded_number_of_readers_and_the_latest_are_among_them() -> None:
@@ -131,9 +96,3 @@ def test_sharing_more_never_means_that_less_is_cached(
     greater = expected(memory, whole[:longer] + other[longer:], at_s * SECOND_NS)
     assert all(greater.get(upstream, 0.0) >= size for upstream, size in less.items())
     assert all(size <= longer for size in greater.values())
-
-
-def test_what_differs_at_the_front_shares_nothing_behind_it() -> None:
-    memory = PrefixMemory()
-    read(memory, text(10_240), HERE)
-    assert expected(memory, b"x" + text(10_240)[1:]) == {}

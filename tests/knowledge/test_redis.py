@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -13,17 +12,15 @@ import weakref
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from fastlane.errors import ConfigurationError, MissingExtraError
 from fastlane.knowledge import redis as module
-from fastlane.knowledge.redis import Redis, client_of, shared
+from fastlane.knowledge.redis import Redis, client_of
 from scripts.servers import RedisCluster, RedisServer, UnavailableError
 from tests.knowledge.forks import in_child
-from tests.knowledge.redis_servers import PASSWORD
 from tests.waiting import comes_true
 
 SECRET = "hunter2"
@@ -136,15 +133,6 @@ def test_redis_unreachable_is_logged_once_without_password_and_waits_for_nothing
     assert took_s < 2
 
 
-def test_redis_silent_server_is_unreachable_and_holds_nobody_up(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    pytest.importorskip("redis")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        redis = Redis(f"redis://127.0.0.1:{server.getsockname()[1]}?socket_timeout=0.1")
-        redis.add(name, {"a": 1})
-
-        assert comes_true(lambda: "is unreachable; using local state. (TimeoutError)" in caplog.text)
-
-
 def test_redis_that_comes_back_is_used_again(
     redis_of_its_own: RedisServer, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -161,17 +149,6 @@ def test_redis_that_comes_back_is_used_again(
         # It has lost its data, and counts from 0.
         assert comes_true(lambda: other.counts == {"a": 8})
     assert "is reachable again." in caplog.text
-
-
-def test_redis_refused_command_is_logged_without_password(
-    guarded_redis: RedisServer, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    redis = Redis(guarded_redis.url.replace("rediss://:", f"rediss://{SECRET}:"))
-    redis.add(name, {"a": 1})
-
-    assert comes_true(lambda: "is unreachable" in caplog.text)
-    assert SECRET not in caplog.text
-    assert PASSWORD not in caplog.text
 
 
 class Failing:
@@ -226,20 +203,6 @@ def test_redis_child_connects_itself_and_adds_only_its_own(
     assert in_child(child)
     assert comes_true(lambda: other.counts == {"parent": 1, "late": 1, "child": 1})
     assert comes_true(lambda: parent.counts == {"child": 1})
-
-
-def test_redis_is_one_for_each_address() -> None:
-    pytest.importorskip("redis")
-    one = shared("redis://127.0.0.1:1/0", setting="x")
-
-    assert shared("redis://127.0.0.1:1/0", setting="x") is one
-    assert shared("redis://127.0.0.1:1/1", setting="x") is not one
-
-
-@pytest.mark.parametrize("store", [3, object(), ["redis://localhost"]])
-def test_redis_address_of_another_type_is_refused(store: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"Play\(store=...\) takes an address such as"):
-        shared(store, setting="Play(store=...)")
 
 
 @pytest.mark.parametrize(

@@ -72,15 +72,6 @@ def test_late_after_is_a_quantile_of_the_body() -> None:
     assert known.late_after(4_000, 0.95) < 3.0 * median
 
 
-def test_a_first_token_that_was_not_waited_for_says_that_it_would_have_been_late() -> None:
-    known = speed()
-    now = seen(known, 40)
-    before = known.first_token(4_000, now)
-    known.note(sighting(uncached_tokens=4_000.0, late_s=5.0), now)
-    known.note(sighting(uncached_tokens=4_000.0, late_s=5.0), now + S)
-    assert known.first_token(4_000, now + S) > 1.5 * before
-
-
 odd = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True), st.floats(-10, 1e6))
 
 

@@ -21,10 +21,6 @@ def test_a_file_of_a_user_is_a_stranger_s_and_one_of_python_is_not() -> None:
     assert audit.outside(did) == ["/srv/me/.netrc"]
 
 
-def test_the_readme_s_first_example_makes_a_call() -> None:
-    assert "chat.completions.create(" in audit.example()
-
-
 def test_nothing_of_the_surroundings_reaches_what_is_audited(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "PYTHONPATH", "https_proxy", "HTTPS_PROXY", "OTEL_TRACES_EXPORTER", "SSL_CERT_FILE"):
         monkeypatch.setenv(name, "x")
@@ -64,12 +60,6 @@ def test_advisories_are_asked_of_whom_knows_of_a_bad_release(
     (finding,) = audit.advisories()
     assert finding.outcome == outcome
     assert said in finding.said
-
-
-def test_the_command_explains_itself_and_refuses_what_it_does_not_know() -> None:
-    with pytest.raises(SystemExit) as ended:
-        audit.main(["--only", "nonsense"])
-    assert ended.value.code == 2
 
 
 def test_what_code_does_is_printed_behind_what_it_prints(tmp_path: Path) -> None:

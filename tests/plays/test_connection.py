@@ -8,10 +8,9 @@ from typing import Any
 import openai
 import pytest
 
-import fastlane
-from fastlane import AsyncOpenAI, Connection
+from fastlane import Connection
 from fastlane.emulator import Emulator, preset
-from tests.transport.callers import CALLERS, Caller, request as asking
+from tests.transport.callers import CALLERS, Caller
 from tests.transport.connect_proxy import ConnectProxy
 
 
@@ -56,14 +55,6 @@ def test_http2_where_the_server_offers_it(make_caller: Any, arguments: dict[str,
     assert caller.last_call.attempts[0].http_version == "HTTP/2"
     assert caller.last_call.transport == "fastlane"
     assert caller.last_call.plays[0] == repr(Connection())
-
-
-def test_http2_never(make_caller: Any, arguments: dict[str, Any], provider: Emulator) -> None:
-    with make_caller(**arguments, only_plays=[Connection(http2="never")]) as caller:
-        caller.ask(output_tokens=1)
-
-    assert provider.log()[0].http_version == "HTTP/1.1"
-    assert caller.last_call.attempts[0].http_version == "HTTP/1.1"
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["TLS", "plain"])
@@ -115,15 +106,6 @@ def test_clients_with_equal_settings_share_connections(arguments: dict[str, Any]
     assert connections(provider) == 1
 
 
-@pytest.mark.asyncio
-async def test_clients_of_one_event_loop_share_connections(arguments: dict[str, Any], provider: Emulator) -> None:
-    async with AsyncOpenAI(**arguments) as one, AsyncOpenAI(**arguments) as two:
-        for client in (one, two, one):
-            await client.chat.completions.create(**asking(output_tokens=1))
-
-    assert connections(provider) == 1
-
-
 def test_clients_with_different_settings_do_not_share(arguments: dict[str, Any], provider: Emulator) -> None:
     settings = [Connection(), Connection(idle_s=200), Connection(max_connections=3), Connection(http2="never")]
     callers = [Caller("sync", **arguments, only_plays=[play]) for play in settings]
@@ -133,18 +115,6 @@ def test_clients_with_different_settings_do_not_share(arguments: dict[str, Any],
         caller.close()
 
     assert connections(provider) == 4
-
-
-def test_a_client_that_is_closed_disturbs_no_other(make_caller: Any, arguments: dict[str, Any]) -> None:
-    with make_caller(**arguments, max_retries=0) as caller:
-        stream = caller.start(1, output_tokens=30, token_ms=5)
-        with caller.form.make(fastlane, **arguments) as client:
-            client.chat.completions.create(**asking(output_tokens=1))
-        rest = list(stream)
-        last = caller.last_call
-
-    assert len(rest) >= 30
-    assert last.outcome == "completed"
 
 
 def open_sockets() -> int:
@@ -186,11 +156,3 @@ def test_a_proxy_of_the_environment_is_used(
 
             assert caller.last_call.transport == "stock"
         assert set(proxy.asked) == {provider.base_url.split("/")[2]}
-
-
-def test_without_the_play_the_connections_are_the_stock_clients(make_caller: Any, arguments: dict[str, Any]) -> None:
-    with make_caller(**arguments, only_plays=[]) as caller:
-        caller.ask(output_tokens=1)
-
-        assert caller.last_call.transport == "stock"
-        assert caller.last_call.attempts[0].http_version == "HTTP/1.1"

@@ -71,11 +71,6 @@ def test_a_facts_file_is_read_when_the_play_is_made(tmp_path: Path) -> None:
     assert str(tmp_path) not in repr(play)
 
 
-def test_the_fingerprint_differs_where_the_facts_differ() -> None:
-    assert repr(RequestEncoding(facts=facts("json"))) != repr(RequestEncoding(facts=facts("json", "json+gzip")))
-    assert repr(RequestEncoding(facts=facts("json"))) == repr(RequestEncoding(facts=facts("json")))
-
-
 def test_a_facts_file_that_is_none_is_refused_when_the_play_is_made(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"lost\.toml"):
         RequestEncoding(facts=tmp_path / "lost.toml")
@@ -126,24 +121,6 @@ def test_only_what_the_provider_takes_and_the_application_allows(
     assert found.forms == expected
 
 
-NOT_FOUND: Fact[Any] = Fact(checked=date(2026, 11, 22), evidence="not found", note="no page speaks of it")
-
-
-@pytest.mark.parametrize(
-    "known",
-    [
-        None,
-        facts(),
-        facts("json", "json+gzip", endpoint="/completions"),
-        ProviderFacts(slug="example", encodings={CHAT: NOT_FOUND}),
-    ],
-    ids=["no facts", "nothing about encodings", "another endpoint", "not found"],
-)
-def test_forms_that_are_not_known_need_the_setting(known: ProviderFacts | None) -> None:
-    assert choose(RequestEncoding(), call(facts=known)).forms == ()
-    assert choose(RequestEncoding(forms=("json+gzip",)), call(facts=known)).forms == ("json+gzip",)
-
-
 def test_where_the_plays_own_facts_say_nothing_what_is_known_still_holds() -> None:
     own = facts("json", "json+gzip", endpoint="/completions")
     known = facts(*ALL, media_types={"msgpack": fact("application/msgpack")})
@@ -156,13 +133,6 @@ def test_where_the_plays_own_facts_say_nothing_what_is_known_still_holds() -> No
     assert again.forms == ("json+gzip",)
 
 
-def test_the_plays_own_facts_take_the_place_of_what_is_known() -> None:
-    own = facts("json", "json+gzip")
-
-    assert choose(RequestEncoding(facts=own), call(facts=facts("json"))).forms == ("json+gzip",)
-    assert choose(RequestEncoding(facts=facts("json")), call(facts=own)).forms == ()
-
-
 def test_a_provider_says_what_it_calls_messagepack() -> None:
     known = facts(*ALL, media_types={"msgpack": fact("application/msgpack")})
 
@@ -171,11 +141,6 @@ def test_a_provider_says_what_it_calls_messagepack() -> None:
 
 
 # What it leaves alone
-
-
-@pytest.mark.parametrize("endpoint", [CHAT, "/completions", "/responses"])
-def test_prompts_are_planned_for(endpoint: str) -> None:
-    assert choose(RequestEncoding(), call(endpoint=endpoint, facts=facts(*ALL, endpoint=endpoint))).forms
 
 
 @pytest.mark.parametrize("name", ["Content-Type", "content-encoding", "CONTENT-ENCODING"])

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv6Address
-
 import pytest
 from hypothesis import given, strategies as st
 
 from fastlane import ConfigurationError
 from fastlane.providers.origins import origin_of, pattern_of
-
-LABEL = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
-HOST = st.lists(LABEL, min_size=1, max_size=4).map(".".join)
-SCHEME = st.sampled_from(["http", "https"])
-PORT = st.integers(1, 65_535)
 
 
 def matches(pattern: str, url: str) -> bool:
@@ -93,25 +86,6 @@ def test_what_it_does_not_stand_for(pattern: str, url: str) -> None:
 def test_what_is_no_pattern_is_refused_with_examples(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"must be like .* got '"):
         pattern_of(text)
-
-
-@given(SCHEME, HOST, PORT)
-@pytest.mark.slow
-def test_an_origin_is_a_pattern_of_itself(scheme: str, host: str, port: int) -> None:
-    assert matches(f"{scheme}://{host}:{port}", f"{scheme}://{host}:{port}")
-    assert matches(f"{scheme}://{host}:{port}", f"{scheme}://{host.upper()}:{port}/v1")
-
-
-@given(LABEL, HOST)
-def test_a_wildcard_stands_for_what_is_below_it_alone(label: str, host: str) -> None:
-    assert matches(f"*.{host}", f"https://{label}.{host}")
-    assert not matches(f"*.{host}", f"https://{host}")
-    assert not matches(f"*.{host}", f"https://{label}{host}")
-
-
-@given(st.ip_addresses(v=6), PORT)
-def test_addresses_are_compared_as_addresses(address: IPv6Address, port: int) -> None:
-    assert matches(f"[{address.exploded}]:{port}", f"https://[{address.compressed}]:{port}")
 
 
 @given(st.text(max_size=60))

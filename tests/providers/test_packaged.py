@@ -46,15 +46,6 @@ def test_no_model_is_said_both_to_think_and_not_to(slug: str) -> None:
     assert not set(thinks) & set(never)
 
 
-@pytest.mark.parametrize("slug", sorted(FILES))
-def test_an_effort_of_a_model_is_one_of_the_providers(slug: str) -> None:
-    facts = facts_named(slug)
-    taken = facts.parameters.get("reasoning_effort")
-
-    for fact in facts.reasoning.efforts.values():
-        assert taken is None or not isinstance(taken.value, tuple) or set(fact.value or ()) <= set(taken.value)
-
-
 @pytest.mark.parametrize("slug", sorted(places()))
 def test_a_provider_can_be_known_by_something(slug: str) -> None:
     place = places()[slug]

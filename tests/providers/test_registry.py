@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import threading
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -58,15 +55,6 @@ def test_an_origin_has_the_facts_of_whom_it_belongs_to(origin: str, slug: str) -
     assert facts_of(origin) is facts_named(slug)
 
 
-def test_nobody_knows_what_an_unknown_server_takes() -> None:
-    assert UNKNOWN.forms("/chat/completions") is None
-
-
-def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ConfigurationError, match=r"anthropic, .*, xai.*, got 'sandwich'"):
-        facts_named("sandwich")
-
-
 def test_what_is_registered_holds_at_its_origins_and_by_its_name() -> None:
     with registered(some(), origins=["http://localhost:8000", "https://*.example.com"]) as facts:
         assert facts_of("http://localhost:8000") is facts
@@ -90,11 +78,6 @@ def test_what_an_origin_had_before_does_not_outlive_a_registration() -> None:
 
     with registered(some(), origins=["http://localhost:8000"]) as facts:
         assert facts_of("http://localhost:8000") is facts
-
-
-def test_what_is_registered_goes_before_what_the_package_has() -> None:
-    with registered(some(), origins=["https://*.com"]) as facts:
-        assert facts_of("https://api.openai.com") is facts
 
 
 def test_the_narrower_pattern_counts_and_then_the_later_one() -> None:
@@ -126,17 +109,6 @@ def test_a_second_registration_of_a_name_replaces_the_first() -> None:
             assert facts_of("http://localhost:2").http2 is None
 
         assert facts_of("http://localhost:1") is first
-
-
-def test_extended_facts_are_laid_over_those_that_are_known_by_that_name() -> None:
-    with registered(some("below")), registered(ProviderFacts(slug="above", extends="below")) as above:
-        assert above.http2 == known(value=False)
-
-
-def test_what_extends_its_own_name_extends_the_packages() -> None:
-    with registered(some("openai")), registered(ProviderFacts(slug="openai", extends="openai")) as facts:
-        assert facts.http2 == facts_of("https://api.openai.com").http2
-        assert facts.http2 != known(value=False)
 
 
 @pytest.mark.parametrize("action", [register, load])
@@ -190,29 +162,6 @@ def test_a_server_is_known_by_what_it_says_of_itself(
     assert (None if said is None else said.slug) == slug
 
 
-def test_threads_that_register_and_ask_lose_nothing() -> None:
-    start = threading.Barrier(8)
-    wrong: list[str] = []
-
-    def work(number: int) -> None:
-        start.wait()
-        for turn in range(30):
-            with registered(some(f"of-{number}"), origins=[f"http://localhost:{8000 + number}"]) as facts:
-                if facts_of(f"http://localhost:{8000 + number}") is not facts:
-                    wrong.append(f"{number}: not seen in turn {turn}")
-            if facts_of(f"http://localhost:{8000 + number}") is not UNKNOWN:
-                wrong.append(f"{number}: still seen in turn {turn}")
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert wrong == []
-    assert not any(name.startswith("of-") for name in names())
-
-
 def test_no_more_origins_are_remembered_than_one_application_has() -> None:
     with registered(some()):  # What is found from here on is forgotten at its end.
         for number in range(2_500):
@@ -220,29 +169,6 @@ def test_no_more_origins_are_remembered_than_one_application_has() -> None:
         remembered = len(registry._found)
 
     assert 0 < remembered <= 1_000
-
-
-READ = """
-import sys
-import fastlane
-
-before = set(sys.modules)
-assert not any(name.startswith("fastlane.providers") for name in before), "import fastlane imports it"
-
-opened = []
-sys.addaudithook(lambda event, found: opened.append(str(found[0])) if event == "open" else None)
-from fastlane.providers import facts_of
-
-facts_of("https://api.openai.com:443")
-facts_of("https://api.openai.com:443")
-print(*sorted(name.rsplit("/", 1)[-1] for name in opened if name.endswith(".toml")))
-"""
-
-
-def test_only_the_files_of_the_origin_are_read_and_only_once() -> None:
-    run = subprocess.run([sys.executable, "-c", READ], capture_output=True, text=True, check=False)
-
-    assert (run.stdout.split(), run.stderr) == (["openai.toml", "origins.toml"], "")
 
 
 @pytest.fixture
@@ -273,11 +199,3 @@ def test_what_a_server_says_first_counts_and_what_others_say_of_it_counts_more()
     with registered(facts_named("openai"), origins=["http://10.1.2.4"]):
         note_server("http://10.1.2.4:80", {"x-litellm-version": "1.109.1"})
         assert facts_of("http://10.1.2.4:80").slug == "openai"
-
-
-@pytest.mark.usefixtures("nobody_heard")
-def test_no_more_servers_are_remembered_by_their_word_than_one_application_has() -> None:
-    for number in range(1_100):
-        note_server(f"http://10.1.2.3:{number + 1}", {"x-litellm-version": "1.109.1"})
-
-    assert len(registry._identified) <= 1_000

@@ -128,16 +128,6 @@ def test_what_was_expected_of_caches_is_of_the_calls_that_said_what_was_read(cal
     assert (total.value if total is not None else None) == (sum(said) if said else None)
 
 
-def test_a_hit_ratio_is_of_the_calls_that_said() -> None:
-    calls = [
-        record(usage=Usage(input_tokens=1_000, cached_tokens=500)),
-        record(usage=Usage(input_tokens=9_000)),
-    ]
-
-    assert ledger_of(calls, {}).hit_ratio == 0.5
-    assert ledger_of(calls[1:], {}).hit_ratio is None
-
-
 def cold(origin: str = ORIGIN, **more: Any) -> CallRecord:
     return record(origin=origin, attempts=(attempt(opened=True, origin=origin),), **more)
 
@@ -148,14 +138,6 @@ def test_a_connection_that_was_found_open_saved_what_opening_one_took_elsewhere(
 
     assert (ledger.connections_reused, ledger.connections_known, ledger.connections_unpriced) == (3, 4, 0)
     assert ledger.connections_saved_s == pytest.approx(3 * 0.007)
-
-
-def test_nobody_knows_what_opening_a_connection_takes_where_no_call_waited_for_one() -> None:
-    elsewhere = "https://other.example.com:443"
-    calls = [cold(elsewhere), record(), record()]
-    ledger = ledger_of(calls, openings(calls))
-
-    assert (ledger.connections_reused, ledger.connections_saved_s, ledger.connections_unpriced) == (2, None, 2)
 
 
 def test_a_total_of_counts_and_estimates_is_an_estimate() -> None:

@@ -19,24 +19,6 @@ def test_a_quantile_is_numpys_and_lies_among_the_values(values: list[float], sha
     assert min(values) <= found <= max(values)
 
 
-@given(some, st.floats(0, 1), st.floats(0, 1))
-def test_a_larger_share_has_no_smaller_quantile(values: list[float], one: float, other: float) -> None:
-    ordered = sorted(values)
-    low, high = sorted((one, other))
-
-    assert quantile(ordered, low) <= quantile(ordered, high) or quantile(ordered, low) == pytest.approx(
-        quantile(ordered, high)
-    )
-
-
-@given(some, st.randoms())
-def test_the_order_of_the_values_does_not_matter(values: list[float], random: object) -> None:
-    shuffled = list(values)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
-
-    assert percentiles(shuffled) == percentiles(values)
-
-
 @given(some)
 def test_a_percentile_of_too_few_values_is_left_out(values: list[float]) -> None:
     found = percentiles(values)
@@ -45,7 +27,3 @@ def test_a_percentile_of_too_few_values_is_left_out(values: list[float]) -> None
     assert (found.n, found.highest) == (len(values), max(values))
     assert (found.p95 is None) == (len(values) < 20)
     assert (found.p99 is None) == (len(values) < 100)
-
-
-def test_nothing_has_no_percentiles() -> None:
-    assert percentiles([]) is None

@@ -56,18 +56,6 @@ def test_a_hedge_that_lost_began_after_the_attempt_that_answered() -> None:
     assert "earlier attempts" not in phases_of(record(attempts=attempts))
 
 
-def test_an_answer_that_comes_before_the_request_is_sent_has_no_negative_phase() -> None:
-    found = phases_of(record(tokens=(3, 4), ended=10, attempts=(attempt(head=2.5),)))
-
-    assert found["wait"] == 0
-    assert found["first token"] >= 0
-    assert min(found.values()) >= 0
-
-
-def test_a_call_without_an_attempt_has_its_time_all_the_same() -> None:
-    assert phases_of(record(attempts=())) == {"other": 0.05}
-
-
 @given(steps=st.lists(st.integers(0, 40), min_size=5, max_size=5), opened=st.booleans(), streamed=st.booleans())
 def test_phases_stand_in_their_order_and_add_up_to_the_call(steps: list[int], opened: bool, streamed: bool) -> None:
     at = float(steps[0])

@@ -62,40 +62,6 @@ def test_without_a_call_it_says_so() -> None:
     assert json.loads(report().to_json())["models"] == []
 
 
-def test_one_call_has_a_middle_and_no_tail() -> None:
-    only = report(record())
-    waits = only.everything.phases["wait"].seconds
-
-    assert (waits.n, waits.p50, waits.p95, waits.p99) == (1, 0.016, None, None)
-    assert "1 call, 1 answered" in str(only)
-    assert "*" not in str(only)
-
-
-def test_where_all_failed_there_are_no_percentiles_and_the_errors_are_counted() -> None:
-    all_failed = report(failed(), failed(), failed(error="APITimeoutError", status_code=None, ended=1_000))
-
-    assert all_failed.everything.answered == 0
-    assert dict(all_failed.everything.metrics) == {}
-    assert dict(all_failed.everything.phases) == {}
-    assert dict(all_failed.outcomes) == {"failed": 3}
-    assert [(one.error, one.status_code, one.calls, one.total_s) for one in all_failed.unanswered] == [
-        ("InternalServerError", 500, 2, pytest.approx(0.01)),
-        ("APITimeoutError", None, 1, 1.0),
-    ]
-    assert "Where the time went" not in str(all_failed)
-    assert "APITimeoutError" in str(all_failed)
-
-
-@pytest.mark.parametrize("outcome", ["failed", "cancelled", "closed", "abandoned", "truncated"])
-def test_a_call_that_was_not_answered_moves_no_percentile(outcome: str) -> None:
-    answered = report(record(), record())
-    more = report(record(), record(), record(outcome=outcome, ended=3, tokens=()))
-
-    assert more.everything.metrics == answered.everything.metrics
-    assert more.everything.phases == answered.everything.phases
-    assert (more.calls, more.everything.answered) == (3, 2)
-
-
 def test_an_answer_that_a_play_stopped_is_an_answer_unless_it_is_not_valid() -> None:
     verdicts: dict[OutputVerdict | None, int] = {None: 1, "valid": 1, "invalid": 0, "truncated": 0}
     for verdict, answered in verdicts.items():
@@ -122,11 +88,6 @@ def test_calls_are_grouped_by_model_and_origin_and_by_user_action() -> None:
         ("answer > draft", 1),
         ("answer", 1),
     ]
-
-
-def test_the_phase_that_took_most_is_named() -> None:
-    assert report(record()).everything.longest_phase == "decode"
-    assert report().everything.longest_phase is None
 
 
 def routed(**more: Any) -> RoutingRecord:
@@ -238,16 +199,3 @@ def test_a_notebook_gets_tables_and_no_markup_of_others() -> None:
     assert "&lt;script&gt;" in shown
     assert "a bccc" in str(report(named))
     assert "c…" in str(report(named))
-
-
-def test_only_the_first_of_many_models_are_shown() -> None:
-    many = report(*(record(model=f"m{number}") for number in range(23)))
-
-    assert len(many.models) == 23
-    assert "and 3 more" in str(many)
-
-
-def test_names_are_public() -> None:
-    from fastlane import reports
-
-    assert reports.__all__ == sorted(reports.__all__)

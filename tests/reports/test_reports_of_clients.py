@@ -55,18 +55,6 @@ def takes_gzip(provider: Emulator) -> Iterator[None]:
         yield
 
 
-def test_a_client_without_a_call_has_an_empty_report(arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments) as client:
-        assert str(client.report()) == "No call has ended yet."
-
-
-def test_a_disabled_client_has_an_empty_report(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FASTLANE_DISABLED", "1")
-    with fastlane.OpenAI(**arguments) as client:
-        client.chat.completions.create(model="m", messages=messages())
-        assert client.report().calls == 0
-
-
 @pytest.mark.usefixtures("takes_gzip")
 def test_a_report_says_where_the_time_went_and_what_was_saved(provider: Emulator, arguments: dict[str, Any]) -> None:
     plays = [Connection(), RequestEncoding(), PromptCache(), BoundedOutput()]

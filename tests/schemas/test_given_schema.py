@@ -12,9 +12,6 @@ from typing_extensions import TypedDict
 from fastlane import ConfigurationError
 from fastlane.schemas import bound
 
-CLOSED = {"type": "object", "properties": {"a": {"type": "null"}}, "required": ["a"], "additionalProperties": False}
-OPEN = {"type": "object", "properties": {"a": {"type": "string"}}}
-
 
 class Owner(pydantic.BaseModel):
     name: str = pydantic.Field(max_length=20)
@@ -97,14 +94,6 @@ def test_what_is_no_schema_is_refused(given: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"takes a JSON schema as .*, or a type .*, got \w+$") as told:
         bound(given)
     assert "secret" not in str(told.value)
-
-
-def test_of_a_type_without_a_schema_pydantic_says_itself_what_is_wrong() -> None:
-    class Undescribed:
-        pass
-
-    with pytest.raises(ConfigurationError, match=r"got Undescribed: pass a model .* pydantic says: Unable to generate"):
-        bound(Undescribed)
 
 
 @pytest.mark.skipif("sys.version_info >= (3, 12)")

@@ -349,13 +349,3 @@ def test_a_truncated_answer_is_no_wrong_one(arguments: dict[str, Any]) -> None:
 
 
 # Free text
-
-
-def test_a_limit_for_free_text_is_sent(arguments: dict[str, Any], provider: Emulator) -> None:
-    with client(arguments, BoundedOutput(max_output_tokens=40, reasoning_tokens=0)) as bounded:
-        answer = bounded.chat.completions.create(
-            model=MODEL, messages=MESSAGES, extra_headers={"x-emulator-output-tokens": "500"}
-        )
-
-    assert answer.choices[0].finish_reason == "length"
-    assert answer.usage.completion_tokens <= 60

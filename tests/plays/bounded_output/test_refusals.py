@@ -4,14 +4,12 @@ import asyncio
 import json
 from typing import Any, Literal
 
-import httpx
-import httpx2
 import openai
 import pytest
 from pydantic import BaseModel, Field
 
 import fastlane
-from fastlane import BoundedOutput, Connection, ContextTrimming, InvalidOutputError, PromptCache, RequestEncoding
+from fastlane import BoundedOutput, Connection, InvalidOutputError
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator
 from fastlane.engine import refused_fields as _refused_fields
@@ -70,14 +68,6 @@ def test_what_the_play_has_added_is_left_out_where_it_is_refused(one_peer: CallP
     assert {answer.choices[0].message.content for answer in answers} == {VALID}
     assert len(record.attempts) == 1
     assert "stream" in bodies[-1] or "stream_options" not in bodies[-1]
-
-
-def test_fields_that_are_refused_one_after_the_other_are_all_left_out(one_peer: CallPeer) -> None:
-    with bounded(one_peer, max_retries=2) as client:
-        one_peer.usually = strict_server("max_tokens", "stream_options", "stream")
-        create(client)
-        assert set(output_of(client).refused_fields) >= {"max_tokens", "stream"}
-        assert len(one_peer.take()) <= 4
 
 
 def respond(client: Any) -> Any:
@@ -143,25 +133,6 @@ def test_what_is_refused_to_one_key_is_sent_with_another(one_peer: CallPeer) -> 
             create(client)
 
     assert ["stream" in json.loads(one.body) for one in one_peer.take()] == [True, False, False, True]
-
-
-@pytest.mark.parametrize(
-    ("status", "said"),
-    [
-        (400, {"param": "model", "code": "model_not_found"}),
-        (400, {"param": "messages[0].content"}),
-        (400, {"code": "context_length_exceeded"}),
-        (400, {"code": "content_filter"}),
-        (401, {}),
-        (404, {}),
-    ],
-)
-def test_an_error_of_the_callers_own_is_raised_at_once(one_peer: CallPeer, status: int, said: dict[str, Any]) -> None:
-    with bounded(one_peer) as client:
-        one_peer.usually = lambda _: refusing("no", status=status, **said)
-        with pytest.raises(openai.APIStatusError):
-            create(client)
-        assert len(one_peer.take()) == 1
 
 
 def test_a_limit_that_is_too_much_for_the_context_is_left_out(one_peer: CallPeer) -> None:
@@ -270,20 +241,6 @@ def test_an_answer_beside_tools_that_none_of_them_follows_is_judged(one_peer: Ca
 # Chains of answers
 
 
-@pytest.mark.parametrize(("more", "is_cut"), [({}, True), ({"store": True}, False), ({"store": False}, True)])
-def test_an_answer_that_is_to_be_kept_by_the_provider_is_read_to_its_end(
-    one_peer: CallPeer, more: dict[str, Any], is_cut: bool
-) -> None:
-    with bounded(one_peer) as client:
-        text = f"{VALID}{' ' * 60}"
-        one_peer.replies = [streamed(told.told(text)) if is_cut else whole(text)]
-        answer = create(client, **more)
-        record = client.last_call
-
-    assert record.outcome == ("stopped" if is_cut else "completed")
-    assert answer.choices[0].message.content.strip() == VALID
-
-
 def test_odd_forms_go_out_as_they_are(one_peer: CallPeer) -> None:
     forms: list[Any] = [
         3, [], "json", {}, {"type": "json_schema"}, {"type": "json_schema", "json_schema": 3}, {"type": ["x"]},
@@ -300,18 +257,6 @@ def test_odd_forms_go_out_as_they_are(one_peer: CallPeer) -> None:
             assert create(client, response_format=form).choices[0].message.content == VALID
             sent = json.loads(one_peer.take()[0].body)
             assert sent["response_format"] == form
-
-
-def test_a_schema_that_the_caller_changes_counts_as_it_is_at_each_call(one_peer: CallPeer) -> None:
-    schema = json.loads(json.dumps(told.SCHEMA))
-    form: Any = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema, "strict": True}}
-    with bounded(one_peer) as client:
-        one_peer.usually = lambda _: streamed(told.told(told.WRONG))
-        with pytest.raises(InvalidOutputError):
-            create(client, response_format=form)
-        schema["properties"]["category"]["enum"].append("refund")
-        assert create(client, response_format=form).choices[0].message.content == told.WRONG
-    assert "stream" not in form
 
 
 MODEL = "model"
@@ -359,36 +304,6 @@ def open_streams(provider: Emulator) -> list[Any]:
     return [one for one in provider.log() if one.finished_ns is None and one.reset_ns is None]
 
 
-@pytest.mark.parametrize("library", [httpx, httpx2])
-def test_the_applications_own_http_client_serves_too(
-    arguments: dict[str, Any], provider: Emulator, library: Any
-) -> None:
-    seen: list[str] = []
-
-    def look(response: Any) -> None:
-        seen.append(response.read().decode())
-
-    for hooks in ({}, {"response": [look]}):
-        with (
-            library.Client(event_hooks=hooks) as http_client,
-            fastlane.OpenAI(
-                **arguments, only_plays=(BoundedOutput(),), raise_play_errors=True, http_client=http_client
-            ) as client,
-        ):
-            answer = parse(client, extra_headers={"x-emulator-manner": "prose"}, max_tokens=100)
-        assert isinstance(answer.choices[0].message.parsed, Ticket)
-    assert "data: " in seen[0]
-
-
-def test_it_goes_with_the_other_plays(arguments: dict[str, Any], provider: Emulator) -> None:
-    plays = (Connection(), ContextTrimming(), PromptCache(), BoundedOutput(reasks=1), RequestEncoding())
-    with fastlane.OpenAI(**arguments, only_plays=plays, raise_play_errors=True) as client:
-        for manner in ("exact", "prose", "wrong_enum"):
-            answer = parse(client, extra_headers={"x-emulator-manner": manner})
-            assert isinstance(answer.choices[0].message.parsed, Ticket)
-            assert output_of(client).verdict == "valid"
-
-
 @pytest.mark.parametrize(
     ("fault", "expected", "requests"),
     [
@@ -418,40 +333,6 @@ def test_faults_end_as_they_do_without_a_stream(
     (record,) = records
     assert len(provider.log()) == len(record.attempts) == requests
     assert record.outcome == ("completed" if expected is None else "failed")
-
-
-def test_a_watcher_that_fails_breaks_no_call(one_peer: CallPeer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any) -> Any:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("fastlane.plays.bounded_output.answer.JsonScanner", broken)
-    with bounded(one_peer, raise_play_errors=False) as client:
-        one_peer.replies = [streamed(told.told(VALID))]
-        answer = client.chat.completions.create(model="m", messages=MESSAGES, response_format=FORMAT)
-    assert answer.choices[0].message.content == VALID
-
-
-@pytest.mark.parametrize("strict", [False, True])
-def test_openais_strict_validation_takes_what_was_put_together(peer: CallPeer, strict: bool) -> None:
-    with bounded(peer, _strict_response_validation=strict) as client:
-        for text in (VALID, f"{VALID}{' ' * 40}{VALID}"):
-            peer.replies = [streamed(told.told(text))]
-            answer = client.chat.completions.create(model="m", messages=MESSAGES, response_format=FORMAT)
-            assert answer.choices[0].message.content == VALID
-
-
-def test_an_azure_client_reads_the_same(arguments: dict[str, Any], provider: Emulator) -> None:
-    azure: Any = fastlane.AzureOpenAI(
-        api_key="sk-test",
-        azure_endpoint=provider.base_url.removesuffix("/v1"),
-        api_version="2024-10-21",
-        only_plays=(Connection(), BoundedOutput()),
-        raise_play_errors=True,
-    )
-    with azure as client:
-        answer = parse(client, extra_headers={"x-emulator-manner": "prose"}, max_tokens=200)
-        assert isinstance(answer.choices[0].message.parsed, Ticket)
-        assert client.last_call.outcome == "stopped"
 
 
 def test_a_refusal_and_a_filter_are_as_with_the_stock_client(one_peer: CallPeer) -> None:

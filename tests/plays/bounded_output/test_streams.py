@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import gc
-import gzip
 import json
 import threading
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -14,7 +12,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 import fastlane
-from fastlane import BoundedOutput, Connection, InvalidOutputError
+from fastlane import BoundedOutput, Connection
 from tests.call_peer import CallPeer, Reply
 from tests.plays.bounded_output import answers as told
 from tests.plays.bounded_output.answers import FORMAT, MESSAGES, VALID, bounded, output_of, refusing, streamed, whole
@@ -71,23 +69,6 @@ def test_however_events_are_written_the_answer_is_theirs(peer: CallPeer, name: s
     assert (record.outcome, record.usage.output_tokens, record.usage.estimated) == ("completed", 12, False)
     assert output_of(client).verdict == "valid"
     assert len(peer.take()) == 1
-
-
-def test_a_gzipped_stream_is_read(peer: CallPeer) -> None:
-    with bounded(peer) as client:
-        body = gzip.compress(told.stream(told.told(VALID)))
-        peer.replies = [Reply(headers=(told.EVENT_STREAM, ("content-encoding", "gzip")), body=body)]
-        assert content(create(client)) == VALID
-
-
-def test_a_server_that_does_not_stream_is_read_as_it_answers(peer: CallPeer) -> None:
-    with bounded(peer) as client:
-        peer.replies = [told.whole(VALID)]
-        assert content(parse(client)) == VALID
-        assert output_of(client).verdict == "valid"
-        peer.replies = [told.whole(told.WRONG)]
-        with pytest.raises(InvalidOutputError, match="category: "):
-            create(client)
 
 
 # Where they break off
@@ -199,7 +180,7 @@ def test_body_that_goes_on_after_done_delays_no_call(
 
 
 SECRET = "the-prompt-that-nobody-may-keep"
-MESSAGES_MEMORY: list[Any] = [{"role": "user", "content": SECRET}]
+TICKETS: list[Any] = [{"role": "user", "content": SECRET}]
 HELD = ("BoundedOutputSession", "JsonScanner", "OutputPlan", "OutputPlanner", "Problem", "WatchedAnswer")
 
 
@@ -239,7 +220,7 @@ ANSWERS: dict[str, list[Any]] = {
 
 def ask(client: Any, method: str) -> Any:
     form = FORMAT if method == "create" else TicketOfMemory
-    return getattr(client.chat.completions, method)(model="m", messages=MESSAGES_MEMORY, response_format=form)
+    return getattr(client.chat.completions, method)(model="m", messages=TICKETS, response_format=form)
 
 
 @pytest.mark.parametrize("reasks", [0, 1])
@@ -258,15 +239,3 @@ def test_nothing_is_kept_of_a_call_that_is_over(one_peer: CallPeer, method: str,
             said = repr(reports.pop())
             for secret in (SECRET, "refund", "sk-test", told.VALID[:9]):
                 assert secret not in said, name
-
-
-def test_an_error_of_an_answer_says_nothing_of_its_text(one_peer: CallPeer) -> None:
-    with bounded(one_peer) as client:
-        one_peer.replies = [streamed(told.told(told.WRONG))]
-        with pytest.raises(fastlane.InvalidOutputError) as caught:
-            ask(client, "create")
-
-    shown = "".join(traceback.format_exception(caught.value))
-    assert "refund" not in f"{caught.value}{caught.value.args}"
-    assert SECRET not in shown
-    assert caught.value.attempts[0].text.startswith('{"category": "r')

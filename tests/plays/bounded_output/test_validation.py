@@ -9,12 +9,10 @@ import jsonschema  # type: ignore[import-untyped]
 import pydantic
 import pytest
 from hypothesis import given, settings, strategies as st
-from openai.types.chat import ChatCompletionMessageParam
-from openai.types.responses import ResponseInputParam
 
 from fastlane.errors import ConfigurationError
 from fastlane.plays.bounded_output.session import ask_again
-from fastlane.plays.bounded_output.validation import Problem, problem_in, problem_of, stopped
+from fastlane.plays.bounded_output.validation import Problem, problem_in, problem_of
 
 TICKET: dict[str, Any] = {
     "type": "object",
@@ -58,14 +56,6 @@ def is_valid(schema: Any, text: str) -> bool:
 )
 def test_a_problem_names_the_place_and_the_rule(text: str, expected: str) -> None:
     assert str(problem(TICKET, text)) == expected
-
-
-def test_the_model_is_told_what_was_expected_and_what_came() -> None:
-    advice = problem(TICKET, '{"category": "other", "confidence": 7, "x": {"y": 1}}').advice
-
-    assert 'category: the value is not one of "billing" or "bug". Got "other".' in advice
-    assert "confidence: the value is greater than the maximum of 1. Got 7." in advice
-    assert "'x' was unexpected" in advice
 
 
 def test_formats_are_asserted() -> None:
@@ -130,10 +120,6 @@ def test_a_pattern_takes_linear_time_or_is_given_up() -> None:
     assert not is_valid({"pattern": "^(a+)+$"}, json.dumps("a" * 50_000 + "!"))
     assert is_valid({"pattern": r"^(a|aa)*(?=b)\1$"}, json.dumps("a" * 10_000))
     assert is_valid({"pattern": r"^\p{L}+$"}, '"Größe"')
-
-
-def test_an_answer_deeper_than_the_stack_breaks_nothing() -> None:
-    assert is_valid({"properties": {"next": {"$ref": "#"}}}, '{"next":' * 400 + "{}" + "}" * 400)
 
 
 VALUES = st.recursive(
@@ -257,13 +243,6 @@ def test_a_problem_of_pydantics_names_the_place_and_the_rule(text: str, expected
     assert str(of_pydantic(text)).startswith(expected)
 
 
-def test_the_model_is_told_what_pydantic_says() -> None:
-    advice = of_pydantic('{"category": "other", "title": "secret"}').advice
-
-    assert "category: Input should be 'billing' or 'bug'. Got \"other\"." in advice
-    assert 'title: Value error, secret is a secret. Got "secret".' in advice
-
-
 @given(SECRET_VALUES)
 @settings(max_examples=100, deadline=None)
 def test_no_text_of_an_answer_is_told_of_pydantics_errors(value: Any) -> None:
@@ -277,11 +256,6 @@ def test_no_text_of_an_answer_is_told_of_pydantics_errors(value: Any) -> None:
 
 def test_an_error_that_is_not_about_the_answer_is_no_problem() -> None:
     assert problem_of(ValueError("secret")) is None
-
-
-def test_an_answer_that_was_stopped_says_why() -> None:
-    assert str(stopped("whitespace")) == "$: a run of white space"
-    assert str(stopped("prose")) == "$: not JSON: text before it"
 
 
 CHAT, COMPLETIONS, RESPONSES = "/chat/completions", "/completions", "/responses"
@@ -332,14 +306,3 @@ def test_an_input_of_text_becomes_a_message() -> None:
 )
 def test_what_cannot_be_appended_to_is_not_asked_again(endpoint: str, body: Any) -> None:
     assert ask_again(body, endpoint, "{}", PROBLEM) is None
-
-
-def test_appended_turns_are_of_openais_types() -> None:
-    pydantic.TypeAdapter(list[ChatCompletionMessageParam]).validate_python(turns("{}"))
-    pydantic.TypeAdapter(ResponseInputParam).validate_python(turns("{}", endpoint=RESPONSES))
-
-
-@settings(max_examples=100)
-@given(st.text(st.characters(exclude_categories=[]), max_size=20))
-def test_appended_turns_can_be_encoded(text: str) -> None:
-    json.dumps(turns(text), ensure_ascii=False).encode()

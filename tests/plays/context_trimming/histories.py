@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-_WORDS = (
+_WORDS = [
     "cache",
     "token",
     "socket",
@@ -20,100 +21,75 @@ _WORDS = (
     "class",
     "値段",
     "naïve",
-)
+]
 _FILES = ("src/app.py", "README.md")
 _TOOLS = ("read_file", "read_file", "search", "run", "write_file", "next_page")
 
 
 def history(random: Random, endpoint: str = "/chat/completions") -> list[dict[str, Any]]:
     """Draw a history for an endpoint that its provider would take."""
-    drawn = _Drawn(random, chat=endpoint == "/chat/completions")
-    return drawn.history()
+    chat = endpoint == "/chat/completions"
+    part = "text" if chat else "input_text"
+    # Some servers begin to count anew with every answer.
+    ids = itertools.cycle(range(4)) if random.random() < 0.2 else itertools.count()
+    outputs: list[str] = []
 
+    def text(words: int) -> str:
+        drawn = [random.choice(_WORDS) + random.choice("  \n") for _ in range(random.randint(1, words))]
+        return "".join(drawn) + str(random.random())
 
-class _Drawn:
-    """One history in the making."""
-
-    def __init__(self, random: Random, *, chat: bool) -> None:
-        self._random = random
-        self._chat = chat
-        self._calls = 0
-        # Some servers begin to count anew with every answer.
-        self._ids_come_again = random.random() < 0.2
-        self._outputs: list[str] = []
-
-    def history(self) -> list[dict[str, Any]]:
-        random = self._random
-        made: list[dict[str, Any]] = []
-        if random.random() < 0.8:
-            made.append({"role": random.choice(("system", "developer")), "content": self._text(40)})
-        if random.random() < 0.1:
-            made.append({"role": "assistant", "content": "How can I help?"})
-        for _ in range(random.randint(1, 8)):
-            made += self._turn()
-        # What is sent ends with what is to be answered, or somewhere in between when a history is only looked at.
-        if random.random() < 0.6 and made[-1].get("role") == "assistant":
-            made.append({"role": "user", "content": self._text(20)})
-        return made
-
-    def _turn(self) -> list[dict[str, Any]]:
-        random = self._random
-        made: list[dict[str, Any]] = [{"role": "user", "content": self._text(30)}]
-        if random.random() < 0.1:
-            made.append({"role": "user", "content": [{"type": self._part_type(), "text": self._text(20)}]})
-        if random.random() < 0.05:
-            made.append({"role": "developer", "content": "Answer briefly."})
-        for _ in range(random.choice((0, 0, 1, 2, 5))):
-            made += self._step()
-        if random.random() < 0.9:
-            made.append({"role": "assistant", "content": self._text(30)})
-        return made
-
-    def _part_type(self) -> str:
-        return "text" if self._chat else "input_text"
-
-    def _step(self) -> list[dict[str, Any]]:
-        calls = [self._call() for _ in range(self._random.choice((1, 1, 1, 2, 3)))]
-        if self._chat:
-            said: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": calls}
-            return [said, *(self._result(call["id"]) for call in calls)]
-        made: list[dict[str, Any]] = []
-        if self._random.random() < 0.3:
-            made.append({"type": "reasoning", "id": f"rs_{self._random.random()}", "summary": []})
-        if self._random.random() < 0.3:
-            made.append({"type": "message", "role": "assistant", "content": self._text(10)})
-        return [*made, *calls, *(self._result(call["call_id"]) for call in calls)]
-
-    def _call(self) -> dict[str, Any]:
-        random = self._random
-        self._calls += 1
-        call_id = f"call_{self._calls % 4}" if self._ids_come_again else f"call_{self._calls}"
+    def call() -> dict[str, Any]:
         name = random.choice(_TOOLS)
         given: dict[str, Any] = {} if name == "next_page" else {"path": random.choice(_FILES)}
         if random.random() < 0.2:
             given["start_line"] = random.choice((1, 100))
         function = {"name": name, "arguments": json.dumps(given) if random.random() < 0.95 else "{not JSON"}
-        if self._chat:
+        call_id = f"call_{next(ids)}"
+        if chat:
             return {"id": call_id, "type": "function", "function": function}
         return {"type": "function_call", "call_id": call_id, **function}
 
-    def _result(self, call_id: str) -> dict[str, Any]:
-        random = self._random
-        if self._outputs and random.random() < 0.3:
-            text = random.choice(self._outputs)
-            text = text if random.random() < 0.5 else text + "\nand one line more"
-        else:
-            text = self._text(random.choice((1, 60, 300, 300)))
-        self._outputs.append(text)
-        content: Any = text if random.random() < 0.9 else [{"type": self._part_type(), "text": text}]
-        if self._chat:
-            return {"role": "tool", "tool_call_id": call_id, "content": content}
-        return {"type": "function_call_output", "call_id": call_id, "output": content}
+    def result(of: dict[str, Any]) -> dict[str, Any]:
+        output = text(random.choice((1, 60, 300, 300)))
+        if outputs and random.random() < 0.3:
+            output = random.choice(outputs) + random.choice(("", "\nand one line more"))
+        outputs.append(output)
+        content: Any = output if random.random() < 0.9 else [{"type": part, "text": output}]
+        if chat:
+            return {"role": "tool", "tool_call_id": of["id"], "content": content}
+        return {"type": "function_call_output", "call_id": of["call_id"], "output": content}
 
-    def _text(self, words: int) -> str:
-        random = self._random
-        drawn = [random.choice(_WORDS) + random.choice((" ", " ", "\n")) for _ in range(random.randint(1, words))]
-        return "".join(drawn) + str(random.random())
+    def step() -> list[dict[str, Any]]:
+        calls = [call() for _ in range(random.choice((1, 1, 1, 2, 3)))]
+        results = [result(one) for one in calls]
+        if chat:
+            return [{"role": "assistant", "content": None, "tool_calls": calls}, *results]
+        said: list[dict[str, Any]] = []
+        if random.random() < 0.3:
+            said.append({"type": "reasoning", "id": f"rs_{random.random()}", "summary": []})
+        if random.random() < 0.3:
+            said.append({"type": "message", "role": "assistant", "content": text(10)})
+        return [*said, *calls, *results]
+
+    made: list[dict[str, Any]] = []
+    if random.random() < 0.8:
+        made.append({"role": random.choice(("system", "developer")), "content": text(40)})
+    if random.random() < 0.1:
+        made.append({"role": "assistant", "content": "How can I help?"})
+    for _ in range(random.randint(1, 8)):
+        made.append({"role": "user", "content": text(30)})
+        if random.random() < 0.1:
+            made.append({"role": "user", "content": [{"type": part, "text": text(20)}]})
+        if random.random() < 0.05:
+            made.append({"role": "developer", "content": "Answer briefly."})
+        for _ in range(random.choice((0, 0, 1, 2, 5))):
+            made += step()
+        if random.random() < 0.9:
+            made.append({"role": "assistant", "content": text(30)})
+    # What is sent ends with what is to be answered, or somewhere in between when a history is only looked at.
+    if random.random() < 0.6 and made[-1].get("role") == "assistant":
+        made.append({"role": "user", "content": text(20)})
+    return made
 
 
 def broken_pairs(messages: Sequence[Any]) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any
 
@@ -14,9 +13,9 @@ from hypothesis import given, settings, strategies as st
 
 from fastlane.knowledge import tokens as _tokens
 from fastlane.plays.context_trimming.cut import Counting, Marks
-from fastlane.plays.context_trimming.parts import Piece, pieces_of, read_role, turns_of
+from fastlane.plays.context_trimming.parts import Piece, pieces_of, read_role
 from fastlane.plays.context_trimming.play import counted_with
-from fastlane.plays.context_trimming.replay import Memory, ReplaySettings, Trimmed, new_memory, trim
+from fastlane.plays.context_trimming.replay import Memory, ReplaySettings, Trimmed, trim
 from tests.plays.context_trimming.histories import broken_pairs, history
 from tests.plays.context_trimming.trimming import TrimmedContext, trim_context
 
@@ -299,7 +298,7 @@ def kinds(messages: Messages, budget: int, **options: Any) -> dict[str, str]:
     return {cut.path: cut.kind for cut in trim_context(messages, budget, count=tokens, **options).record.cuts}
 
 
-def size_trim_context(messages: Messages) -> int:
+def size_of(messages: Messages) -> int:
     return sum(map(tokens, messages))
 
 
@@ -314,8 +313,8 @@ def test_the_oldest_results_go_until_it_is_enough() -> None:
 
     found = kinds(
         messages,
-        size_trim_context(messages) - 1,
-        low=size_trim_context(messages) - size_trim_context(messages[2:3]) - 10,
+        size_of(messages) - 1,
+        low=size_of(messages) - size_of(messages[2:3]) - 10,
     )
 
     assert found == {"messages[2]": "stubbed", "messages[4]": "stubbed"}
@@ -334,49 +333,6 @@ def test_then_the_oldest_turns_go_and_the_first_question_last() -> None:
     assert trimmed[2:] == messages[-len(trimmed) + 2 :]
     assert {cut.kind for cut in trimmed.record.cuts} == {"turn"}
     assert tight == [SYSTEM, *messages[-3:]]
-
-
-def test_a_turn_of_many_steps_loses_its_older_steps_and_never_its_question() -> None:
-    messages = [SYSTEM, user("Solve this. " + "z" * 400)]
-    for number in range(20):
-        messages += step(str(number), name=f"tool{number}", output=text(60, f"{number}"))
-
-    trimmed = trim_context(messages, 1_000, count=tokens)
-
-    assert trimmed[:2] == messages[:2]
-    assert trimmed[-4:] == messages[-4:]
-    assert size_trim_context(trimmed) <= 1_000
-
-
-def test_the_last_turns_are_kept_below_the_middle_of_the_marks() -> None:
-    messages = [SYSTEM]
-    for number in range(24):
-        messages += [user(f"Part {number}")] if number % 8 == 0 else []
-        messages += step(str(number), path=f"{number}.py", output=text(80, f"{number}"))
-    last = next(index for index, message in enumerate(messages) if message["content"] == "Part 8")
-
-    kept = size_trim_context(messages[last:]) + 200
-    fits = trim_context(messages, kept + 400, low=kept - 400, count=tokens)
-    tight = trim_context(messages, kept + 100, low=500, count=tokens)
-
-    assert fits.record.cuts
-    assert fits[-len(messages[last:]) :] == messages[last:]
-    assert len(tight) < len(messages[last:])
-    assert [message for message in tight if message["role"] == "user"][-2:] == [
-        message for message in messages if message["role"] == "user"
-    ][-2:]
-
-
-def test_the_first_question_goes_only_where_the_older_steps_of_the_last_turns_do_not_make_room() -> None:
-    messages = [SYSTEM, user("Solve this. " + "z" * 400), says("I will.")]
-    for number in range(24):
-        messages += [user(f"Part {number}")] if number % 12 == 0 else []
-        messages += step(str(number), path=f"{number}.py", output=text(80, f"{number}"))
-
-    trimmed = trim_context(messages, 2_000, low=1_000, count=tokens)
-
-    assert trimmed[:2] == messages[:2]
-    assert size_trim_context(trimmed) <= 2_000
 
 
 @pytest.mark.parametrize(
@@ -402,9 +358,7 @@ def test_what_nobody_here_knows_or_belongs_to_something_elsewhere_is_kept(item: 
 def test_a_stub_holds_nothing_of_the_output() -> None:
     messages = [user("?"), *step("1", name="fetch", output=LONG, url="u", body="x" * 100, tags=[1]), *END]
 
-    content = trim_context(
-        messages, size_trim_context(messages) - 1, low=size_trim_context(messages) - 2, count=tokens
-    )[2]["content"]
+    content = trim_context(messages, size_of(messages) - 1, low=size_of(messages) - 2, count=tokens)[2]["content"]
 
     assert content == f"[fetch: 40 lines, {len(LONG)} characters, left out to save space]"
 
@@ -453,63 +407,7 @@ def grown(name: str, memory: Memory) -> list[Trimmed]:
     return [trim("messages", talk(name, turns), settings_replay(memory)) for turns in range(1, 25)]
 
 
-def sent(results: list[Trimmed]) -> list[Any]:
-    return [result.messages for result in results]
-
-
 # What is remembered
-
-
-def test_threads_that_send_the_same_conversations_at_once_send_the_same() -> None:
-    alone = {name: sent(grown(name, new_memory())) for name in "abc"}
-    memory = new_memory()
-
-    with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(lambda name: sent(grown(name, memory)), "abcabcabcabc"))
-
-    assert results == [alone[name] for name in "abcabcabcabc"]
-
-
-def test_a_conversation_that_takes_another_way_is_cut_by_itself() -> None:
-    memory = new_memory()
-    one = talk("one", 20)
-    other = [*one[:9], {"role": "user", "content": "Something else. " * 20}, *talk("two", 12)]
-    trim("messages", one, settings_replay(memory))
-
-    assert (
-        trim("messages", other, settings_replay(memory)).messages
-        == trim("messages", other, settings_replay(new_memory())).messages
-    )
-
-
-def test_what_is_not_known_is_kept_with_the_pair_that_it_stands_in() -> None:
-    call = {"type": "function_call", "call_id": "a", "name": "run", "arguments": "{}"}
-    unknown = {"type": "item_reference", "id": "msg_1"}
-    output = {"type": "function_call_output", "call_id": "a", "output": "done"}
-
-    sent: Any = trim("input", [call, unknown, output, *talk("talk", 20)], settings_replay(new_memory())).messages
-
-    assert sent[:3] == [call, unknown, output]
-
-
-def test_a_question_that_came_while_a_tool_was_at_work_is_kept_with_its_turn() -> None:
-    long = {**result("a"), "content": "done " * 400}
-    steps = [message for number in range(9) for message in (calls(f"{number}"), {**long, "tool_call_id": f"{number}"})]
-    asked = {"role": "user", "content": "And the other one?"}
-
-    sent: Any = trim("messages", [USER, calls("a"), asked, long, *steps], settings_replay(new_memory())).messages
-
-    assert sent[:3] == [USER, calls("a"), asked]
-
-
-def test_no_text_of_a_message_is_remembered() -> None:
-    memory = new_memory()
-    messages = [{"role": ("user", "assistant")[number % 2], "content": "a secret " * 50} for number in range(21)]
-
-    trim("messages", messages, settings_replay(memory))
-
-    assert memory.items()
-    assert "secret" not in repr(memory.items())
 
 
 # What belongs together
@@ -519,41 +417,6 @@ def of(*messages: dict[str, Any]) -> list[Piece]:
     return pieces_of([read_role(message) for message in messages])
 
 
-USER: dict[str, Any] = {"role": "user", "content": "?"}
-SAYS: dict[str, Any] = {"role": "assistant", "content": "!"}
-SYSTEM_REPLAY: dict[str, Any] = {"role": "developer", "content": "."}
-
-
 def calls(*ids: str) -> dict[str, Any]:
     function = {"name": "run", "arguments": "{}"}
     return {"role": "assistant", "tool_calls": [{"id": one, "type": "function", "function": function} for one in ids]}
-
-
-def result(call_id: str) -> dict[str, Any]:
-    return {"role": "tool", "tool_call_id": call_id, "content": "done"}
-
-
-def spans(pieces: list[Piece]) -> list[tuple[int, int, str]]:
-    return [(piece.start, piece.end, piece.kind) for piece in pieces]
-
-
-def test_a_step_is_an_answer_with_the_results_of_all_its_calls() -> None:
-    assert spans(of(SYSTEM_REPLAY, USER, calls("a", "b"), result("b"), result("a"), calls("c"), result("c"), SAYS)) == [
-        (0, 1, "system"),
-        (1, 2, "user"),
-        (2, 5, "answer"),
-        (5, 7, "answer"),
-        (7, 8, "answer"),
-    ]
-
-
-@pytest.mark.parametrize("kind", ["custom_tool_call", "computer_call", "local_shell_call", "shell_call"])
-def test_other_calls_of_responses_have_results_too(kind: str) -> None:
-    call = {"type": kind, "call_id": "a"}
-    assert spans(of({"type": "reasoning"}, call, {"type": f"{kind}_output", "call_id": "a"})) == [(0, 3, "answer")]
-
-
-def test_a_turn_begins_with_a_question_and_several_in_a_row_are_one() -> None:
-    pieces = of(SYSTEM_REPLAY, SAYS, USER, USER, SAYS, SYSTEM_REPLAY, USER, calls("a"), result("a"), SAYS)
-
-    assert turns_of(pieces) == [-1, 0, 1, 1, 1, 1, 2, 2, 2]

@@ -30,14 +30,6 @@ def test_where_one_in_sixty_is_late_the_slow_end_is_cut_off() -> None:
     assert sum(outcome.hedged) <= 0.1 * CALLS
 
 
-def test_where_one_in_twelve_is_late_they_are_hedged_as_far_as_the_budget_goes() -> None:
-    outcome = run(Hedging(), usual(0.08), calls=CALLS)
-
-    assert outcome.most_over_budget <= 0
-    assert outcome.extra_tokens >= 0.025 * outcome.tokens
-    assert Counter(outcome.why_not)[OVER_BUDGET] > 0
-
-
 def test_where_three_in_ten_are_late_it_switches_itself_off() -> None:
     outcome = run(Hedging(), usual(0.3), calls=CALLS)
 

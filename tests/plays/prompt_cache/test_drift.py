@@ -13,18 +13,10 @@ from random import Random
 from string import ascii_uppercase
 from typing import Any
 
-import httpx2
-import orjson
 import pytest
 from hypothesis import given, settings, strategies as st
 
-import fastlane
 from benchmarks._mutations import MUTATORS
-from fastlane.emulator import ProviderModel
-from fastlane.emulator._generation import generate
-from fastlane.emulator._prompt import read_responses
-from fastlane.emulator._reply import ResponsesReply, TokenUsage
-from fastlane.emulator._request import Overrides
 from fastlane.plays.prompt_cache.history import PromptHistory, PromptLine
 from fastlane.records import Drift, PromptCacheRecord, Usage
 from tests.plays.prompt_cache.provider import (
@@ -224,18 +216,6 @@ def test_clock_costs_all_that_stands_behind_it() -> None:
     assert record.reusable_tokens >= tools
 
 
-def test_longest_common_prompt_is_compared_with() -> None:
-    provider = Provider()
-    provider.call(turns(4), tools=TOOLS)
-    provider.call(turns(4), tools=TOOLS[::-1])
-
-    compacted = provider.call([SYSTEM, *turns(5)[5:]], tools=TOOLS).drift
-    parameter = provider.call(turns(4), tools=TOOLS, verbosity="low").drift
-
-    assert compacted.kind == "compacted"
-    assert (parameter.kind, parameter.path) == ("changed_parameter", "verbosity")
-
-
 def test_compacted_prompt_is_compared_with_its_last_turn() -> None:
     """The conversation was sent up to a later turn before, which has more than the prompt that was compacted."""
     provider = Provider()
@@ -338,54 +318,12 @@ def test_call_beside_a_conversation_is_no_drift_of_it(beside: Any) -> None:
     assert provider.call(turns(5)).drift is None
 
 
-def test_agents_that_take_turns_are_told_apart() -> None:
-    provider = Provider()
-    other = {"role": "system", "content": "You write SQL. " + "Prefer joins to subqueries, and name each column. " * 12}
-    for turn in range(1, 6):
-        assert provider.call(turns(turn), tools=TOOLS).drift is None
-        assert provider.call([other, *turns(turn, "tables")[1:]], tools=TOOLS).drift is None
-
-
 LONG_SYSTEM = {"role": "system", "content": "Two bags of up to 23 kg are free of charge. " * 130}
 
 
 def drawn_message(role: str, drawn: Random) -> dict[str, Any]:
     words = ("fare", "bag", "seat", "gate", "meal", "visa", "crew", "flight", "refund", "delay")
     return {"role": role, "content": " ".join(drawn.choice(words) for _ in range(60))}
-
-
-def test_examples_that_are_drawn_anew_are_no_drift() -> None:
-    provider, drawn = Provider(), Random(3)
-    examples = [(drawn_message("user", drawn), drawn_message("assistant", drawn)) for _ in range(10)]
-    for _ in range(20):
-        shown = [message for example in drawn.sample(examples, 4) for message in example]
-        assert provider.call([LONG_SYSTEM, *shown, drawn_message("user", drawn)]).drift is None
-
-
-def test_two_models_that_take_turns_lose_nothing() -> None:
-    provider, drawn = Provider(), Random(1)
-    messages = [LONG_SYSTEM]
-    kinds = []
-    for turn in range(6):
-        messages.append(drawn_message("user", drawn))
-        for model in ("large", "small"):
-            kept = size_of(messages[:-2]) // 64 * 64 if turn else 0
-            drift = provider.call(messages, kept, model=model).drift
-            kinds.append(None if drift is None else drift.kind)
-        messages.append(drawn_message("assistant", drawn))
-
-    # Once, when what the first one had read was new to the second.
-    assert kinds == [None, "changed_model", *[None] * 10]
-
-
-def test_quoted_beside_message_is_not_compared_with() -> None:
-    provider, asked = Provider(), said("user", "The whole story of the lost bag, from the beginning. " * 40)
-    provider.call([SYSTEM, asked, *turns(3)[1:]], tools=TOOLS)
-    provider.call([said("system", "Name this conversation in five words."), asked])
-
-    drift = provider.call([SYSTEM, asked, *turns(4)[1:]], tools=TOOLS[::-1]).drift
-
-    assert drift.kind == "reordered_tools"
 
 
 # What the provider has read, and its own word
@@ -431,49 +369,6 @@ def test_word_of_the_provider_is_a_drift_by_itself() -> None:
 
     assert (drift.kind, drift.path, drift.provider_reason) == ("changed", None, "service_tier_changed")
     assert drift_with(whole - 64, "service_tier_changed", messages=turns(4)) is None
-
-
-def openai_explaining_a_miss(request: httpx2.Request) -> httpx2.Response:
-    """Answer a response as OpenAI does, which says why its prompt was not read from the cache if it was asked."""
-    body = json.loads(request.content)
-    prompt = read_responses(body)
-    asked = "comparison_response_id" in body.get("prompt_cache_options", {})
-    reason = {"type": "cache_miss", "reason": "reasoning_effort_changed", "cache_missed_tokens": 1_700}
-    told = {"prompt_cache_diagnostics": reason} if asked else {}
-    choices = generate(prompt, Overrides(), ProviderModel(), seed=0)
-    usage = TokenUsage.of(choices, prompt=1_700, cached=0)
-    reply = ResponsesReply(prompt, choices, usage, number=int(asked), tier="default")
-    if not prompt.stream:
-        return httpx2.Response(200, json=json.loads(reply.whole(usage=True)) | told)
-    events = [reply.opening(), *(tick.data for tick in reply.ticks())]
-    head, _, data = reply.closing(usage=True, done=True).decode().partition("data: ")
-    last = json.loads(data)
-    last["response"] |= told
-    events.append(f"{head}data: {json.dumps(last)}\n\n".encode())
-    return httpx2.Response(200, content=iter(events), headers={"content-type": "text/event-stream"})
-
-
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-def test_response_says_by_itself_why_it_read_nothing(stream: bool) -> None:
-    policy = "Two bags of up to 23 kg are free of charge. " * 150
-    asked: dict[str, Any] = {"model": "m", "instructions": policy, "input": "Two bags?"}
-    with fastlane.OpenAI(
-        api_key="sk-test",
-        base_url="http://provider.test/v1",
-        http_client=httpx2.Client(transport=httpx2.MockTransport(openai_explaining_a_miss)),
-        only_plays=[fastlane.PromptCache(key=False)],
-        raise_play_errors=True,
-    ) as client:
-        earlier = client.responses.create(**asked)
-        compared = {"prompt_cache_options": {"comparison_response_id": earlier.id}}
-        answer: Any = client.responses.create(**asked, reasoning={"effort": "high"}, stream=stream, extra_body=compared)
-        if stream:
-            list(answer)
-        seen: Any = client.calls[-1].prompt_cache
-
-    assert seen.cached_tokens == 0
-    assert seen.drift.provider_reason == "reasoning_effort_changed"
-    assert (seen.drift.kind, seen.drift.path) == ("changed_parameter", "reasoning.effort")
 
 
 # Quotes
@@ -561,38 +456,7 @@ def test_record_with_a_drift_unseen_is_copied_and_pickled() -> None:
 # How much of a prompt the provider's cache should hold, as calls come and go
 
 
-# Where two prompts part, they may have a few more characters in common by chance.
-FEW = 48
 SECRET = "the-launch-code-is-plover"
-
-
-def test_without_texts_nothing_is_expected() -> None:
-    provider = Provider(kept_bytes=0)
-    provider.call(turns(3))
-
-    record = provider.call(turns(4), cached=512)
-
-    assert (record.reusable_tokens, record.expected_tokens, record.cached_tokens) == (0, None, 512)
-    assert record.drift is None
-
-
-def test_conversations_with_short_turns_are_told_apart() -> None:
-    provider, rules = Provider(), {"role": "system", "content": "Be kind to everybody who calls. " * 2_000}
-    for turn in range(1, 4):
-        for name in ("Ada", "Bob", "Cleo"):
-            messages = [rules, *({"role": "user", "content": f"{name} says {number}."} for number in range(turn))]
-            record = provider.call(messages)
-            assert record.drift is None
-            if turn > 1:
-                assert record.reusable_tokens == size_of(messages[:-1])
-
-
-def test_failed_call_leaves_nothing_in_the_cache() -> None:
-    provider = Provider()
-    failed = provider.answer(provider.sent(turns(2)), answered=False)
-    assert (failed.drift, failed.expected_tokens) == (None, None)
-
-    assert provider.call(turns(2)).reusable_tokens == 0
 
 
 def test_call_in_flight_is_not_in_the_cache_yet() -> None:
@@ -605,15 +469,6 @@ def test_call_in_flight_is_not_in_the_cache_yet() -> None:
     assert len(provider.history.lines) == 1
 
 
-def test_key_that_is_added_later_is_no_drift() -> None:
-    """The facts of a provider behind a proxy are known from its first answer on."""
-    provider = Provider()
-    provider.call(turns(3))
-
-    assert provider.call(turns(4), key="fl-1").drift is None
-    assert provider.call(turns(4), cached=0, key="fl-2").drift is not None
-
-
 def test_unused_beginning_expires() -> None:
     provider = Provider()
     provider.call(turns(2), cached=0)
@@ -624,30 +479,6 @@ def test_unused_beginning_expires() -> None:
     assert (record.reusable_tokens, record.expected_tokens) == (0, 0)
     assert (record.drift.kind, record.drift.path) == ("expired", None)
     assert record.drift.tokens_lost == size_of(turns(2)) // 64 * 64
-
-
-def test_beginning_that_others_use_does_not_expire() -> None:
-    provider, shared = Provider(), size_of([SYSTEM])
-    provider.call(turns(4), cached=0)
-    for _ in range(3):
-        provider.now_ns += 200 * SECOND_NS
-        provider.call(turns(1, "refunds"), cached=shared)
-
-    record = provider.call(turns(5), cached=shared)
-
-    assert shared <= record.reusable_tokens <= shared + FEW
-    assert record.drift.kind == "expired"
-    assert record.drift.tokens_lost == size_of(turns(4)) // 64 * 64 - shared
-
-
-def test_stored_conversation_is_not_judged() -> None:
-    provider = Provider()
-    provider.call(turns(2), previous_response_id="resp_1", endpoint="/responses")
-
-    record = provider.call(turns(2), cached=5_000, previous_response_id="resp_2", endpoint="/responses")
-
-    assert (record.reusable_tokens, record.expected_tokens, record.drift) == (0, None, None)
-    assert record.cached_tokens == 5_000
 
 
 @pytest.mark.parametrize(
@@ -666,17 +497,6 @@ def test_odd_bodies_are_no_error(body: dict[str, Any]) -> None:
         assert settled(history, prompt, Usage(), now_ns=now_ns).drift is None
 
 
-def test_written_body_is_read_like_its_values() -> None:
-    """The request's bytes are used if they are at hand, wherever the messages stand in them."""
-    for names in (("model", "messages", "tools"), ("messages", "tools", "model"), ("tools", "messages")):
-        values = {"model": "large", "messages": turns(2), "tools": [{"type": "function", "function": {"name": "f"}}]}
-        body = {name: values[name] for name in names}
-        plain = PromptHistory(kept_bytes=0).read(call(body))
-        fast = PromptHistory(kept_bytes=0).read(call(body, encoded=(body, orjson.dumps(body))))
-        changed = PromptHistory(kept_bytes=0).read(call(body, encoded=(values, orjson.dumps(values))))
-        assert text_of(plain) == text_of(fast) == text_of(changed)
-
-
 @pytest.mark.parametrize("kept_bytes", [0, 100_000])
 def test_text_is_kept_only_within_its_limit(kept_bytes: int) -> None:
     provider = Provider(kept_bytes=kept_bytes)
@@ -689,17 +509,6 @@ def test_text_is_kept_only_within_its_limit(kept_bytes: int) -> None:
     assert (record.drift is not None) == (kept_bytes > 0)
     assert SECRET not in repr(record)
     assert SECRET not in str(record.to_dict())
-
-
-def test_record_keeps_no_text_that_is_forgotten() -> None:
-    provider = Provider(kept_bytes=10_000)
-    provider.call(turns(2))
-    record = provider.call(edited(turns(3), 0, "10:04:33", "10:09:59"))
-    for number in range(20):
-        provider.call(turns(2, f"topic {number}"))
-
-    assert sum(map(text_bytes, provider.history.lines)) <= 10_000
-    assert record.drift is None
 
 
 def text_bytes(line: PromptLine) -> int:
@@ -717,18 +526,6 @@ def test_memory_is_bounded() -> None:
     history = provider.history
     assert sum(map(text_bytes, history.lines)) == history._text_bytes <= 50_000
     assert len(history._openings) == len(history.lines) <= 1_000
-
-
-def test_clear_forgets_all() -> None:
-    provider = Provider()
-    provider.call(turns(2))
-    in_flight = provider.sent(turns(3))
-
-    provider.history.clear()
-
-    assert not provider.history.lines
-    provider.answer(in_flight)
-    assert provider.call(turns(4)).reusable_tokens == size_of(turns(3))
 
 
 def test_threads_may_share_a_history() -> None:

@@ -171,17 +171,6 @@ def test_plays_see_plain_messages_and_what_was_declared_of_each(arguments: dict[
     assert only_plain(messages)
 
 
-@pytest.mark.asyncio
-async def test_asynchronous_calls_carry_marks_too(arguments: dict[str, Any]) -> None:
-    calls: list[Call] = []
-    async with fastlane.AsyncOpenAI(**arguments, only_plays=[Keep(calls)]) as client:
-        await client.chat.completions.create(model="m", messages=marked_messages())
-        await client.responses.create(model="m", input=marked_messages())
-        await client.chat.completions.create(model="m", messages=WRITTEN)  # type: ignore[arg-type]
-
-    assert [call.placements for call in calls] == [DECLARED, DECLARED, None]
-
-
 def test_a_prompt_goes_wherever_a_list_of_messages_goes(arguments: dict[str, Any]) -> None:
     calls: list[Call] = []
     prompt = Prompt(stable="a", session=[QUESTION], volatile="10:04")
@@ -195,15 +184,6 @@ def test_a_prompt_goes_wherever_a_list_of_messages_goes(arguments: dict[str, Any
     assert [call.body.get("tools") is not None for call in calls] == [True, False, False]
     assert only_plain([dict(call.body) for call in calls])
     assert prompt == before
-
-
-def test_ordinary_messages_declare_nothing(arguments: dict[str, Any]) -> None:
-    calls: list[Call] = []
-    with fastlane.OpenAI(**arguments, only_plays=[Keep(calls)]) as client:
-        client.chat.completions.create(model="m", messages=WRITTEN)  # type: ignore[arg-type]
-        client.responses.create(model="m", input="Is water wet?")
-
-    assert [call.placements for call in calls] == [None, None]
 
 
 def test_the_callers_own_messages_stay_as_they_are(arguments: dict[str, Any]) -> None:

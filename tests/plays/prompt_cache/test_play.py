@@ -19,7 +19,6 @@ from fastlane import Call, Connection, PromptCache
 from fastlane.emulator import Dialect, Emulator, preset
 from fastlane.errors import ConfigurationError
 from fastlane.plays.prompt_cache.history import SentPrompt
-from fastlane.prompts import Prompt
 from fastlane.providers import ProviderFacts, facts_of, registered
 from fastlane.records import Usage
 from tests.call_peer import CallPeer, Reply
@@ -77,15 +76,6 @@ def test_key_is_added_and_is_the_same_for_equal_beginnings() -> None:
     assert other.body["prompt_cache_key"] not in keys
 
 
-def test_too_short_prompt_gets_no_key() -> None:
-    short = call({"model": "m", "messages": conversation("Be brief.")}, facts=facts(key_field="prompt_cache_key"))
-    unknown = short.replaced(facts=facts(key_field="prompt_cache_key", minimum_tokens=None))
-
-    assert planned_by(PromptCache(), short).body is short.body
-    assert "prompt_cache_key" in planned_by(PromptCache(), unknown).body
-    assert planned_by(PromptCache(key="ours"), short).body["prompt_cache_key"] == "ours"
-
-
 def test_growing_conversation_gets_its_key_without_a_drift(known: None, arguments: dict[str, Any]) -> None:
     sentence = "Two bags of up to 23 kg are free of charge. "
     messages: list[Any] = [{"role": "system", "content": "Be brief."}]
@@ -117,12 +107,6 @@ def test_key_is_not_added_if_off_or_given(play: PromptCache, body: dict[str, Any
     assert planned_by(play, given).body is given.body
 
 
-def test_completions_get_no_key() -> None:
-    given = call({"model": "m", "prompt": POLICY}, endpoint="/completions", facts=facts(key_field="prompt_cache_key"))
-
-    assert planned_by(PromptCache(), given).body is given.body
-
-
 @pytest.mark.parametrize("endpoint", [CHAT, "/responses"])
 def test_retention_and_breakpoints_are_sent_if_set(endpoint: str) -> None:
     name = "messages" if endpoint == CHAT else "input"
@@ -142,19 +126,6 @@ def test_retention_and_breakpoints_are_sent_if_set(endpoint: str) -> None:
         f"PromptCache put prompt_cache_breakpoint at the end of {name}[0], {name}[1]",
     )
     assert [message["content"] for message in given.body[name]] == [POLICY, "May I bring two bags?"]
-
-
-def test_other_providers_do_not_count_for_the_limit() -> None:
-    play, known = PromptCache(requests_per_key_per_minute=20), facts(key_field="prompt_cache_key")
-    keys: set[str] = set()
-    for number in range(200):
-        messages = [{"role": "system", "content": POLICY}, {"role": "user", "content": f"I am user {number}."}]
-        body = {"model": "m", "messages": messages}
-        origin = f"https://{number % 20}.example.com:443"
-        planned = planned_by(play, call(body, origin=origin, facts=known, issued_ns=number * 100_000_000))
-        keys.add(planned.body["prompt_cache_key"])
-
-    assert len(keys) == 1
 
 
 def test_volatile_messages_are_expected_in_no_later_call() -> None:
@@ -255,22 +226,6 @@ def test_expected_tokens_in_a_fleet_are_those_of_the_key(provider: Emulator, mon
     assert len(seen) > 5
 
 
-@pytest.mark.asyncio
-async def test_async_stream_has_its_drift(arguments: dict[str, Any]) -> None:
-    async with fastlane.AsyncOpenAI(**arguments, raise_play_errors=True) as client:
-        for clock in ("10:04:11", "10:04:37"):
-            messages = conversation(f"It is {clock}. {POLICY}")
-            stream = await client.chat.completions.create(
-                model="m", messages=messages, stream=True, stream_options={"include_usage": True}
-            )
-            async for _ in stream:
-                pass
-        seen: Any = client.calls[-1].prompt_cache
-
-        assert (seen.drift.kind, seen.drift.path) == ("timestamp", "messages[0].content")
-        assert seen.drift.tokens_lost > 1_000
-
-
 def test_cached_tokens_are_read_where_the_facts_say(monkeypatch: pytest.MonkeyPatch) -> None:
     path = "usage.prompt_cache_hit_tokens"
     elsewhere = ProviderFacts(slug="example", usage={CHAT: fact({"input": "usage.prompt_tokens", "cached": path})})
@@ -325,54 +280,6 @@ def test_client_without_the_play_says_what_is_missing(arguments: dict[str, Any])
         client.prompt_cache.clear()
 
     assert "add PromptCache() to only_plays" in str(raised.value)
-
-
-def test_there_is_nothing_to_clear_if_fastlane_is_disabled(
-    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FASTLANE_DISABLED", "1")
-    with fastlane.OpenAI(**arguments) as client:
-        client.prompt_cache.clear()
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-async def test_calls_find_what_was_prewarmed_and_kept_warm(
-    provider: Emulator, arguments: dict[str, Any], asynchronous: bool
-) -> None:
-    provider.forget_prompts()
-    prompt = Prompt(stable=POLICY)
-    keeper: Any
-    answer: Any
-    if asynchronous:
-        async with fastlane.AsyncOpenAI(**arguments, raise_play_errors=True) as client:
-            warmed = await client.prompt_cache.prewarm(prompt, model="m")
-            async with client.prompt_cache.keep_warm(prompt, model="m", every_s=300) as keeper:
-                answer = await client.chat.completions.create(model="m", messages=conversation())
-    else:
-        with fastlane.OpenAI(**arguments, raise_play_errors=True) as other:
-            warmed = other.prompt_cache.prewarm(prompt, model="m")
-            with other.prompt_cache.keep_warm(prompt, model="m", every_s=300) as keeper:
-                answer = other.chat.completions.create(model="m", messages=conversation())
-
-    assert warmed.cached_tokens == 0
-    assert (answer.usage.prompt_tokens_details.cached_tokens or 0) > 1_024
-    assert keeper.requests <= 1
-
-
-def test_clients_that_share_the_play_share_its_history(arguments: dict[str, Any]) -> None:
-    shared = PromptCache()
-    with (
-        fastlane.OpenAI(**arguments, only_plays=[Connection(), shared]) as one,
-        fastlane.OpenAI(**arguments, only_plays=[Connection(), shared]) as other,
-    ):
-        # Whose facts hold is known from the server's first answer on, and with them whether a key is sent.
-        one.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hello"}])
-        for client in (one, other):
-            client.chat.completions.create(model="m", messages=conversation())
-        seen: Any = other.calls[0].prompt_cache
-
-    assert seen.reusable_tokens > 1_024
 
 
 # What is remembered

@@ -37,20 +37,6 @@ def test_each_place_takes_one_or_several_or_none() -> None:
     assert Prompt() == []
 
 
-def test_marked_parts_go_where_they_belong() -> None:
-    now = {"type": "text", "text": "10:04"}
-    prompt = Prompt(stable={"role": "system", "content": [volatile(now), {"type": "text", "text": "a"}]}, session="Hi.")
-
-    assert [one["content"] for one in prompt] == [[{"type": "text", "text": "a"}], "Hi.", [now]]
-
-
-def test_an_answers_own_message_may_be_part_of_the_session() -> None:
-    answer = ChatCompletionMessage(role="assistant", content="b")
-
-    assert list(Prompt(stable="a", session=["q", answer, "c"]))[2] is answer
-    assert list(Prompt(session=answer)) == [answer]
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -93,10 +79,6 @@ def test_a_copy_keeps_the_mark(copied: Any) -> None:
     assert another is not message
 
 
-def test_the_last_mark_counts() -> None:
-    assert stable(volatile("a")).placement == "stable"
-
-
 def test_a_copied_prompt_is_the_same_prompt() -> None:
     prompt = Prompt(stable="a", session="b", volatile="c")
     for another in (copy.deepcopy(prompt), pickle.loads(pickle.dumps(prompt)), copy.copy(prompt)):
@@ -132,11 +114,6 @@ def result(of: str) -> dict[str, Any]:
 def laid(*messages: Any) -> list[Any]:
     plain, declared = unmarked(messages)
     return arrange(plain, declared or ())[0]
-
-
-def places(*messages: Any) -> list[str]:
-    plain, declared = unmarked(messages)
-    return list(arrange(plain, declared or ())[1])
 
 
 @st.composite
@@ -208,16 +185,6 @@ def test_without_marks_nothing_moves(messages: list[Any]) -> None:
     assert arrange(plain, (None,) * len(plain))[0] == plain
 
 
-def test_a_clock_inside_the_system_message_leaves_it() -> None:
-    mixed = message("system", [volatile(text("10:04")), text("Be kind."), stable(text("Be brief."))], name="app")
-
-    assert laid(mixed, message("user", "Hi.")) == [
-        message("system", [text("Be kind."), text("Be brief.")], name="app"),
-        message("user", "Hi."),
-        message("system", [text("10:04")], name="app"),
-    ]
-
-
 def test_items_of_a_response_stay_together() -> None:
     items = [
         {"type": "reasoning", "id": "rs", "summary": []},
@@ -239,16 +206,3 @@ def test_a_beginning_that_the_model_is_to_go_on_with_stays_last() -> None:
     assert laid(clock, question, beginning) == [question, clock, beginning]
     # A question that is declared volatile is none of those.
     assert laid(question, session(beginning), volatile(message("user", "And?")))[-1] == message("user", "And?")
-
-
-def test_a_system_message_in_the_conversation_belongs_to_it() -> None:
-    assert places(message("developer", "a"), message("user", "b"), message("system", "c")) == [
-        "stable",
-        "session",
-        "session",
-    ]
-
-
-@pytest.mark.parametrize("odd", ["text", None, 3, ["list"], {"no": "role"}, {"role": ["list"], "type": {}}], ids=repr)
-def test_what_is_no_message_stays_in_its_place(odd: Any) -> None:
-    assert laid(volatile("10:04"), odd, message("user", "Hi.")) == [odd, message("user", "Hi."), volatile("10:04")]

@@ -1,4 +1,4 @@
-"""Providers that keep to limits in four ways, and replicas that send to them, in simulated time."""
+"""Providers that keep to limits in two ways, and replicas that send to them, in simulated time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Protocol
 
 from fastlane.plays.rate_limits.bucket import RequestCost
 from fastlane.plays.rate_limits.limiter import RateLimiter, Reservation
@@ -19,25 +18,6 @@ from fastlane.records.plays import Level
 
 NS = 1_000_000_000
 WAY_S = 0.02
-
-
-class Counter(Protocol):
-    """One limit, as a provider enforces it."""
-
-    limit: float
-    window_s: float
-
-    def left(self, now_s: float) -> float:
-        """What is left."""
-
-    def take(self, now_s: float, cost: float) -> None:
-        """Count it."""
-
-    def reset_s(self, now_s: float) -> float:
-        """Seconds until it is whole again."""
-
-    def wait_s(self, now_s: float, cost: float) -> float:
-        """Seconds until so much is left."""
 
 
 class Bucket:
@@ -63,12 +43,11 @@ class Bucket:
         return max(0.0, (cost - self.left(now_s)) * self.window_s / self.limit)
 
 
-class Window:
+class Window(Bucket):
     """Counts anew from the end of each window on."""
 
-    def __init__(self, limit: float, window_s: float = 60.0) -> None:
-        self.limit, self.window_s = limit, window_s
-        self._number, self._used = 0, 0.0
+    _number = 0
+    _used = 0.0
 
     def left(self, now_s: float) -> float:
         number = int(now_s // self.window_s)
@@ -87,67 +66,12 @@ class Window:
         return 0.0 if self.left(now_s) >= cost else self.reset_s(now_s)
 
 
-class Sliding:
-    """Counts what was taken within the last window."""
-
-    def __init__(self, limit: float, window_s: float = 60.0) -> None:
-        self.limit, self.window_s = limit, window_s
-        self._taken: deque[tuple[float, float]] = deque()
-        self._used = 0.0
-
-    def left(self, now_s: float) -> float:
-        while self._taken and self._taken[0][0] <= now_s - self.window_s:
-            self._used -= self._taken.popleft()[1]
-        return self.limit - self._used
-
-    def take(self, now_s: float, cost: float) -> None:
-        self._taken.append((now_s, cost))
-        self._used += cost
-
-    def reset_s(self, now_s: float) -> float:
-        return self._taken[-1][0] + self.window_s - now_s if self._taken else 0.0
-
-    def wait_s(self, now_s: float, cost: float) -> float:
-        left, wait_s = self.left(now_s), 0.0
-        for at_s, one in self._taken:
-            if left >= cost:
-                break
-            left += one
-            wait_s = max(0.0, at_s + self.window_s - now_s)
-        return wait_s
-
-
-class Quantized:
-    """Says what is left of a minute, and enforces its share of each second."""
-
-    def __init__(self, limit: float, window_s: float = 60.0) -> None:
-        self.limit, self.window_s = limit, window_s
-        self._whole = Bucket(limit, window_s)
-        self._part = Window(limit / window_s, 1.0)
-
-    def left(self, now_s: float) -> float:
-        return self._whole.left(now_s)
-
-    def enforced(self, now_s: float) -> float:
-        return min(self._whole.left(now_s), self._part.left(now_s))
-
-    def take(self, now_s: float, cost: float) -> None:
-        self._whole.take(now_s, cost)
-        self._part.take(now_s, cost)
-
-    def reset_s(self, now_s: float) -> float:
-        return self._whole.reset_s(now_s)
-
-    def wait_s(self, now_s: float, cost: float) -> float:
-        return max(self._whole.wait_s(now_s, cost), self._part.wait_s(now_s, cost))
-
-
 @dataclass
 class Provider:
     """Admits or refuses, and says in headers what is left."""
 
-    requests: Counter | None
-    tokens: Counter | None
+    requests: Bucket | None
+    tokens: Bucket | None
     has_headers: bool = True
     has_retry_after: bool = True
     admitted: list[tuple[float, int]] = field(default_factory=list)
@@ -159,7 +83,7 @@ class Provider:
             for name, one, cost in (("requests", self.requests, 1.0), ("tokens", self.tokens, float(tokens)))
             if one is not None
         ]
-        fits = all(getattr(one, "enforced", one.left)(now_s) >= cost - 1e-6 for _, one, cost in counters)
+        fits = all(one.left(now_s) >= cost - 1e-6 for _, one, cost in counters)
         wait_s = max(one.wait_s(now_s, cost) for _, one, cost in counters)
         if fits:
             for _, one, cost in counters:
@@ -204,7 +128,6 @@ def run(
     until_s: float,
     seed: int = 0,
     first_token_s: tuple[float, float] = (0.2, 1.5),
-    others: list[tuple[float, int]] | None = None,
     stated: Sequence[tuple[Counts, float]] = (),
 ) -> list[float]:
     """Send jobs, in turns by the pacers; one refused waits again, first. Returns when answers of status 429 came."""
@@ -256,21 +179,12 @@ def run(
 
     for index, job in enumerate(jobs):
         push(job.at_s, partial(came, index % len(pacers), job))
-    for at_s, tokens in others or ():
-        push(at_s, partial(provider_other, provider, tokens))
     while events:
         now_s, _, do = heapq.heappop(events)
         if now_s > until_s:
             break
         do(now_s)
     return refusals
-
-
-def provider_other(provider: Provider, tokens: int, now_s: float) -> None:
-    """Somebody else's request, with the same account: it takes what it can get."""
-    for counter, cost in ((provider.requests, 1.0), (provider.tokens, float(tokens))):
-        if counter is not None and counter.left(now_s) >= cost:
-            counter.take(now_s, cost)
 
 
 def steady(per_s: float, until_s: float, tokens: int, *, level: Level = "interactive", seed: int = 1) -> list[Job]:

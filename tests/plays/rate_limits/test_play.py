@@ -66,17 +66,6 @@ def test_calls_wait_where_they_would_be_refused(limited: Emulator, monkeypatch: 
     assert client.calls[-1].savings["queue_s"].value == waited[-1].waited_s
 
 
-def test_call_that_would_wait_too_long_fails_at_once(arguments: dict[str, Any]) -> None:
-    play = RateLimits(requests_per_minute=1, max_wait_s=0.5)
-    with OpenAI(**arguments, only_plays=[Connection(), play]) as client:
-        create(client)
-        with pytest.raises(QueueTimeoutError) as raised:
-            create(client)
-        assert (raised.value.expected_wait_s or 0) > 10
-        assert client.calls[-1].attempts == ()
-        create(client, model="another")
-
-
 def test_full_queue_refuses(arguments: dict[str, Any]) -> None:
     play = RateLimits(requests_per_minute=1, max_queued=1)
     with OpenAI(**arguments, only_plays=[Connection(), play]) as client, ThreadPoolExecutor(1) as pool:

@@ -21,7 +21,6 @@ SEEDED = ProviderFacts(
         "seed": Fact(value=True, source="https://example.com", checked=date(2026, 11, 23), evidence="documented")
     },
 )
-EVENT = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "system_fingerprint": "fp_1"}
 
 
 def answer(fingerprint: str) -> Reply:
@@ -55,16 +54,6 @@ def test_seed_of_the_caller_stays(one_peer: CallPeer, form: Form) -> None:
     assert section.seed == 7
 
 
-def test_provider_without_the_fact_gets_no_seed(one_peer: CallPeer) -> None:
-    with ours(one_peer) as client:
-        copy = client.copy(only_plays=[Connection(http2="never"), Reproducible()])
-        copy.chat.completions.create(model="m", messages=MESSAGES)
-
-    assert "seed" not in json.loads(one_peer.asked[-1].body)
-    section = copy.last_call.get(ReproducibleSection) if copy.last_call else None
-    assert section == ReproducibleSection(seed=None, system_fingerprint=None, previous_fingerprint=None)
-
-
 def test_refused_seed_is_taken_back(one_peer: CallPeer, form: Form) -> None:
     refusal = {"error": {"message": "Unsupported parameter: seed", "param": "seed", "type": "invalid_request_error"}}
     one_peer.replies[:] = [Reply(400, (JSON,), json.dumps(refusal).encode())]
@@ -84,17 +73,6 @@ def test_changed_fingerprint_is_reported(one_peer: CallPeer, form: Form) -> None
 
     assert [section.fingerprint_changed for section in sections if section] == [None, False, True, None]
     assert sections[2].attributes()["fastlane.system_fingerprint.changed"] is True
-
-
-def test_fingerprint_of_a_stream_is_compared(one_peer: CallPeer, form: Form) -> None:
-    delta = {"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}
-    stream = b"data: " + json.dumps({**EVENT, "choices": [delta]}).encode() + b"\n\ndata: [DONE]\n\n"
-    one_peer.replies[:] = [Reply(200, (("content-type", "text/event-stream"),), stream), answer("fp_2")]
-
-    asked(one_peer, form, stream=True)
-    _, section = asked(one_peer, form)
-
-    assert (section.previous_fingerprint, section.system_fingerprint) == ("fp_1", "fp_2")
 
 
 def test_report_counts_changed_backends(one_peer: CallPeer) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import openai
 import pytest
 
 import fastlane
-from fastlane import CallRecord, RequestEncoding
-from fastlane.emulator import Dialect, Emulator, RequestLog, preset
+from fastlane import RequestEncoding
+from fastlane.emulator import Emulator, RequestLog
 from fastlane.providers import ProviderFacts, load
 from fastlane.records.attempts import Form as BodyForm
 from tests.waiting import Form
@@ -33,9 +31,6 @@ def takes_all(tmp_path_factory: pytest.TempPathFactory) -> ProviderFacts:
     endpoints = ("/chat/completions", "/completions", "/responses")
     path.write_text('name = "Takes all"\n[encodings]\n' + "".join(f'"{each}" = {fact}\n' for each in endpoints))
     return load(path)
-
-
-Ask = Callable[..., tuple[Any, CallRecord]]
 
 
 @pytest.fixture
@@ -189,22 +184,6 @@ def test_an_encoded_body_that_hangs_is_retried_as_json(
     assert record.request_encoding.refused == "ReadTimeout"
 
 
-def test_an_encoded_body_that_breaks_without_retries_fails_once(
-    negotiator: Emulator, ask: Any, takes_all: ProviderFacts
-) -> None:
-    negotiator.set_faults(ROWS["500"])
-
-    outcomes = ask(
-        negotiator,
-        RequestEncoding(facts=takes_all, forms=("json+gzip",)),
-        stream=False,
-        calls=4,
-        max_retries=0,
-    )
-
-    assert [type(answer).__name__ for answer, _ in outcomes] == ["InternalServerError"] + ["ChatCompletion"] * 3
-
-
 def test_a_call_that_is_wrong_in_itself_is_no_verdict(negotiator: Emulator, ask: Any, takes_all: ProviderFacts) -> None:
     negotiator.set_faults("status=400;times=2")
 
@@ -247,18 +226,6 @@ def test_a_body_that_the_caller_speaks_for_is_the_callers(
     assert only.bytes_in == only.bytes_in_decoded
 
 
-def test_a_client_with_its_own_http_client_encodes(negotiator: Emulator, takes_all: ProviderFacts) -> None:
-    plays = [RequestEncoding(facts=takes_all)]
-    with (
-        openai.DefaultHttpxClient() as http,
-        fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays, http_client=http) as client,
-    ):
-        client.chat.completions.create(**CALL)
-
-        record: Any = client.last_call
-        assert record.request_encoding.form == "json+gzip"
-
-
 def test_a_body_that_messagepack_cannot_hold_is_sent_as_json(
     negotiator: Emulator, takes_all: ProviderFacts, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -271,24 +238,6 @@ def test_a_body_that_messagepack_cannot_hold_is_sent_as_json(
     assert [is_encoded(entry) for entry in negotiator.log()] == [False]
     assert "OverflowError" in caplog.text
     assert PROMPT[:20] not in caplog.text
-
-
-def test_facts_of_a_recognized_server_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    headers = {"x-litellm-version": "1.109.1", "openai-processing-ms": ""}
-    dialect = Dialect(headers=headers, accepted_encodings=("json", "gzip"))
-    with Emulator(model=replace(preset("instant"), dialect=dialect)) as gateway:
-        for name, value in gateway.environment.items():
-            monkeypatch.setenv(name, value)
-        plays = [RequestEncoding()]
-        with fastlane.OpenAI(api_key="k", base_url=gateway.base_url, only_plays=plays, max_retries=0) as client:
-            for _ in range(2):
-                client.chat.completions.create(**CALL)
-
-            assert forms(client) == [
-                "json",
-                "json+gzip",
-            ]
-        assert [is_encoded(entry) for entry in billed(gateway)] == [False, True]
 
 
 def test_near_server_gets_json_once_encoding_has_cost_more_than_a_round_trip(

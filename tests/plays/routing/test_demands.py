@@ -71,12 +71,6 @@ def test_a_response_needs_what_its_body_asks_for(asked: dict[str, Any], needs: s
     assert demands_of(asked, RESPONSES).needs == needs
 
 
-def test_a_call_that_asks_for_nothing_special_fits_everywhere() -> None:
-    for slug in ("openai", "groq", "cerebras", "anthropic", "mistral", "vllm", "unknown"):
-        for one in (OWN, OTHER):
-            assert unfit(body(temperature=0.5, stream=True, n=1, stop=None), CHAT, one, facts_named(slug)) is None
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -110,12 +104,6 @@ def test_of_several_reasons_the_same_one_is_given_in_every_process() -> None:
     demands = demands_of(body(**demanding), CHAT)
     # By the list, and not by the hashes of names, which are others in each process.
     assert [path for path, _ in demands.fields] == [path for path in FIELDS if path in demanding]
-
-
-def test_the_catalog_s_word_counts_before_the_facts() -> None:
-    asked = body(stop=["END"])
-    assert unfit(asked, CHAT, model(parameters={"stop": True}), facts(stop=False)) is None
-    assert unfit(asked, CHAT, model(parameters={"stop": False}), facts(stop=True)) == "takes no stop"
 
 
 def test_several_answers_are_refused_where_there_is_only_one() -> None:
@@ -171,11 +159,6 @@ def test_what_only_the_application_s_own_provider_keeps_is_asked_for_there(
 ) -> None:
     assert unfit(asked, endpoint, OWN, NOTHING) is None
     assert unfit(asked, endpoint, OTHER, NOTHING) == "what the call refers to is kept elsewhere"
-
-
-def test_a_text_prompt_is_no_reference() -> None:
-    assert unfit({"prompt": "Once"}, COMPLETIONS, OTHER, NOTHING) is None
-    assert unfit({"input": "x", "store": False}, RESPONSES, OTHER, NOTHING) is None
 
 
 def test_tools_that_a_provider_runs_are_not_asked_of_another_unless_the_catalog_says_so() -> None:

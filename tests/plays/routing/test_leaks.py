@@ -17,7 +17,7 @@ from openai.types.chat import ChatCompletion
 import fastlane
 from fastlane import ConfigurationError, Connection, Routing
 from fastlane.catalog import Catalog, CatalogModel
-from fastlane.plays.routing.clients import UpstreamClients, checked_forward, key_of, missing_key, options_for
+from fastlane.plays.routing.clients import UpstreamClients, checked_forward, missing_key, options_for
 from tests.call_peer import JSON, MESSAGES, Asked, CallPeer, Reply
 from tests.plays.routing.driving import VARIABLE, model_at, options_of, run
 from tests.transport.peer import authority
@@ -168,16 +168,6 @@ def test_whoever_takes_over_from_a_provider_that_fails_sees_nothing_of_it(
     assert planted(first.take()) != []
 
 
-@pytest.mark.parametrize("row", ["OPENAI_ADMIN_KEY", "OPENAI_WEBHOOK_SECRET", "OPENAI_ORG_ID"], indirect=True)
-def test_what_openai_takes_from_its_environment_is_not_even_kept(row: Row, first: CallPeer, second: CallPeer) -> None:
-    clients = UpstreamClients()
-    with client_of(row, first, second) as client:
-        assert SECRET in client.__dict__.values()
-        sibling: Any = clients.of(client, model_at(second.url))
-        assert SECRET not in sibling.__dict__.values()
-        clients.close()
-
-
 def own_client(first: CallPeer, **options: Any) -> fastlane.OpenAI:
     return fastlane.OpenAI(**{"api_key": "sk-first", "base_url": f"{first.url}/v1", "only_plays": PLAYS, **options})
 
@@ -275,7 +265,7 @@ def test_two_providers_at_one_address_have_a_client_each_with_its_own_key(
 NOWHERE = "https://never.invalid"
 
 
-def client_of_clients(first: CallPeer, **options: Any) -> fastlane.OpenAI:
+def first_client(first: CallPeer, **options: Any) -> fastlane.OpenAI:
     return fastlane.OpenAI(**{"api_key": "sk-first", "base_url": f"{first.url}/v1", **options})
 
 
@@ -284,41 +274,11 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "sk-second")
 
 
-def test_threads_that_ask_at_once_get_the_same_client(first: CallPeer, key: None) -> None:
-    clients, found = UpstreamClients(), []
-    together = threading.Barrier(8)
-
-    def ask(client: Any) -> None:
-        together.wait()
-        found.append(clients.of(client, model_at(NOWHERE)))
-
-    with client_of_clients(first) as client:
-        threads = [threading.Thread(target=ask, args=(client,)) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(found) == 8
-        assert len({id(one) for one in found}) == 1
-        clients.close()
-
-
-def test_it_has_the_application_s_pipeline_and_the_shared_connections(first: CallPeer, key: None) -> None:
-    clients = UpstreamClients()
-    with client_of_clients(first, only_plays=[Connection(max_connections=7)]) as client:
-        sibling: Any = clients.of(client, model_at(NOWHERE))
-        assert sibling._fastlane.pipeline is client._fastlane.pipeline  # type: ignore[union-attr]
-        assert sibling._fastlane.transport == "fastlane"
-        assert sibling._client is not client._client
-        assert sibling._client._transport.settings == client._client._transport.settings  # type: ignore[attr-defined]
-        clients.close()
-
-
 def test_whoever_brings_an_http_client_has_others_on_fastlane_s_connections(first: CallPeer, key: None) -> None:
     http_client = openai.DefaultHttpxClient()
     for plays in ([Connection(max_connections=5)], []):
         clients = UpstreamClients()
-        client = client_of_clients(first, http_client=http_client, only_plays=plays)
+        client = first_client(first, http_client=http_client, only_plays=plays)
         sibling: Any = clients.of(client, model_at(NOWHERE))
         assert sibling._client is not http_client
         assert sibling._fastlane.transport == "fastlane"
@@ -328,24 +288,11 @@ def test_whoever_brings_an_http_client_has_others_on_fastlane_s_connections(firs
     http_client.close()
 
 
-@pytest.mark.parametrize(("proxy", "options"), [("http://127.0.0.1:9", {}), (None, {"only_plays": []})])
-def test_with_proxies_or_without_the_connection_play_openai_s_own_http_client_is_used(
-    first: CallPeer, key: None, proxy: str | None, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if proxy is not None:
-        monkeypatch.setenv("HTTPS_PROXY", proxy)
-    clients = UpstreamClients()
-    with client_of_clients(first, **options) as client:
-        sibling: Any = clients.of(client, model_at(NOWHERE))
-        assert sibling._fastlane.transport == "stock"
-        clients.close()
-
-
 def test_a_key_that_changes_is_taken_from_the_next_call_on(
     first: CallPeer, second: CallPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clients, model = UpstreamClients(), model_at(second.url)
-    with client_of_clients(first) as client:
+    with first_client(first) as client:
         for given in ("sk-1", "sk-1", "sk-2", "sk-2\n"):
             monkeypatch.setenv(VARIABLE, given)
             run(clients, client, model, options_of())
@@ -362,24 +309,17 @@ def test_without_its_key_there_is_no_client_and_the_variable_is_named(
     if given is not None:
         monkeypatch.setenv(VARIABLE, given)
     clients = UpstreamClients()
-    with client_of_clients(first) as client:
+    with first_client(first) as client:
         assert clients.of(client, model_at(NOWHERE)) is None
         assert missing_key(model_at(NOWHERE)) == "SECOND_KEY is not set"
         assert missing_key(model_at(NOWHERE, variable=None)) is None
-
-
-def test_a_key_that_no_header_can_carry_is_not_sent_and_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
-    for key in ("sk-1\r\nHost: x", "sk-ü", "sk-\x7f"):
-        monkeypatch.setenv(VARIABLE, key)
-        assert key_of(model_at(NOWHERE)) is None
-        assert missing_key(model_at(NOWHERE)) == "SECOND_KEY holds what no HTTP header can"
 
 
 def test_its_calls_have_the_time_outs_and_retries_of_the_client_that_makes_them(
     first: CallPeer, second: CallPeer
 ) -> None:
     clients, model = UpstreamClients(), model_at(second.url)
-    with client_of_clients(first, timeout=11.0, max_retries=4) as client:
+    with first_client(first, timeout=11.0, max_retries=4) as client:
         run(clients, client, model, options_of())
         run(clients, client.with_options(timeout=12.0), model, options_of())
         run(clients, client, model, options_of(timeout=13.0))
@@ -391,30 +331,11 @@ def test_its_calls_have_the_time_outs_and_retries_of_the_client_that_makes_them(
         clients.close()
 
 
-def test_a_client_that_was_closed_calls_no_other_provider_either(first: CallPeer, second: CallPeer) -> None:
-    clients, client = UpstreamClients(), client_of_clients(first, max_retries=0)
-    client.close()
-
-    def stock() -> Any:
-        return client.chat.completions.create(model="m", messages=MESSAGES)
-
-    def routed() -> Any:
-        return run(clients, client, model_at(second.url), options_of())
-
-    errors = []
-    for call in (stock, routed):
-        with pytest.raises((RuntimeError, openai.APIConnectionError)) as caught:
-            call()
-        errors.append((repr(caught.value), repr(caught.value.__cause__)))
-    assert errors[0] == errors[1]
-    assert first.take() == second.take() == []
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_process_is_not_held_up_by_a_lock_of_its_parent_s(first: CallPeer, key: None) -> None:
     clients = UpstreamClients()
-    with client_of_clients(first) as client:
+    with first_client(first) as client:
         held, done = threading.Event(), threading.Event()
 
         def hold() -> None:
@@ -452,7 +373,7 @@ def test_no_password_file_of_the_machine_is_looked_into(
     netrc.write_text(f"machine {httpx2.URL(second.url).host} login planted password planted\n")
     monkeypatch.setenv("NETRC", str(netrc))
     clients = UpstreamClients()
-    with client_of_clients(first) as client:
+    with first_client(first) as client:
         run(clients, client, model_at(second.url), options_of())
         (asked,) = second.take()
         assert asked.header("authorization") == "Bearer sk-second"

@@ -7,13 +7,9 @@ from typing import Any
 
 import pytest
 
-import fastlane
 from fastlane import Routing
 from fastlane.catalog import Catalog
-from fastlane.plays.routing.clients import UpstreamClients
 from tests.attempts.scripted import KINDS, MESSAGES, Asked, Upstream, answer, model_at, refuse, two_upstreams
-from tests.call_peer import CallPeer
-from tests.plays.routing.driving import model_at as at, options_of, run
 
 pytestmark = pytest.mark.usefixtures("trusting_peers")
 
@@ -69,14 +65,3 @@ def test_the_model_that_answers_gets_what_it_takes_and_the_record_says_what_was_
     assert record.changes[: len(said)] == said
     assert not any(value in str(record.changes) for value in ("0.125", "somebody"))
     assert record.routing.model == ("far" if fails else "near")
-
-
-def test_another_provider_is_named_no_account_and_not_even_an_empty_one(first: CallPeer, second: CallPeer) -> None:
-    clients = UpstreamClients()
-    with fastlane.OpenAI(api_key="sk-own", base_url=f"{first.url}/v1", organization="org", project="proj") as client:
-        run(clients, client, at(second.url), options_of())
-        (asked,) = second.take()
-        for name in ("openai-organization", "openai-project", "cookie", "api-key", "x-api-key"):
-            assert asked.header(name) is None
-        assert asked.header("authorization") == "Bearer sk-second"
-        clients.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import date
@@ -12,13 +11,12 @@ from functools import cache
 from random import Random
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from fastlane import Call
 from fastlane.catalog import Catalog, CatalogModel, Route, Task
-from fastlane.knowledge.sightings import Sighting, Upstream
+from fastlane.knowledge.sightings import Upstream
 from fastlane.plays.routing.adapting import ModelRules
 from fastlane.plays.routing.knowledge import RoutingKnowledge
 from fastlane.plays.routing.router import RouteQuery
@@ -106,41 +104,7 @@ def chat(*contents: Any, **more: Any) -> dict[str, Any]:
     }
 
 
-def sighting(upstream: Upstream = AT["first"], **numbers: Any) -> Sighting:
-    return Sighting(model=upstream.model, origin=upstream.origin, **numbers)
-
-
 # Sizes
-
-
-def test_a_body_is_as_long_as_its_json() -> None:
-    bodies = (
-        chat("Hello"),
-        chat(text(5_000), tools=[{"type": "function", "function": {"name": "f"}}], temperature=0.5, seed=None),
-        chat("Grüße 東京", response_format={"type": "json_object"}),
-    )
-    for body in bodies:
-        assert ask(knowledge(), call(body)).body_bytes == len(orjson.dumps(body))
-    written = json.dumps(bodies[0]).encode()
-    assert ask(knowledge(), call(bodies[0], encoded=(bodies[0], written))).body_bytes == len(written)
-
-
-def test_what_was_counted_for_a_task_is_the_tasks_own() -> None:
-    known = knowledge()
-    known.note(sighting(task="logs", body_bytes=40_000, input_tokens=20_000), 0)
-    for _ in range(9):
-        known.note(sighting(task="prose", body_bytes=40_000, input_tokens=8_000), 0)
-    body = chat(text(40_000))
-    sizes = [ask(known, call(body), Route(task=task)).input_tokens for task in ("logs", "prose", "never seen")]
-    assert sizes == pytest.approx([20_000, 8_000, 8_000], rel=0.01)
-
-
-@pytest.mark.parametrize(("body_bytes", "input_tokens"), [(0, 10), (900_000, 700), (300, 200), (9_000, 0)])
-def test_a_count_that_is_not_of_text_teaches_nothing(body_bytes: int, input_tokens: int) -> None:
-    known = knowledge()
-    before = ask(known, call(chat(text(9_000)))).input_tokens
-    known.note(sighting(body_bytes=body_bytes, input_tokens=input_tokens), 0)
-    assert ask(known, call(chat(text(9_000)))).input_tokens == before
 
 
 def picture(size: int, seed: int = 0) -> dict[str, Any]:
@@ -154,21 +118,7 @@ def test_a_picture_counts_as_what_it_is_to_the_model_and_not_as_its_bytes() -> N
     assert "vision" in asked.needs
 
 
-def test_a_picture_that_is_looked_at_roughly_counts_less() -> None:
-    fine = picture(200_000)
-    rough = {**fine, "image_url": {**fine["image_url"], "detail": "low"}}
-    first, second = (ask(knowledge(), call(chat([one]))).input_tokens for one in (rough, fine))
-    assert first < second / 2
-
-
 # Output
-
-
-def test_lengths_are_learned_by_task_and_else_by_the_name_of_the_schema() -> None:
-    form = {"type": "json_schema", "json_schema": {"name": "label", "schema": {"type": "object"}}}
-    assert ask(knowledge(), call(chat("Hello", response_format=form))).kind == "label"
-    assert ask(knowledge(), call(chat("Hello", response_format=form)), Route(task="triage")).kind == "triage"
-    assert ask(knowledge(), call(chat("Hello"))).kind is None
 
 
 # What was asked for
@@ -208,16 +158,6 @@ def test_other_tools_are_another_beginning() -> None:
     assert not ask(known, call(chat(text(40_000)))).cached_tokens
 
 
-def test_another_form_of_the_answer_is_another_beginning() -> None:
-    known = knowledge()
-    kinds = [{"type": "json_schema", "name": "answer", "schema": {"description": text(3_000, seed)}} for seed in (0, 1)]
-    bodies = [{"input": text(40_000), "text": {"format": kind}} for kind in kinds]
-    query = ask(known, call(bodies[0], RESPONSES))
-    known.note_read(query, FIRST, KEEPS, SECOND_NS)
-    assert ask(known, call(bodies[0], RESPONSES)).cached_tokens
-    assert not ask(known, call(bodies[1], RESPONSES)).cached_tokens
-
-
 @pytest.mark.parametrize(
     ("facts", "least", "most"),
     [(keeping(True), 0.85, 0.95), (keeping(None), 0.4, 0.6), (keeping(False), 0.0, 0.1)],
@@ -229,12 +169,6 @@ def test_how_much_is_expected_at_first_is_what_is_known_of_the_provider(
     answered(known, chat(text(100_000)), "first", facts=facts)
     asked = ask(known, call(chat(text(100_000), "And then?")), facts=lambda _: facts)
     assert least <= asked.cached_tokens["first"] / asked.input_tokens <= most
-
-
-def test_too_short_a_prompt_is_not_kept() -> None:
-    known = knowledge()
-    answered(known, chat(text(8_000)), "first", facts=keeping(True, least=4_096))
-    assert not ask(known, call(chat(text(8_000))), facts=lambda _: keeping(True, least=4_096)).cached_tokens
 
 
 # What goes on from another answer
@@ -256,13 +190,6 @@ def test_what_nobody_has_seen_made_is_the_applications_own() -> None:
     known.note_response("conv_9", AT["second"])
     asked = ask(known, call({"input": "And then?", "conversation": {"id": "conv_9"}}, RESPONSES))
     assert "second" not in asked.unfit
-
-
-def test_a_response_and_a_conversation_at_two_places_can_be_gone_on_from_nowhere() -> None:
-    known = knowledge()
-    known.note_response("resp_1", AT["first"])
-    body = {"input": "And then?", "previous_response_id": "resp_1", "conversation": "conv_of_the_applications"}
-    assert set(ask(known, call(body, RESPONSES)).unfit) == set(AT)
 
 
 # Laws

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from random import Random
 from typing import Any
 
@@ -49,27 +48,6 @@ def test_the_fastest_is_first_and_the_others_follow_in_order() -> None:
     assert known.decide(RouteQuery(), 0).reason == "fastest"
 
 
-def test_a_short_and_a_long_answer_have_different_models() -> None:
-    known = router(model("quick-to-begin", 0.3, 50.0), model("quick-to-end", 2.0, 1_000.0))
-    assert names(known, max_output_tokens=10)[0] == "quick-to-begin"
-    assert names(known, max_output_tokens=500)[0] == "quick-to-end"
-
-
-def test_a_short_and_a_long_prompt_have_different_models() -> None:
-    small = CatalogModel(name="small", base_url="https://a.example.com", first_token_s=((100, 0.2), (100_000, 20.0)), tokens_per_s=100.0)  # fmt: skip  # noqa: E501
-    large = CatalogModel(name="large", base_url="https://b.example.com", first_token_s=((100, 1.0), (100_000, 2.0)), tokens_per_s=100.0)  # fmt: skip  # noqa: E501
-    known = router(small, large)
-    assert known.decide(RouteQuery(input_tokens=200), 0).ranked[0].name == "small"
-    assert known.decide(RouteQuery(input_tokens=50_000), 0).ranked[0].name == "large"
-
-
-def test_a_prompt_that_is_cached_makes_the_slower_model_the_faster_one() -> None:
-    first = ((1_000, 0.5), (100_000, 10.0))
-    one, two = (CatalogModel(name=name, base_url=f"https://{name}.example.com", first_token_s=first, tokens_per_s=100.0) for name in ("one", "two"))  # fmt: skip  # noqa: E501
-    question = RouteQuery(input_tokens=50_000, cached_tokens={"two": 49_000})
-    assert router(one, two).decide(question, 0).ranked[0].name == "two"
-
-
 def test_at_a_high_quantile_the_steady_one_is_before_the_one_that_is_mostly_faster() -> None:
     known = router(model("steady", 1.0), model("wild", 1.0))
     random = Random(0)
@@ -100,11 +78,6 @@ def test_what_cannot_answer_is_rejected_with_the_reason() -> None:
     assert why_not(known, "odd", **asked) == "refuses n"
 
 
-def test_where_nothing_is_eligible_there_is_no_choice_and_no_reason() -> None:
-    decision = router(model("dull", quality=30)).decide(RouteQuery(min_quality=45), 0)
-    assert (decision.ranked, decision.reason) == ((), None)
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_breaker_has_one_probe_under_way_at_most(data: st.DataObject) -> None:
@@ -126,87 +99,6 @@ def test_a_breaker_has_one_probe_under_way_at_most(data: st.DataObject) -> None:
         if went:
             probes[name] += 1
             assert probes[name] == 1
-
-
-def test_a_provider_that_asks_for_a_rest_gets_it_at_once() -> None:
-    known = router(model("fast", 0.5), model("slow", 3.0))
-    known.note(sighting("fast", failure="rate_limit", rest_s=20.0), 0)
-    assert names(known, 19 * S) == ["slow"]
-    assert not known.admit(known._catalog.named("fast"), 19 * S)
-    assert known.admit(known._catalog.named("fast"), 21 * S)
-
-
-def test_where_everything_has_failed_a_call_is_still_sent_somewhere() -> None:
-    known = router(model("one"), model("two"))
-    known.note(sighting("one", failure="rate_limit", rest_s=50.0), 0)
-    known.note(sighting("two", failure="rate_limit", rest_s=10.0), 0)
-    decision = known.decide(RouteQuery(), S)
-    assert [candidate.name for candidate in decision.ranked] == ["two", "one"]
-    assert decision.reason == "probed"
-
-
-def test_a_model_that_nobody_asks_any_more_is_found_to_have_recovered() -> None:
-    known = router(model("usual", 2.0), model("recovered", 1.0), exploration=0.02)
-    now = 0
-    for _ in range(30):
-        now += S
-        known.note(sighting("recovered", uncached_tokens=1_000.0, first_token_s=8.0), now)
-    chosen = []
-    for _ in range(600):
-        now += S
-        decision = known.decide(RouteQuery(input_tokens=1_000, max_output_tokens=10), now)
-        chosen.append(decision.ranked[0].name)
-        first_s = 2.0 if chosen[-1] == "usual" else 0.5
-        known.note(sighting(chosen[-1], uncached_tokens=1_000.0, first_token_s=first_s), now)
-    assert chosen[0] == "usual"
-    assert chosen[-100:].count("recovered") >= 95
-
-
-def calls_until_it_is_back(count: int, spell: int, pause_s: float, seed: int) -> int:
-    """The first of `count` models is the fastest, then slow for a spell of calls; those after it that miss it."""
-    random = Random(seed)
-    usual = [1.0, *(1.3 + 0.1 * at for at in range(count - 1))]
-    known = router(*(model(f"m{at}", first) for at, first in enumerate(usual)), exploration=0.02, random=Random(seed))
-    now, well_again = 0, 200 + spell
-    for number in range(well_again + 500):
-        now += round(pause_s * S)
-        tokens = random.choice((20, 100, 400))
-        chosen = int(known.decide(RouteQuery(input_tokens=1_000, max_output_tokens=tokens), now).ranked[0].name[1:])
-        if number >= well_again and chosen == 0:
-            return number - well_again
-        slow = 4.0 if chosen == 0 and number >= 200 else 1.0
-        shown = {"first_token_s": slow * usual[chosen] * random.lognormvariate(0, 0.25), "output_tokens": tokens}
-        known.note(sighting(f"m{chosen}", uncached_tokens=1_000.0, decode_s=slow * tokens / 100, **shown), now)
-    return 500
-
-
-@pytest.mark.parametrize("count", [2, 3, 8])
-@pytest.mark.parametrize("pause_s", [0.02, 5.0])
-def test_what_was_the_fastest_before_a_bad_spell_is_found_again_soon(count: int, pause_s: float) -> None:
-    calls = sorted(calls_until_it_is_back(count, 200, pause_s, seed) for seed in range(5))
-    assert calls[2] <= 150
-    assert calls[-1] <= 300
-
-
-def test_a_model_whose_calls_all_timed_out_at_once_is_used_again_when_it_answers() -> None:
-    known = router(model("fast", 0.15), model("slow", 0.25))
-    now = 0
-    for number in range(100):
-        now = number * S // 50
-        known.note(sighting("fast", uncached_tokens=1_000.0, first_token_s=0.15), now)
-    for number in range(12):
-        known.note(sighting("fast", uncached_tokens=1_000.0, late_s=1.0, failure="timeout"), now + number * S // 20)
-    assert names(known, now + 3 * S // 5)[0] == "slow"
-    assert known.decide(RouteQuery(input_tokens=1_000), now + 4 * S).ranked[0].name == "fast"
-    known.note(sighting("fast", uncached_tokens=1_000.0, first_token_s=0.15), now + 4 * S)
-    assert names(known, now + 5 * S)[0] == "fast"
-
-
-def test_a_prompt_that_is_too_long_says_nothing_of_the_upstreams_health() -> None:
-    known = router(model("fast", 0.5), model("slow", 3.0))
-    for _ in range(3):
-        known.note(sighting("fast", failure="too_long"), 0)
-    assert names(known, S)[0] == "fast"
 
 
 @settings(max_examples=10, deadline=None)
@@ -239,32 +131,6 @@ def test_every_model_is_ranked_or_rejected_and_the_ranking_is_by_time(data: st.D
         assert totals == sorted(totals)
 
 
-def test_the_same_seed_and_the_same_sightings_make_the_same_decisions() -> None:
-    def run() -> list[str]:
-        known = router(model("a"), model("b", 1.1), model("c", 1.2), exploration=0.1, random=Random(7))
-        random = Random(1)
-        chosen = []
-        for number in range(200):
-            chosen.append(names(known, number * S)[0])
-            failed = random.random() < 0.1
-            shown: dict[str, Any] = {"failure": "server"} if failed else {"first_token_s": random.uniform(0.5, 2)}
-            known.note(sighting(chosen[-1], uncached_tokens=1_000.0, **shown), number * S)
-        return chosen
-
-    assert run() == run()
-
-
-def test_a_first_token_is_waited_for_longer_where_little_is_known() -> None:
-    known = router(model("one", 1.0))
-    before = known.first_token_timeout(known._catalog.named("one"), 1_000, 0)
-    for number in range(200):
-        known.note(sighting("one", uncached_tokens=1_000.0, first_token_s=1.0 + 0.1 * (number % 3)), number * S)
-    after = known.first_token_timeout(known._catalog.named("one"), 1_000, 200 * S)
-    assert 1.0 < after < before
-    assert before >= 3.5
-    assert router(model("quick", 0.01)).first_token_timeout(model("quick", 0.01), 10, 0) == 1.0
-
-
 def test_a_sighting_of_a_stranger_is_left_out_and_one_at_the_applications_own_place_is_not() -> None:
     own = CatalogModel(name="own", first_token_s=((1_000, 1.0),), tokens_per_s=100.0)
     known = router(own)
@@ -280,30 +146,6 @@ def test_the_report_says_of_each_model_what_is_known() -> None:
     one, two = known.report(S)
     assert (one["name"], one["breaker"], one["share_of_calls"]) == ("one", "closed", 1.0)
     assert (two["seen"], two["breaker"], two["tokens_per_s"]) == (0, "open", pytest.approx(100.0))
-
-
-def test_threads_may_note_and_decide_at_once() -> None:
-    known = router(*(model(f"m{at}") for at in range(6)), exploration=0.1)
-    errors: list[BaseException] = []
-
-    def work(seed: int) -> None:
-        random = Random(seed)
-        try:
-            for number in range(150):
-                decision = known.decide(RouteQuery(task=f"t{number % 7}", input_tokens=1_000), number * S)
-                chosen = decision.ranked[0].name
-                shown: dict[str, Any] = {"failure": "server"} if random.random() < 0.2 else {"first_token_s": 1.0}
-                known.note(sighting(chosen, task=f"t{number % 7}", output_tokens=9, **shown), number * S)
-        except BaseException as error:  # noqa: BLE001 - told below
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-    assert sum(row["share_of_calls"] for row in known.report(0)) == pytest.approx(1.0)
 
 
 def test_call_that_waits_in_vain_keeps_the_next_one_away() -> None:
@@ -375,16 +217,6 @@ def test_every_probe_that_fails_makes_the_pause_longer_up_to_a_minute() -> None:
     assert 0.8 <= pauses[0] <= 1.2
     assert pauses[8] > 5 * pauses[0]
     assert 48 <= pauses[-1] <= 72
-
-
-def test_many_clients_do_not_come_back_at_once() -> None:
-    pauses = set()
-    for seed in range(20):
-        breaker = Breaker(Random(seed))
-        breaker.failed(None, 0)
-        breaker.failed(None, 0)
-        pauses.add(breaker.rest_s(0))
-    assert len(pauses) == 20
 
 
 @settings(max_examples=60, deadline=None)

@@ -73,14 +73,6 @@ def test_a_catalog_is_read_from_its_file(tmp_path: Any) -> None:
         Routing(tmp_path / "absent.toml")
 
 
-def test_its_fingerprint_names_what_was_set_and_no_address_of_a_store() -> None:
-    play = Routing(Catalog.example(), min_quality=45, deadline_s=20.0)
-    assert "min_quality=45" in repr(play)
-    assert "deadline_s=20.0" in repr(play)
-    assert "Catalog(" in repr(play)
-    assert "store" not in repr(play)
-
-
 def test_the_fastest_model_above_the_bar_answers(upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
@@ -160,30 +152,6 @@ def test_facts_that_nobody_knows_are_told_when_the_play_is_made() -> None:
         Routing(Catalog(models=(model,)))
     with registered(ProviderFacts(slug="vlmm")):
         Routing(Catalog(models=(model,)))
-
-
-@pytest.mark.parametrize(
-    "model",
-    ["fastlane/auto ", " fastlane/auto", "Fastlane/Auto", "FASTLANE/AUTO?task=x", "fastlane/auto/", "fastlane/auto ?"],
-)
-def test_what_is_almost_a_route_is_told(model: str, upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
-    with (
-        client_of(near, Routing(catalog_of(near, far))) as client,
-        pytest.raises(ConfigurationError, match='expected "fastlane/auto"'),
-    ):
-        asked(client, model)
-    assert near.asked == far.asked == []
-
-
-def test_the_answer_names_the_real_model(upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
-    with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
-        answered = client.chat.completions.create(model="fastlane/auto", messages=MESSAGES)
-        record = client.last_call
-    assert answered.model == "near-1"
-    assert answered.usage.total_tokens == 7
-    assert (record.model, record.response_model) == ("near-1", "near-1")
 
 
 def test_the_record_says_what_the_answer_cost(upstreams: tuple[Upstream, Upstream]) -> None:
@@ -373,9 +341,3 @@ def test_one_user_action_has_one_record_of_a_call_that_fell_back(upstreams: tupl
     assert len(seen) == 1
     assert len(action.calls) == 1
     assert seen[0].user_actions == ("answer",)
-
-
-def test_the_catalogs_models_are_named_by_the_example_too() -> None:
-    play = Routing(Catalog.example(), min_quality=45)
-    assert isinstance(play.catalog, Catalog)
-    assert all(isinstance(model, CatalogModel) for model in play.catalog.models)

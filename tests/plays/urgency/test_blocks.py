@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import os
 import subprocess
 import sys
@@ -40,21 +39,6 @@ def test_the_innermost_block_counts_and_gives_back_what_was() -> None:
     assert current_urgency() is None
 
 
-def test_one_block_may_be_entered_again_inside_itself() -> None:
-    block = urgency("offline")
-    with block:
-        with block:
-            assert current_urgency() == "offline"
-        assert current_urgency() == "offline"
-    assert current_urgency() is None
-
-
-def test_a_block_ends_with_an_error_too() -> None:
-    with pytest.raises(ValueError, match="x"), urgency("background"):
-        raise ValueError("x")
-    assert current_urgency() is None
-
-
 def test_functions_are_decorated() -> None:
     @urgency("background")
     def level(of: int) -> tuple[int, str | None]:
@@ -88,14 +72,6 @@ def test_generators_are_not_decorated() -> None:
 def test_other_levels_are_refused(level: Any) -> None:
     with pytest.raises(ConfigurationError, match='"interactive", "background" or "offline"'):
         urgency(level)
-
-
-@pytest.mark.asyncio
-async def test_a_block_left_in_another_context_leaves_that_alone() -> None:
-    block = urgency("background")
-    contextvars.copy_context().run(block.__enter__)
-    block.__exit__(None, None, None)
-    assert current_urgency() is None
 
 
 # Clients

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from fastlane.plays.urgency.slots import Slot, SlotQueue
-from tests.plays.urgency.simulated import Load, S, Simulation
+
+S = 1_000_000_000
 
 
 def sent(queue: SlotQueue, count: int) -> list[Slot]:
@@ -27,40 +27,54 @@ def refuse(queue: SlotQueue, *slots: Slot, status: int = 503, headers: Mapping[s
         slot.release()
 
 
-@pytest.mark.parametrize("refuses", [False, True])
-def test_limit_is_unknown_while_nothing_is_refused(refuses: bool) -> None:
-    load = Load(places=lambda _: 10_000, refuses=refuses, decode_s=10, background=500, interactive_per_s=20)
-    outcome = Simulation(load).run(60)
-    assert {limit for _, limit in outcome.limits} == {math.inf}
-    assert outcome.most_under_way > 500
-    assert max(waited for _, waited in outcome.waited) == 0
+def limits(places: Callable[[float], int], seconds: int, *, answer_s: float = 1.7, jitter: float = 0.6) -> list[float]:
+    """The limit in each twentieth of a second, of a provider that refuses what it has no place for.
+
+    Three hundred calls are wanted at any time.
+    """
+    random, now_ns = Random(1), [S]
+    queue = SlotQueue(clock=lambda: now_ns[0], call_at=lambda at_ns, do: None)
+    served: list[tuple[float, Slot]] = []
+    sent_now: list[Slot] = []
+    found = []
+
+    def come() -> None:
+        slot = Slot(queue, 1)
+        slot.start(lambda: sent_now.append(slot) is None)
+        if slot.is_granted:
+            sent_now.append(slot)
+
+    for tick in range(seconds * 20):
+        now_ns[0] = S + tick * S // 20
+        for ends_s, slot in [one for one in served if one[0] <= tick / 20]:
+            served.remove((ends_s, slot))
+            slot.release(failed=False)
+        for _ in range(300 - sum(queue.in_flight) - sum(queue.queued)):
+            come()
+        for slot in sent_now:
+            if len(served) < places(tick / 20):
+                served.append((tick / 20 + answer_s * random.lognormvariate(0, jitter), slot))
+            else:
+                refuse(queue, slot)
+        sent_now.clear()
+        found.append(queue.limit.value)
+    return found
 
 
 @pytest.mark.parametrize("places", [2, 16, 64])
-def test_limit_of_a_refusing_provider_is_found(places: int) -> None:
-    load = Load(places=lambda _: places, refuses=True, interactive_per_s=places / 24, seed=1)
-    simulation = Simulation(load)
-    outcome = simulation.run(150)
-    before = outcome.refused
-    assert simulation.run_on(300).limit(150) == pytest.approx(places, abs=max(1.1, 0.1 * places))
-    assert outcome.refused - before <= max(10, 0.05 * outcome.background_per_s(150, 300) * 150)
+@pytest.mark.parametrize(("answer_s", "jitter"), [(0.2, 0.0), (1.7, 0.6), (3.0, 1.0)])
+def test_limit_of_a_refusing_provider_is_found(places: int, answer_s: float, jitter: float) -> None:
+    found = limits(lambda _: places, 150, answer_s=answer_s, jitter=jitter)[-1_500:]
+
+    assert sum(found) / len(found) == pytest.approx(places, abs=max(1.1, 0.1 * places))
 
 
 def test_limit_follows_a_provider_that_shrinks_and_grows() -> None:
-    load = Load(
-        places=lambda at: 6 if 200 <= at < 400 else 24, refuses=True, seed=1, interactive_per_s=0.2,
-    )  # fmt: skip
-    outcome = Simulation(load).run(700)
-    assert outcome.limit(100, 200) > 20
-    assert outcome.limit(220, 400) < 8
-    assert outcome.limit(500) > 20
+    found = limits(lambda at_s: 6 if 100 <= at_s < 200 else 24, 350)
 
-
-def test_limit_grows_past_the_demand_when_refusals_stop() -> None:
-    load = Load(places=lambda at: 10 if at < 100 else 10_000, refuses=True, decode_s=10, interactive_per_s=0)
-    outcome = Simulation(load).run(300)
-    assert outcome.limit(50, 100) < 12
-    assert outcome.most_under_way == load.background
+    for first, last, least, most in ((50, 100, 20, 28), (120, 200, 5, 8), (250, 350, 20, 28)):
+        some = found[20 * first : 20 * last]
+        assert least < sum(some) / len(some) < most
 
 
 @pytest.mark.parametrize("in_order", [True, False])
@@ -94,40 +108,6 @@ def test_limit_that_holds_nobody_back_is_forgotten() -> None:
         now_ns[0] = at_s * S
         sent(queue, 1)[0].release(failed=False)
         assert queue.limit.value == limit
-
-
-@given(
-    places=st.sampled_from([3, 10, 30]),
-    decode_s=st.floats(min_value=0.1, max_value=3),
-    jitter=st.floats(min_value=0, max_value=1),
-    seed=st.integers(0, 10_000),
-)
-@settings(max_examples=12, deadline=None)
-def test_limit_never_collapses_and_never_runs_away(places: int, decode_s: float, jitter: float, seed: int) -> None:
-    load = Load(
-        places=lambda _: places, refuses=True, decode_s=decode_s, jitter=jitter, seed=seed, background=100,
-        interactive_per_s=0.1,
-    )  # fmt: skip
-    outcome = Simulation(load).run(150)
-    assert places / 2 <= outcome.limit(75) <= 1.5 * places
-
-
-def test_interactive_calls_hardly_wait_beside_a_flood() -> None:
-    outcome = Simulation(Load(places=lambda _: 64, refuses=True, interactive_per_s=2 / 3)).run(400)
-    waited = sorted(waited for at, waited in outcome.waited if at > 150)
-    assert waited[int(0.95 * len(waited))] < 0.1
-
-
-def test_max_concurrency_holds_from_the_first_call_on() -> None:
-    load = Load(places=lambda _: 64, max_concurrency=5, interactive_per_s=3)
-    assert Simulation(load).run(60).most_under_way == 5
-
-
-def test_limit_is_unchanged_by_a_call_refused_alone() -> None:
-    queue = SlotQueue()
-    for _ in range(10):
-        refuse(queue, *sent(queue, 1))
-    assert queue.limit.value == math.inf
 
 
 @pytest.mark.parametrize(

@@ -101,15 +101,6 @@ def test_a_tier_that_is_full_on_a_later_attempt_takes_no_retry_either(form: Form
     assert [body.get("service_tier") for body in scripted.asked] == ["flex", "flex", "default"]
 
 
-def test_a_retry_that_was_used_before_the_tier_was_full_is_not_given_again(form: Form, scripted: Upstream) -> None:
-    scripted.scripts = [refuse(500), refuse(429, code="resource_unavailable"), refuse(500)]
-    with client_of(form, scripted, max_retries=1) as client:
-        with pytest.raises(openai.InternalServerError):
-            call(client, level="background")
-
-        assert statuses(client.last_call) == [("first", 500), ("retry", 429), ("plain", 500)]
-
-
 def test_where_the_next_tier_fails_too_the_retries_are_those_that_were_left(form: Form, tiered: Emulator) -> None:
     tiered.change(service_tiers={"flex": {"exhausted": 1.0}})
     tiered.change(service_tiers={"default": {"exhausted": 1.0}})
@@ -159,26 +150,6 @@ def test_the_callers_own_tier_is_kept_though_it_is_full(form: Form, tiered: Emul
     assert record.changes == ()
 
 
-def test_a_caller_who_says_none_is_asked_for_none(form: Form, scripted: Upstream) -> None:
-    with client_of(form, scripted) as client:
-        call(client, level="background")
-        call(client, level="background", service_tier=None)
-        call(client, level="background")
-
-        records = client.calls
-    assert [body.get("service_tier") for body in scripted.asked] == ["flex", None, "flex"]
-    assert [record.urgency.asked_tier for record in records] == ["flex", None, "flex"]
-    assert records[1].changes == ()
-
-
-def test_tier_is_recorded_by_the_name_that_the_provider_says(form: Form, tiered: Emulator) -> None:
-    with client_of(form, tiered, Urgency(tiers=True)) as client:
-        call(client, service_tier="fast")
-
-        record = client.last_call
-    assert (record.urgency.asked_tier, record.urgency.served_tier) == ("fast", "priority")
-
-
 @pytest.mark.parametrize(
     ("level", "options", "seconds"),
     [
@@ -194,14 +165,6 @@ def test_time_outs_fit_the_tier(
     with client_of(form, tiered, **options) as client:
         assert read_timeout(client, level) == seconds
         assert read_timeout(client, level, timeout=30.0) == 30.0
-
-
-def test_the_next_tier_has_its_own_time_out(form: Form, tiered: Emulator) -> None:
-    tiered.change(service_tiers={"flex": {"exhausted": 1.0}})
-    with client_of(form, tiered) as client:
-        assert read_timeout(client, "background") == 600.0
-
-        assert statuses(client.last_call) == [("first", 429), ("plain", 200)]
 
 
 def test_a_repair_asks_no_full_tier_again(form: Form, tiered: Emulator) -> None:

@@ -81,19 +81,6 @@ def test_a_routed_call_goes_elsewhere_when_every_tier_is_full(kind: str, upstrea
 
 
 @both_kinds
-def test_a_hedged_call_falls_to_the_next_tier(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
-    near, _ = upstreams
-    with Asked(kind, near.url, Hedging(budget=1.0), PATIENT) as asked:
-        used_to(asked, near, model="gpt-5.4")
-        near.usually = where_full(answer("from near"))
-        assert asked.text("gpt-5.4").strip() == "from near"
-
-        record: Any = asked.record
-    assert tiers(near) == ["flex", "default"]
-    assert record.urgency.full_tier == "flex"
-
-
-@both_kinds
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 def test_a_second_attempt_falls_to_the_next_tier_by_itself(
     kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]

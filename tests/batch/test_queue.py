@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import pickle
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import openai
 import pydantic
 import pytest
@@ -28,8 +28,8 @@ from fastlane.batch import (
     QueueNotFoundError,
     QueueWaitTimeoutError,
     UnknownJobError,
+    WorkerSettings,
 )
-from fastlane.batch.jobs import JobOutcome
 
 BODY: dict[str, Any] = {"model": "small", "messages": [{"role": "user", "content": "a secret"}]}
 ANSWER = {
@@ -78,30 +78,26 @@ def queue(tmp_path: Path) -> Iterator[Queue]:
         yield queue
 
 
-def work_off(queue: Queue, **answer: Any) -> None:
-    """What a worker would record."""
-    outcome = {
-        "state": "done",
-        "status_code": 200,
-        "body": json.dumps(ANSWER).encode(),
-        "request_id": "req_1",
-        **answer,
-    }
-    storage = queue.storage
-    for group in storage.groups():
-        batch = storage.claim(
-            "worker", group, origin="live", most_requests=1_000, most_bytes=1 << 30, lease_s=60.0, state="running"
-        )
-        assert batch is not None
-        storage.record(batch, [JobOutcome(number=job.number, **outcome) for job in storage.heads(batch)])
-        storage.settle(batch, "collected")
+def work_off(queue: Queue, answer: dict[str, Any] = ANSWER, status: int = 200) -> None:
+    """Have a worker make all calls; a status of 0 is a connection that breaks."""
+
+    def answered(request: httpx2.Request) -> httpx2.Response:
+        if not status:
+            raise httpx2.ConnectError("broken")
+        return httpx2.Response(status, json=answer, headers={"x-request-id": "req_1"})
+
+    http_client = httpx2.Client(transport=httpx2.MockTransport(answered))
+    client = openai.OpenAI(api_key="sk-test", base_url="http://provider.test/v1", http_client=http_client)
+    worker = WorkerSettings(lane="live", retry_s=0.0, max_attempts=1)
+    with client, Queue(queue.storage.name, client.with_options(max_retries=0), worker=worker) as working:
+        working.run()
 
 
 def test_an_answer_is_what_the_live_call_would_have_returned(queue: Queue) -> None:
     job = queue.submit(BODY, key="a")
     assert (job.key, job.state, job.model) == ("a", "waiting", "small")
 
-    work_off(queue, input_tokens=3, output_tokens=2)
+    work_off(queue)
 
     answer = queue.result("a")
     assert isinstance(answer, ChatCompletion)
@@ -141,7 +137,7 @@ def test_other_endpoints_have_answers_of_their_own_types(
     queue: Queue, endpoint: str, body: dict[str, Any], answer: dict[str, Any], kind: type
 ) -> None:
     queue.submit({"model": "small", **body}, key="a", endpoint=endpoint)
-    work_off(queue, body=json.dumps(answer).encode())
+    work_off(queue, answer)
 
     assert isinstance(queue.result("a"), kind)
     if kind is Response:
@@ -155,7 +151,7 @@ def test_other_endpoints_have_answers_of_their_own_types(
     ("status", "kind"),
     [
         (400, openai.BadRequestError),
-        (401, openai.AuthenticationError),
+        (403, openai.PermissionDeniedError),
         (404, openai.NotFoundError),
         (422, openai.UnprocessableEntityError),
         (429, openai.RateLimitError),
@@ -168,7 +164,7 @@ def test_a_job_that_failed_raises_what_the_live_call_would_have(
 ) -> None:
     queue.submit(BODY, key="a")
     error = {"error": {"message": "no such thing", "code": "not_there", "type": "t", "param": None}}
-    work_off(queue, state="failed", status_code=status, body=json.dumps(error).encode())
+    work_off(queue, error, status)
 
     with pytest.raises(kind, match=f"Error code: {status} - no such thing") as raised:
         queue.result("a")
@@ -181,14 +177,14 @@ def test_a_job_that_failed_raises_what_the_live_call_would_have(
 
 def test_a_job_that_failed_without_an_answer_says_why(queue: Queue) -> None:
     queue.submit(BODY, key="a")
-    work_off(queue, state="failed", status_code=None, body=b"", error="batch_expired")
+    work_off(queue, status=0)
 
-    with pytest.raises(JobFailedError, match="after 1 attempts without an answer: batch_expired") as raised:
+    with pytest.raises(JobFailedError, match="after 1 attempts without an answer: connection") as raised:
         queue.result("a")
 
-    assert raised.value.code == "batch_expired"
+    assert raised.value.code == "connection"
     again = pickle.loads(pickle.dumps(raised.value))
-    assert (str(again), again.code) == (str(raised.value), "batch_expired")
+    assert (str(again), again.code) == (str(raised.value), "connection")
     assert queue.retry_failed("a") == 1
     with pytest.raises(JobNotFinishedError, match="'a' is waiting"):
         queue.result("a")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fastlane import ConfigurationError
-from fastlane.plays.prompt_cache.volatile import find, kind_of_change
+from fastlane.plays.prompt_cache.volatile import kind_of_change
 from fastlane.prompts import Prompt, lint, stable, volatile
 
 POLICY = "Be kind. Refunds take 5 to 7 business days. Book at most 2 flights, such as HAT001 on 2024-05-01."
@@ -129,6 +129,10 @@ def test_what_cannot_be_sent_is_refused_by_its_name_and_type(given: Any, message
     assert "secret" not in str(refused.value)
 
 
+def find(text: str) -> list[tuple[str, int, int]]:
+    return [(finding.kind, finding.start, finding.end) for finding in lint([system(text)])]
+
+
 TIMES = (
     "2025-03-03", "2025-03-03T10:04:33Z", "2025-03-03 10:04:33.123456+00:00", "Mon, 03 Mar 2025 10:04:33 GMT",
     "Monday, 3 March 2025, 10:04 AM", "Monday, March 3rd, 2025", "March 3, 2025", "1741000000", "1741000000123",
@@ -186,7 +190,7 @@ def test_a_number_behind_a_word_that_counts_is_a_counter(text: str) -> None:
     ],
 )
 def test_what_merely_has_a_digit_or_a_name_of_the_calendar_is_left_alone(text: str) -> None:
-    assert list(find(text)) == []
+    assert find(text) == []
 
 
 @given(text=st.text(st.sampled_from("ab1 2:-.T/#AMZf0"), max_size=60))

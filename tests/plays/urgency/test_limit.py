@@ -40,7 +40,12 @@ def limits(places: Callable[[float], int], seconds: int, *, answer_s: float = 1.
 
     def come() -> None:
         slot = Slot(queue, 1)
-        slot.start(lambda: sent_now.append(slot) is None)
+
+        def granted() -> bool:
+            sent_now.append(slot)
+            return True
+
+        slot.start(granted)
         if slot.is_granted:
             sent_now.append(slot)
 

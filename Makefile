@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install bench bench-local test test-all test-backends check docs conformance faults frameworks conformance-release benchmarks fuzz soak nightly mutants audit wheel pythons
+.PHONY: help install bench test test-all test-backends check docs conformance faults frameworks conformance-release benchmarks fuzz soak nightly mutants audit wheel pythons
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r name what; do \
@@ -91,9 +91,6 @@ frameworks: $(EVERYTHING) ## run frameworks that stand on openai's client, reall
 
 faults: $(EVERYTHING) ## everything that can go wrong with a call, beside the stock client (ARGS="--write" renews docs/reliability.md)
 	$(BIN)/python -m tests.faults $(ARGS)
-
-bench-local: $(BENCH) ## bench a real engine on this machine, with a model of random weights (installs 1.5 GB)
-	$(BIN)/python -m scripts.engines $(ARGS)
 
 benchmarks: $(EVERYTHING) ## run every benchmark quickly, and print one table of what holds and what falls short
 	$(BIN)/python -m benchmarks --quick

@@ -15,7 +15,7 @@ from benchmarks._report import Report, as_json, print_reach, print_report
 
 _FAMILIES: dict[str, tuple[str, ...]] = {
     "batch_crash": ("batch_crash",),
-    "call_costs": ("shell_cost", "admission_cost", "prompt_cache_cost", "bounded_cost", "routing_cost"),
+    "call_costs": ("shell_cost", "prompt_cache_cost", "bounded_cost", "routing_cost"),
     "cold_start": ("cold_start", "import_cost"),
     "limits": ("pacing", "urgency_mixed"),
     "measuring": ("fidelity", "dashboard_lie", "omission"),

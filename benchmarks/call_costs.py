@@ -8,34 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count, repeat
 from random import Random
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import httpx2
 
 from benchmarks._client import MODES, client_of
 from benchmarks._conversation import conversation, tools
-from benchmarks._paired import added, cpu_pairs, differences, in_turns, middle
+from benchmarks._paired import added, cpu_pairs, differences, middle
 from benchmarks._prepared import Prepared, stream_of
 from benchmarks._provider import MODEL, fact
 from benchmarks._report import Figure, Report
 from fastlane import PromptCache, Routing
-from fastlane._clock import cpu_ns, thread_cpu_ns
+from fastlane._clock import thread_cpu_ns
 from fastlane.engine.call import Call
-from fastlane.engine.drivers import async_run, run
-from fastlane.engine.effects import Acquire, Flow, Sleep
 from fastlane.knowledge.sightings import Sighting
 from fastlane.plays.bounded_output.scanner import JsonScanner
-from fastlane.plays.rate_limits.bucket import RequestCost
-from fastlane.plays.rate_limits.queue import RateLimitQueue, RateLimitTicket
 from fastlane.plays.routing.catalog.models import Catalog, CatalogModel
 from fastlane.plays.routing.router import RouteQuery, Router
-from fastlane.plays.urgency.slots import Slot, SlotQueue
 from fastlane.providers import ProviderFacts, facts_named, registered
 from fastlane.providers.facts import Cache
 
@@ -138,103 +131,6 @@ def shell_cost(quick: bool) -> Report:
             **{f"{mode}_chunk_added_us": "<= 3" for mode in MODES},
         },
         conditions={"pairs": pairs},
-    )
-
-
-# Calls that wait
-
-_PLACES = 8
-_CALLERS = 256 + _PLACES
-_HEADERS = {
-    "x-ratelimit-limit-requests": "10000000",
-    "x-ratelimit-remaining-requests": "9999999",
-    "x-ratelimit-reset-requests": "6ms",
-    "x-ratelimit-limit-tokens": "10000000000",
-    "x-ratelimit-remaining-tokens": "9999999500",
-    "x-ratelimit-reset-tokens": "3ms",
-}
-_HTTP: Any = SimpleNamespace(is_closed=False)
-_COST, _USED = RequestCost(1.0, 500.0, 400.0, 100.0), RequestCost(1.0, 400.0, 350.0, 50.0)
-
-
-def _waiting(slots: SlotQueue, limits: RateLimitQueue, number: int) -> Flow:
-    """Wait for a slot and for the rate limits, be answered, and give the slot back."""
-    slot = Slot(slots, 1 if number % 8 else 0, max_concurrency=_PLACES)
-    ticket = RateLimitTicket(limits, slot.level, _COST)
-    yield Acquire(_HTTP, slot, 600.0)
-    yield Acquire(_HTTP, ticket, 600.0)
-    slots.answered(slot, 200, _HEADERS)
-    limits.answered(ticket, 200, _HEADERS)
-    yield Sleep(None, 0.0)
-    slot.release(failed=False)
-    limits.settle(ticket, _USED)
-
-
-def _nothing(_number: int) -> Flow:
-    yield Sleep(None, 0.0)
-
-
-def _calls_of(arm: str) -> Callable[[int], Flow]:
-    queues = SlotQueue(), RateLimitQueue(facts_named("openai").rate_limits)
-    return partial(_waiting, *queues) if arm == "both" else _nothing
-
-
-def _threads_us(calls: int, arm: str) -> float:
-    call, ready, done = _calls_of(arm), threading.Barrier(_CALLERS + 1), []
-
-    def work(number: int) -> None:
-        ready.wait()
-        for _ in range(calls):
-            run(call(number))
-        done.append(number)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(_CALLERS)]
-    for thread in threads:
-        thread.start()
-    ready.wait()
-    started = cpu_ns()
-    for thread in threads:
-        thread.join()
-    taken = cpu_ns() - started
-    if len(done) != len(threads):
-        raise RuntimeError("a thread did not end")
-    return taken / 1e3 / calls / _CALLERS
-
-
-def _tasks_us(calls: int, arm: str) -> float:
-    call = _calls_of(arm)
-
-    async def work(number: int) -> None:
-        for _ in range(calls):
-            await async_run(call(number))
-
-    async def all_calls() -> float:
-        started = cpu_ns()
-        await asyncio.gather(*map(work, range(_CALLERS)))
-        return (cpu_ns() - started) / 1e3 / calls / _CALLERS
-
-    return asyncio.run(all_calls())
-
-
-def admission_cost(quick: bool) -> Report:
-    """What waiting costs: CPU microseconds of a call with `Urgency` and `RateLimits` while 256 calls wait before it.
-
-    So many more threads, or tasks, than there are slots wait for one and for the provider's rate limits, are answered
-    and give the slot back, again and again; one in eight is interactive. Inside: this process's CPU time, from the
-    first call of a round to its last, waking included. Outside: starting threads and tasks. `own_cpu_us` is what both
-    plays add to calls that wait for `nothing`.
-    """
-    rounds, calls = (5, 10) if quick else (25, 40)
-    figures: dict[str, Figure] = {}
-    measured = {"threads": partial(_threads_us, calls), "asyncio": partial(_tasks_us, calls)}
-    for side, measure in measured.items():
-        taken = in_turns(measure, ("both", "nothing"), rounds, warm_ups=1)
-        figures |= {f"{side}_{arm}_cpu_us": middle(values) for arm, values in taken.items()}
-        figures |= added(f"{side}_own", taken["both"], taken["nothing"], "cpu_us")
-    return Report(
-        figures=figures,
-        reach={f"{side}_own_cpu_us": "<= 25" for side in measured},
-        conditions={"rounds": rounds, "calls": calls * _CALLERS},
     )
 
 

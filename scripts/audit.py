@@ -15,62 +15,49 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import venv
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from scripts import wheel
 from scripts.environments import ROOT
-from scripts.wheel import Finding, judged
+from scripts.wheel import Finding, judged, report
 
 _PROBE = Path(__file__).with_name("audit_probe.py")
-_COLOURS = {"holds": "green", "broken": "red", "skipped": "yellow"}
 
 # Advisories
 
 _WHAT = "no advisory is known against the versions in constraints.txt"
-# A release of 2016 with advisories against it: where nothing is known of it, nothing can be known of anything.
+# Releases of 2016 with advisories against one: a service that knows of none cannot be believed about the others.
 _KNOWN_TO_BE_BAD = "jinja2==2.8"
 
 
 def advisories() -> list[Finding]:
     """Ask for advisories, of the first service that answers; skipped, with the reason, where none does."""
     pins = [line for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines() if "==" in line]
-    silent = []
     # The package index's own data, and the database that those come from.
     for service in ("pypi", "osv"):
-        found, problem = _asked(service, [_KNOWN_TO_BE_BAD])
-        if _vulnerabilities(found):
-            found, problem = _asked(service, pins)
-            if found:
-                unknown = [str(one.get("name")) for one in found if "skip_reason" in one]
-                right = f"{len(found) - len(unknown)} packages, asked of {service}"
-                right += f"; nothing is known of {', '.join(unknown)}" if unknown else ""
-                return [judged("advisories", _WHAT, _vulnerabilities(found), right)]
-        silent.append(f"{service}: {problem}")
-    reason = (
-        f"no service for advisories can be reached from here, not even for {_KNOWN_TO_BE_BAD}, which has some ("
-        f"{'; '.join(silent)}). Run it again where it can be"
-    )
+        if _vulnerabilities(_asked(service, [_KNOWN_TO_BE_BAD])) and (found := _asked(service, pins)):
+            unknown = ", ".join(str(one.get("name")) for one in found if "skip_reason" in one)
+            right = f"{len(found)} packages, asked of {service}" + (
+                f"; nothing is known of {unknown}" if unknown else ""
+            )
+            return [judged("advisories", _WHAT, _vulnerabilities(found), right)]
+    reason = f"no service for advisories is reachable, not even for {_KNOWN_TO_BE_BAD}, which has some"
     return [Finding("advisories", _WHAT, "skipped", reason)]
 
 
-def _asked(service: str, pins: Sequence[str]) -> tuple[list[dict[str, Any]], str]:
-    """Return what pip-audit knows of these versions, and why that is nothing where it is."""
+def _asked(service: str, pins: Sequence[str]) -> list[dict[str, Any]]:
+    """Return what pip-audit knows of these versions; nothing where it cannot be asked."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "requirements.txt"
         file.write_text("\n".join(pins) + "\n", encoding="utf-8")
@@ -80,21 +67,14 @@ def _asked(service: str, pins: Sequence[str]) -> tuple[list[dict[str, Any]], str
         ]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=120.0, check=False)
-        except subprocess.TimeoutExpired:
-            return [], "no answer in 120 s"
-    try:
-        found = json.loads(done.stdout)["dependencies"]
-    except (ValueError, KeyError, TypeError):
-        # Its last line names several errors, the innermost last.
-        errors = re.findall(r"\w+Error", done.stderr.strip().rpartition("\n")[2])
-        return [], errors[-1] if errors else "no answer"
-    reasons = [str(one["skip_reason"]) for one in found if "skip_reason" in one]
-    return found, reasons[0].partition(":")[0] if reasons else "no advisory"
+            return list(json.loads(done.stdout)["dependencies"])
+        except (subprocess.TimeoutExpired, ValueError, KeyError, TypeError):
+            return []
 
 
 def _vulnerabilities(found: Sequence[dict[str, Any]]) -> list[str]:
     return [
-        f"{one['name']} {one['version']}: {bug['id']}, mended in {', '.join(bug['fix_versions']) or 'no version'}"
+        f"{one['name']} {one['version']}: {bug['id']}, fixed in {', '.join(bug['fix_versions']) or 'no version'}"
         for one in found
         for bug in one.get("vulns", ())
     ]
@@ -124,7 +104,7 @@ _OF_OPENAI = ("/etc/os-release", "/etc/lsb-release", "/dev/null", "subprocess.Po
 
 
 class EmptyError(RuntimeError):
-    """An environment cannot be made: the message says why."""
+    """An environment cannot be made or used: the message says why."""
 
 
 class Environment:
@@ -132,36 +112,27 @@ class Environment:
 
     def __init__(self, home: Path) -> None:
         venv.create(home, with_pip=False)
-        self.python = home / ("Scripts" if sysconfig.get_platform().startswith("win") else "bin") / "python"
+        self.python = str(home / "bin" / "python")
 
     def install(self, requirement: str) -> None:
         """Install it with the versions of constraints.txt. Raises EmptyError."""
         pins = str(ROOT / "constraints.txt")
-        options = ("--quiet", "--disable-pip-version-check", "--no-compile", "--constraint", pins)
-        done = self._pip("install", *options, requirement)
+        done = self.pip("install", "-qq", "--no-compile", "--constraint", pins, requirement)
         if done.returncode:
             raise EmptyError("pip: " + "\n".join(done.stderr.strip().splitlines()[-3:]))
 
-    def check(self) -> list[str]:
-        """Return what pip finds missing or unfitting among what is installed."""
-        done = self._pip("check")
-        return [] if done.returncode == 0 else done.stdout.strip().splitlines()
-
-    def installed(self) -> list[str]:
-        """Return the names of the distributions that are there."""
-        command = "from importlib.metadata import distributions as all; print(*sorted(one.name for one in all()))"
-        return _run([str(self.python), "-I", "-c", command]).stdout.split()
+    def pip(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run pip of this Python for that one."""
+        options = ("--disable-pip-version-check", "--python", self.python)
+        return _run([sys.executable, "-m", "pip", *options, *arguments])
 
     def probe(self, what: str, name: str, variables: Mapping[str, str], cwd: Path) -> dict[str, Any]:
         """Return what an import or a file of code did. Raises EmptyError where it failed."""
-        done = _run([str(self.python), "-I", "-B", str(_PROBE), what, name], variables, cwd)
+        done = _run([self.python, "-I", "-B", str(_PROBE), what, name], variables, cwd)
         if done.returncode:
             raise EmptyError(f"{what} {Path(name).name} failed: " + "\n".join(done.stderr.strip().splitlines()[-3:]))
         *printed, last = done.stdout.splitlines()
         return {**json.loads(last), "printed": printed}
-
-    def _pip(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return _run([sys.executable, "-m", "pip", "--python", str(self.python), *arguments])
 
 
 def _run(
@@ -179,16 +150,15 @@ def clean(variables: Mapping[str, str]) -> dict[str, str]:
     return {**{name: value for name, value in kept.items() if not name.lower().endswith("_proxy")}, **variables}
 
 
-def imported_findings(environment: Environment, wheel: Path, cwd: Path) -> Iterator[Finding]:
+def imported_findings(environment: Environment, cwd: Path) -> Iterator[Finding]:
     """What a minimal installation brings, and what `import fastlane` does in it."""
     part = "import"
-    environment.install(str(wheel))
-    there = environment.installed()
-    yield judged(
-        part, "what its metadata names is enough, and fits together", environment.check(), f"{len(there)} packages"
-    )
+    there = {one["name"] for one in json.loads(environment.pip("list", "--format", "json").stdout)}
+    check = environment.pip("check")
+    problems = check.stdout.strip().splitlines() if check.returncode else []
+    yield judged(part, "what its metadata names is enough, and fits together", problems, f"{len(there)} packages")
     of_extras = {"numpy", "rich", "typer", "tiktoken", "trustme", "redis", "psycopg", "ray", "httpx", "altair"}
-    yield judged(part, "an installation without extras brings none of theirs", sorted(of_extras & set(there)))
+    yield judged(part, "an installation without extras brings none of theirs", sorted(of_extras & there))
     did = environment.probe("import", "fastlane", {}, cwd)
     loaded = {name.partition(".")[0] for name in did["modules"]} - sys.stdlib_module_names
     others = sorted(name for name in loaded - ALLOWED if not name.startswith("_sysconfigdata"))
@@ -223,27 +193,21 @@ def example() -> str:
 
 @contextlib.contextmanager
 def emulator(command: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Run `fastlane emulator` as somebody at a terminal would, and give the variables that it says to export."""
-    process = subprocess.Popen(
-        [*command, "emulator", "--preset", "instant"],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=clean({"PYTHONUNBUFFERED": "1"}),
-    )
-    try:
-        variables: dict[str, str] = {}
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("export "):
-                variables |= dict(pair.split("=", 1) for pair in shlex.split(line.removeprefix("export ")))
-            if line.startswith("curl ") or {"OPENAI_BASE_URL", "OPENAI_API_KEY", "SSL_CERT_FILE"} <= variables.keys():
-                break
-        if "OPENAI_BASE_URL" not in variables:
-            raise EmptyError("`fastlane emulator` named no OPENAI_BASE_URL to export")
-        yield variables
-    finally:
-        process.terminate()
-        process.wait(10)
+    """Run `fastlane emulator` as at a terminal, and yield the variables that it says to export."""
+    run = [*command, "emulator", "--preset", "instant"]
+    environment = clean({"PYTHONUNBUFFERED": "1"})
+    with subprocess.Popen(run, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            variables: dict[str, str] = {}
+            assert process.stdout is not None
+            for line in itertools.takewhile(lambda line: not line.startswith("curl "), process.stdout):
+                if line.startswith("export "):
+                    variables |= dict(pair.split("=", 1) for pair in shlex.split(line.removeprefix("export ")))
+            if "OPENAI_BASE_URL" not in variables:
+                raise EmptyError("`fastlane emulator` named no OPENAI_BASE_URL to export")
+            yield variables
+        finally:
+            process.terminate()
 
 
 def called(environment: Environment, title: str, command: Sequence[str], cwd: Path) -> Iterator[Finding]:
@@ -276,29 +240,27 @@ def called(environment: Environment, title: str, command: Sequence[str], cwd: Pa
 PARTS = ("advisories", "wheel", "import", "example")
 
 
-def _parts(place: Path) -> dict[str, Callable[[], list[Finding]]]:
-    """Return the parts, which build on one another: the wheel is installed, and what is installed makes the call."""
-    built = cache(lambda: wheel.build(place / "dist"))
-    environment = cache(lambda: Environment(place / "environment"))
+def _found(only: Sequence[str], place: Path) -> Iterator[Finding]:
+    """Check the parts, which build on one another: the wheel is installed, and what is installed makes the call."""
+    if "advisories" in only:
+        yield from advisories()
+    if set(only) <= {"advisories"}:
+        return
+    built, _, findings = wheel.build(place / "dist")
+    yield from findings
     # A folder in which Python finds nothing of the repository.
     elsewhere = place / "elsewhere"
     elsewhere.mkdir()
-
-    def imported() -> list[Finding]:
-        return list(imported_findings(environment(), built()[0], elsewhere))
-
-    def example() -> list[Finding]:
-        environment().install(str(built()[0]))
+    environment = Environment(place / "environment")
+    environment.install(str(built))
+    if "import" in only:
+        yield from imported_findings(environment, elsewhere)
+    if "example" in only:
         # Its provider runs in this environment, since it is in an extra.
-        own = (sys.executable, "-m", "fastlane")
-        found = list(called(environment(), "without extras", own, elsewhere))
-        environment().install(f"{built()[0]}[bench]")
-        command = (str(environment().python.with_name("fastlane")),)
-        return [*found, *called(environment(), "with the extra `bench` and its emulator", command, elsewhere)]
-
-    return {
-        "advisories": advisories, "wheel": lambda: built()[2], "import": imported, "example": example,
-    }  # fmt: skip
+        yield from called(environment, "without extras", (sys.executable, "-m", "fastlane"), elsewhere)
+        environment.install(f"{built}[bench]")
+        command = (str(Path(environment.python).with_name("fastlane")),)
+        yield from called(environment, "with the extra `bench` and its emulator", command, elsewhere)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -308,30 +270,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
     asked = parser.parse_args(arguments)
-    console = Console(stderr=True)
     found: list[Finding] = []
     with tempfile.TemporaryDirectory(prefix="fastlane-audit-") as temporary:
-        parts = _parts(Path(temporary))
-        for name in PARTS:
-            if name in asked.only:
-                with console.status(name):
-                    try:
-                        found += parts[name]()
-                    except (wheel.BuildError, EmptyError) as error:
-                        found.append(Finding(name, "it can be checked", "broken", str(error)))
-    _print(found)
-    return int(any(finding.outcome == "broken" for finding in found))
-
-
-def _print(found: Sequence[Finding]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for title in ("part", "", "what", "found"):
-        table.add_column(title, overflow="fold")
-    for one in found:
-        table.add_row(one.part, f"[{_COLOURS[one.outcome]}]{one.outcome}[/]", one.what, one.said)
-    Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(table)
-    counts = Counter(one.outcome for one in found)
-    print(f"{counts['holds']} hold, {counts['broken']} broken, {counts['skipped']} skipped")
+        try:
+            found += _found(asked.only, Path(temporary))
+        except (wheel.BuildError, EmptyError) as error:
+            found.append(Finding("audit", "every part can be checked", "broken", str(error)))
+    return report(found)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def test_nothing_of_the_surroundings_reaches_what_is_audited(monkeypatch: pytest
         ({}, "skipped", "jinja2==2.8"),
         ({"pypi": "knows"}, "holds", "1 packages, asked of pypi"),
         ({"osv": "knows"}, "holds", "asked of osv"),
-        ({"pypi": "finds"}, "broken", "bad 1.0: CVE-1, mended in 1.1"),
+        ({"pypi": "finds"}, "broken", "bad 1.0: CVE-1, fixed in 1.1"),
     ],
 )
 def test_advisories_are_asked_of_whom_knows_of_a_bad_release(
@@ -51,10 +51,10 @@ def test_advisories_are_asked_of_whom_knows_of_a_bad_release(
         "finds": [{"name": "bad", "version": "1.0", "vulns": [{"id": "CVE-1", "fix_versions": ["1.1"]}]}],
     }
 
-    def asked(service: str, versions: list[str]) -> tuple[list[dict[str, Any]], str]:
+    def asked(service: str, versions: list[str]) -> list[dict[str, Any]]:
         if service not in answers:
-            return [{"name": "jinja2", "skip_reason": "not found: x"}], "not found"
-        return (bad if versions == [audit._KNOWN_TO_BE_BAD] else pins[answers[service]]), ""
+            return [{"name": "jinja2", "skip_reason": "not found: x"}]
+        return bad if versions == [audit._KNOWN_TO_BE_BAD] else pins[answers[service]]
 
     monkeypatch.setattr(audit, "_asked", asked)
     (finding,) = audit.advisories()

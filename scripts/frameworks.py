@@ -17,9 +17,9 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import NamedTuple
 
 from scripts.environments import ROOT, environment, print_passed, run_tests, uv_program
 from scripts.servers import UnavailableError
@@ -29,9 +29,8 @@ _OURS = ("--editable", f"{ROOT}[bench]", "pytest", "pytest-asyncio", "pytest-tim
 """What every environment has beside its frameworks: fastlane with the embedded provider, and what runs the tests."""
 
 
-@dataclass(frozen=True, slots=True)
-class Framework:
-    """One framework: its distribution on the package index, and where it is tested."""
+class Framework(NamedTuple):
+    """A framework: its name and distribution on the package index, and the packages that its tests need."""
 
     name: str
     distribution: str
@@ -43,8 +42,7 @@ class Framework:
         return _TESTS / f"test_{self.name.replace('-', '_')}.py"
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
+class Home(NamedTuple):
     """Frameworks whose pins lead to the same openai, in one environment."""
 
     name: str
@@ -52,43 +50,31 @@ class Home:
 
     @property
     def pins(self) -> Path:
-        """All versions in it."""
+        """The file with the versions of everything in it."""
         return _TESTS / f"constraints-{self.name}.txt"
 
     @property
-    def packages(self) -> tuple[str, ...]:
-        """What is asked for; the pins say in which version."""
-        return tuple(package for framework in self.frameworks for package in framework.packages)
+    def packages(self) -> list[str]:
+        """The requirements without versions."""
+        return [package for framework in self.frameworks for package in framework.packages]
 
 
-HOMES = (
-    # Nothing holds these back.
-    Home(
-        "newest",
-        (
-            Framework("langchain-openai", "langchain-openai", ("langchain-openai",)),
-            Framework("openai-agents", "openai-agents", ("openai-agents",)),
-            Framework("pydantic-ai", "pydantic-ai-slim", ("pydantic-ai-slim[openai]",)),
-            Framework("haystack", "haystack-ai", ("haystack-ai",)),
-            Framework("autogen", "autogen-ext", ("autogen-ext[openai]", "autogen-agentchat")),
-        ),
-    ),
-    # instructor takes jiter below 0.15, which openai 3.4 and later do not.
-    Home("jiter", (Framework("instructor", "instructor", ("instructor",)),)),
-    # LlamaIndex takes openai below 3, and LiteLLM's latest release ends there. For calls with tools it imports mcp, of
-    # which its own requirements say nothing.
-    Home(
-        "openai2",
-        (
-            Framework(
-                "llama-index",
-                "llama-index-llms-openai",
-                ("llama-index-llms-openai", "llama-index-llms-openai-like"),
-            ),
-            Framework("litellm", "litellm", ("litellm", "mcp")),
-        ),
-    ),
+_NEWEST = (
+    Framework("langchain-openai", "langchain-openai", ("langchain-openai",)),
+    Framework("openai-agents", "openai-agents", ("openai-agents",)),
+    Framework("pydantic-ai", "pydantic-ai-slim", ("pydantic-ai-slim[openai]",)),
+    Framework("haystack", "haystack-ai", ("haystack-ai",)),
+    Framework("autogen", "autogen-ext", ("autogen-ext[openai]", "autogen-agentchat")),
 )
+# instructor takes jiter below 0.15, which openai 3.4 and later do not.
+_JITER = (Framework("instructor", "instructor", ("instructor",)),)
+# LlamaIndex takes openai below 3, and LiteLLM's latest release ends there. For calls with tools LiteLLM imports mcp,
+# which its own requirements do not name.
+_OPENAI2 = (
+    Framework("llama-index", "llama-index-llms-openai", ("llama-index-llms-openai", "llama-index-llms-openai-like")),
+    Framework("litellm", "litellm", ("litellm", "mcp")),
+)
+HOMES = (Home("newest", _NEWEST), Home("jiter", _JITER), Home("openai2", _OPENAI2))
 
 
 def lock(homes: Sequence[Home]) -> None:
@@ -112,19 +98,13 @@ def test(home: Home, frameworks: Sequence[Framework], more: Sequence[str]) -> bo
     except UnavailableError as error:
         print(error, file=sys.stderr)
         return False
-    _print_versions(place, frameworks)
+    packages = [str(found) for found in place.glob("lib/python*/site-packages")]
+    versions = {each.metadata["Name"].lower(): each.version for each in distributions(path=packages)}
+    named = [f"{each.name} {versions[each.distribution]}" for each in frameworks]
+    print(*named, f"with openai {versions['openai']}", sep=", ", flush=True)
     tests = [str(framework.tests) for framework in frameworks]
     arguments = ["-c", str(_TESTS / "pytest.toml"), "--disable-warnings", *tests, str(_TESTS / "test_page.py"), *more]
     return run_tests(place, arguments, {"FRAMEWORKS": ",".join(framework.name for framework in frameworks)})
-
-
-def _print_versions(place: Path, frameworks: Sequence[Framework]) -> None:
-    packages = [str(found) for found in place.glob("lib/python*/site-packages")]
-    versions = {each.metadata["Name"].lower(): each.version for each in distributions(path=packages)}
-    # openai 3 stands on httpx2, and openai 2 on httpx.
-    library = "httpx" if versions["openai"].startswith("2.") else "httpx2"
-    named = [f"{each.name} {versions[each.distribution]}" for each in frameworks]
-    print(*named, f"with openai {versions['openai']} and {library} {versions[library]}", sep=", ", flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

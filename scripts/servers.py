@@ -148,10 +148,6 @@ class LocalServer:
         """The server's address."""
         return f"http://127.0.0.1:{self.port}"
 
-    def _place(self) -> str | None:
-        """Return where the directory is made; None for the usual place."""
-        return None
-
     def _prepare(self) -> None:
         """Make what the server needs in its directory before it starts for the first time."""
 
@@ -161,7 +157,7 @@ class LocalServer:
 
     def _options(self) -> dict[str, Any]:
         """Return further arguments of `subprocess.Popen`."""
-        return {"cwd": self.directory}
+        return {}
 
     def _is_ready(self) -> bool:
         """Return whether the server answers."""
@@ -170,7 +166,9 @@ class LocalServer:
     def start(self) -> None:
         """Start the server, with the data and on the port that it had before, if it had. Raises UnavailableError."""
         if self._home is None:
-            self._home = tempfile.TemporaryDirectory(prefix=f"{self.name}-", dir=self._place())
+            # As root in /tmp, where the user of PostgreSQL can read as well.
+            place = "/tmp" if os.geteuid() == 0 else None
+            self._home = tempfile.TemporaryDirectory(prefix=f"{self.name}-", dir=place)
             self.directory = Path(self._home.name)
             self._prepare()
         until = time.monotonic() + self.start_s
@@ -185,8 +183,9 @@ class LocalServer:
     def _starts(self, until: float) -> bool:
         command = self._command()
         with (self.directory / "log").open("ab") as log:
-            given = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, **self._options()}
-            self._process = subprocess.Popen(command, **given)
+            # A session of its own, which ends as a whole and does not see Ctrl-C.
+            given = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "start_new_session": True}
+            self._process = subprocess.Popen(command, cwd=self.directory, **given, **self._options())
         while self._process.poll() is None and time.monotonic() < until:
             if self._is_ready():
                 return True
@@ -211,30 +210,22 @@ class LocalServer:
             self._home = None
 
     def _end(self, number: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is None:
+        if self._process is None:
             return
-        self.signal(process, number)
-        self.signal(process, signal.SIGCONT)  # one that is stopped ends only when it goes on
+        self.signal(number)
+        self.signal(signal.SIGCONT)  # one that is stopped ends only when it goes on
         try:
-            process.wait(15.0)
+            self._process.wait(15.0)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            self.signal(signal.SIGKILL)
+            self._process.wait()
+        self._process = None
 
-    def signal(self, process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-        """Send a signal to the server."""
-        process.send_signal(number)
-
-    def pause(self) -> None:
-        """Have it accept connections, by its kernel, and answer nothing."""
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to all of its processes, such as SIGSTOP: its kernel goes on to accept connections."""
         assert self._process is not None, "the server has not been started"
-        self.signal(self._process, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let it go on."""
-        assert self._process is not None, "the server has not been started"
-        self.signal(self._process, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
 
     def __enter__(self) -> Self:
         try:
@@ -271,23 +262,14 @@ class HttpServer(LocalServer):
         return {}
 
     def _options(self) -> dict[str, Any]:
-        """Return the environment, and a session of its own, which ends as a whole and does not see Ctrl-C."""
         # What exporters of this process are told is not meant for the server, which may have some of its own.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-        return {"cwd": self.directory, "env": {**inherited, **self._environment()}, "start_new_session": True}
+        return {"env": {**inherited, **self._environment()}}
 
     def _is_ready(self) -> bool:
-        """Return whether the server answers."""
-        try:
-            with urllib.request.urlopen(self.url + self.health, timeout=5.0):
-                return True
-        except OSError:
-            return False
-
-    def signal(self, process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-        """Send a signal to all of its processes."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
+        with contextlib.suppress(OSError), urllib.request.urlopen(self.url + self.health, timeout=5.0):
+            return True
+        return False
 
     def ask(self, path: str, body: Any = None) -> Any:
         """Return the JSON with which the server answers a GET, or a POST of `body`. Raises UnavailableError."""
@@ -425,16 +407,6 @@ class RedisCluster:
 _POSTGRES = {"fsync": "off", "listen_addresses": "127.0.0.1", "max_connections": "60", "shared_buffers": "16MB"}
 
 
-def _user() -> pwd.struct_passwd | None:
-    """Return whom PostgreSQL runs as, where it may not run as we do."""
-    if os.geteuid() != 0:
-        return None
-    for name in ("postgres", "nobody"):
-        with contextlib.suppress(KeyError):
-            return pwd.getpwnam(name)
-    raise UnavailableError("the server refuses to run as root, and there is no user of postgres, nobody")
-
-
 class PostgresServer(LocalServer):
     """PostgreSQL on a free port of 127.0.0.1 with a password."""
 
@@ -447,37 +419,37 @@ class PostgresServer(LocalServer):
     def __init__(self) -> None:
         super().__init__()
         self.password = secrets.token_hex(8)
+        self._user: pwd.struct_passwd | None = None
+        """Whom it runs as, because it refuses to run as root."""
 
     @property
     def url(self) -> str:
         """The address of its database, password included."""
         return f"postgresql://fastlane:{self.password}@127.0.0.1:{self.port}/postgres"
 
-    def _place(self) -> str | None:
-        return "/tmp" if _user() else None
-
     def _prepare(self) -> None:
-        user = _user()
         secret = self.directory / "password"
         secret.write_text(self.password, encoding="ascii")
-        if user is not None:
+        if os.geteuid() == 0:
+            names = {one.pw_name: one for one in pwd.getpwall()}
+            self._user = names.get("postgres") or names.get("nobody")
+            if self._user is None:
+                raise UnavailableError("the server refuses to run as root, and there is no user postgres or nobody")
             for path in (self.directory, secret):
-                os.chown(path, user.pw_uid, user.pw_gid)
+                os.chown(path, self._user.pw_uid, self._user.pw_gid)
         command = [
             program("postgres"),
             f"--pgdata={self.directory / 'data'}", "--username=fastlane", f"--pwfile={secret}",
             "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions",
         ]  # fmt: skip
         with (self.directory / "log").open("wb") as log:
-            made = subprocess.run(command, stdout=log, stderr=log, check=False, **self._options())
+            made = subprocess.run(command, stdout=log, stderr=log, check=False, cwd=self.directory, **self._options())
         if made.returncode:
             raise UnavailableError(f"{command[0]} does not work:\n{self.log()}")
 
     def _options(self) -> dict[str, Any]:
-        user = _user()
-        if user is None:
-            return {"cwd": self.directory}
-        return {"cwd": self.directory, "user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+        user = self._user
+        return {} if user is None else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
     def _command(self) -> list[str]:
         settings = {**_POSTGRES, "port": str(self.port), "unix_socket_directories": str(self.directory)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -138,7 +139,7 @@ with fastlane.OpenAI(api_key="sk-test", base_url=sys.argv[2], experiment=experim
 
 def test_hanging_redis_delays_no_call(arguments: dict[str, Any], make: Make, redis_of_its_own: RedisServer) -> None:
     experiment = make(store=redis_of_its_own.url)
-    redis_of_its_own.pause()
+    redis_of_its_own.signal(signal.SIGSTOP)
     try:
         with fastlane.OpenAI(**arguments, experiment=experiment) as client:
             for _ in range(20):
@@ -151,7 +152,7 @@ def test_hanging_redis_delays_no_call(arguments: dict[str, Any], make: Make, red
             assert asking.is_alive()
             asking.join()
     finally:
-        redis_of_its_own.resume()
+        redis_of_its_own.signal(signal.SIGCONT)
     assert experiment.flush()
 
 

@@ -109,13 +109,13 @@ def test_changed_value_is_named_and_found(kind: str) -> None:
 
         drift = between(mutation.before, grown(mutation.after))
 
-        assert drift is not None, mutation.name
+        assert drift is not None, mutation.path
         named += drift.kind == kind
-        assert drift.path == mutation.path, mutation.name
+        assert drift.path == mutation.path, mutation.path
         if mutation.character is None:
-            assert drift.character is None, mutation.name
+            assert drift.character is None, mutation.path
         else:
-            assert drift.character <= mutation.character < drift.character + 16, mutation.name
+            assert drift.character <= mutation.character < drift.character + 16, mutation.path
     assert named >= 19
 
 

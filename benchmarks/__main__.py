@@ -15,8 +15,8 @@ from benchmarks._report import Report, as_json, print_reach, print_report
 
 _FAMILIES: dict[str, tuple[str, ...]] = {
     "batch_crash": ("batch_crash",),
-    "call_costs": ("shell_cost", "prompt_cache_cost", "bounded_cost", "routing_cost"),
-    "cold_start": ("cold_start", "import_cost"),
+    "call_costs": ("prompt_cache_cost", "bounded_cost"),
+    "cold_start": ("cold_start",),
     "limits": ("pacing", "urgency_mixed"),
     "measuring": ("fidelity", "dashboard_lie", "omission"),
     "prompts": ("prompt_cache", "prompt_cache_agents", "context_trimming", "drift"),
@@ -25,10 +25,7 @@ _FAMILIES: dict[str, tuple[str, ...]] = {
     "statistics": ("aa", "power", "attribution"),
     "streams": (
         "stream_cpu",
-        "lateness",
         "streams_per_core",
-        "transport_cpu",
-        "stream_saturated",
         "call_cpu",
         "history_cpu",
     ),

@@ -19,7 +19,8 @@ _WORDS = [
 _TOOLS = 14
 
 
-def _prose(rng: random.Random, size: int) -> str:
+def prose(rng: random.Random, size: int) -> str:
+    """Return a text of that many characters."""
     text = ""
     while len(text) < size:
         text += " ".join(rng.choices(_WORDS, k=9)).capitalize() + (".\n\n- " if rng.random() < 0.2 else ". ")
@@ -38,20 +39,20 @@ def _record(rng: random.Random, size: int) -> str:
 def _turn(rng: random.Random, number: int) -> list[dict[str, Any]]:
     call = f"call_{rng.randbytes(12).hex()}"
     name = f"look_up_{number % _TOOLS}"
-    arguments = json.dumps({"user_id": "mia_li_3668", "reservation_id": rng.randbytes(3).hex(), "why": _prose(rng, 50)})
+    arguments = json.dumps({"user_id": "mia_li_3668", "reservation_id": rng.randbytes(3).hex(), "why": prose(rng, 50)})
     calling = {"id": call, "type": "function", "function": {"name": name, "arguments": arguments}}
     return [
-        {"role": "user", "content": _prose(rng, 90)},
+        {"role": "user", "content": prose(rng, 90)},
         {"role": "assistant", "content": None, "tool_calls": [calling]},
         {"role": "tool", "tool_call_id": call, "name": name, "content": _record(rng, 640)},
-        {"role": "assistant", "content": _prose(rng, 315)},
+        {"role": "assistant", "content": prose(rng, 315)},
     ]
 
 
 def conversation(messages: int) -> list[Any]:
     """A conversation of that many messages, the same each time."""
     rng = random.Random(messages)
-    made: list[dict[str, Any]] = [{"role": "system", "content": _prose(rng, 6_000)}]
+    made: list[dict[str, Any]] = [{"role": "system", "content": prose(rng, 6_000)}]
     while len(made) < messages:
         made += _turn(rng, len(made))
     return made[:messages]
@@ -65,7 +66,7 @@ def tools() -> list[Any]:
 
 def _tool(rng: random.Random, number: int) -> dict[str, Any]:
     def described(kind: str) -> dict[str, Any]:
-        return {"type": kind, "description": _prose(rng, 32)}
+        return {"type": kind, "description": prose(rng, 32)}
 
     properties: dict[str, Any] = {name: described("string") for name in _WORDS[number % 8 : number % 8 + 3]}
     properties["cabin"] = {"type": "string", "enum": ["basic_economy", "economy", "business"]}
@@ -75,5 +76,5 @@ def _tool(rng: random.Random, number: int) -> dict[str, Any]:
             items = {"type": "object", "properties": inner, "required": list(inner)}
             properties[name] = {**described("array"), "items": items}
     parameters = {"type": "object", "properties": properties, "required": list(properties)}
-    function = {"name": f"look_up_{number}", "description": _prose(rng, 80), "parameters": parameters}
+    function = {"name": f"look_up_{number}", "description": prose(rng, 80), "parameters": parameters}
     return {"type": "function", "function": function}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -70,11 +69,11 @@ def cpu_pairs(
         arms[index](*given)
         return cpu_ns() - started
 
-    for _, index in itertools.product(range(warm_ups), range(len(arms))):
-        one(index)
     with without_garbage_collection():
-        for number, index in turns(range(len(arms)), pairs):
-            taken[index].append(one(index))
+        for number, index in turns(range(len(arms)), pairs, warm_ups=warm_ups):
+            nanoseconds = one(index)
+            if number >= 0:
+                taken[index].append(nanoseconds)
             if number % 10 == 9 and min(map(len, taken)) > number:
                 gc.collect()
     return taken

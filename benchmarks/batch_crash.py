@@ -205,18 +205,13 @@ def _on_postgres(jobs: int, kills: int, random: Random) -> dict[str, int] | None
 
 
 def batch_crash(quick: bool) -> Report:
-    """Whether the offline lane loses or doubles a job when its worker is killed: it must not, wherever that happens.
+    """Count the jobs that the batch queue loses or doubles when its worker is killed: none may be.
 
-    A queue of 5,000 jobs, each with a number of its own that the answer repeats; a provider whose lists lag by 0.3 s,
-    where one line in a hundred fails, and requests go wrong: creations and uploads are done without an answer (10 %),
-    are begun 1.5 s late (10 %), or questions are answered with 500 (5 %). A worker is killed with SIGKILL 200 times:
-    half the time at a random moment, half the time up to 3 ms after a state of a batch was seen in the database, the
-    states in turn (`kills_…` count what its last batch's record said). Each job is added twice.
-
-    In the queue, `lost` have no result, `unmatched` another job's. At the provider, by its log, `doubled` were answered
-    well more than once; `batches_made`, and `files_left` that were not deleted. Then the same on a disk that is full
-    once (`disk_refused`: submissions that were refused with a StorageError, and made again), or, where none can be
-    mounted, with a limit to the size of files; and on PostgreSQL with two workers (unknown where there is no server).
+    5,000 jobs, each added twice; its answer repeats its number. The provider's lists lag by 0.3 s, one line in a
+    hundred fails, and requests go wrong: 10 % are done without an answer, 10 % begin 1.5 s late, 5 % get a 500. A
+    worker is killed 200 times, at random or up to 3 ms after a state of a batch was seen (`kills_…` count the states).
+    `lost` jobs have no result, `unmatched` ones another job's, `doubled` ones were answered twice by the provider's
+    log. Then once on a full disk (`disk_refused`: submissions that were made again) and on PostgreSQL with two workers.
 
     Inside: everything from the submission of a job to its result. Outside: what a power failure does to a disk.
     """

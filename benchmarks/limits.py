@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import openai
 
 import fastlane
-from benchmarks._call import MESSAGES, chunks, has_content
-from benchmarks._client import in_mode, ours, run, settled, wishes
+from benchmarks._client import MESSAGES, chunks, has_content, in_mode, ours, run, settled, wishes
 from benchmarks._paired import percentile
 from benchmarks._provider import MODEL, providers
 from benchmarks._report import Figure, Report
@@ -135,19 +134,16 @@ def _used(model: str, how: Counter[str], log: Sequence[RequestLog], from_s: floa
 
 
 def pacing(quick: bool) -> Report:
-    """What keeping to rate limits is worth: refusals, and how much of the limit is used, at twice its load.
+    """Count refusals, and how much of a rate limit is used, at twice its load: `RateLimits()` and the stock client.
 
-    A provider allows each model 600 requests and 60,000 tokens a minute, and counts a prompt and the limit of its
-    answer when it comes, as OpenAI does: as a bucket that fills all the time, as a window that is whole again after
-    each minute, and as a bucket of which each second has its share (quantized; quantized_requests has no limit of
-    tokens). 20 calls of about 100 tokens a second are offered to each, by our client with `RateLimits()`, and by the
-    stock client with its own retries. `three`: three processes of ours share the load and the bucket; `three_store`:
-    with a Redis server between them (None where there is none).
+    The provider allows each model 600 requests and 60,000 tokens a minute, as a bucket, as a window of a minute, and as
+    a bucket that is filled by the second (`quantized`; `quantized_requests` has no limit of tokens). 20 calls of about
+    100 tokens a second are offered to each. `three`: three processes share the load and the bucket; `three_store`: with
+    Redis.
 
-    Inside: everything that the provider received, by its own log. `_refused_ratio`: 429 among all answers, from the
-    first call on. `_useful_ratio`: what was admitted, against what the limit allows, requests or tokens, whichever is
-    nearer: in whole minutes from the second on. `_failed_ratio`: calls that ended with an error in the application.
-    Outside: how long calls wait; what waits at the end of the run is given up.
+    Inside: everything that the provider received, by its own log. `_refused_ratio`: 429 among all responses.
+    `_useful_ratio`: what was admitted of the limit that is nearer, in whole minutes from the second on.
+    `_failed_ratio`: calls that ended with an error. Outside: how long calls wait; what waits at the end is cancelled.
     """
     # A bucket that holds a tenth of a minute is empty soon enough for a short run; in that there is no second window.
     seconds, from_s, burst = (36.0, 12.0, 0.1) if quick else (200.0, 60.0, 1.0)
@@ -298,18 +294,16 @@ def _mixed(emulator: Emulator, arm: str, seconds: tuple[int, int], places: int, 
 
 
 def urgency_mixed(quick: bool) -> Report:
-    """Forty interactive calls a minute beside a flood of background ones, at providers that serve so many at once.
+    """Compare interactive calls beside a flood of background ones with and without `Urgency`.
 
-    Providers serve 4, 16 or 64 calls at once (quickly: 16); a further one waits, or is refused with 503. One process
-    floods each with three times as many background calls as it has places and 32 more, while interactive calls come at
-    random, in turn from a task and from a thread; without the play, and with it: `Urgency()` finds the places of a
-    provider that refuses, and `Urgency(max_concurrency=...)` is told those of one that queues. Time runs five times as
-    fast as at a usual provider; what the transport and this machine take is not scaled, and counts against the play.
+    Providers serve 4, 16 or 64 calls at once (quickly: 16); a further one waits, or is refused with 503. Each gets
+    forty interactive calls a minute, from a task and from a thread, and three times as many background calls as it has
+    places and 32 more. `Urgency()` finds the places of a provider that refuses, `Urgency(max_concurrency=...)` is given
+    those of one that queues. Time runs five times as fast as at a usual provider.
 
-    Inside: an interactive call from its issue to its first content, whatever it waited for, retries included.
-    `ttft_ratio` is its 95th percentile against that of a provider with no other calls. `background_share` is how much
-    of the time of its places that interactive calls leave the provider spends on background ones, by its own log.
-    Outside: the first seconds of each arm. Of one that refuses, `refused_share` of all requests were.
+    Inside: an interactive call from its issue to its first content, retries included. `ttft_ratio` is its p95 against
+    that of an idle provider. `background_share`: of the time of its places that interactive calls leave, what the
+    provider spends on background ones, by its own log. Outside: the first seconds of each arm.
     """
     seconds = _QUICK if quick else _FULL
     figures: dict[str, Figure] = {}

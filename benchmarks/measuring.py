@@ -16,8 +16,7 @@ from typing import Any
 import openai
 
 import fastlane
-from benchmarks._call import MESSAGES, has_content
-from benchmarks._client import OPTIONS, SIDES, client_of
+from benchmarks._client import MESSAGES, OPTIONS, SIDES, client_of, has_content
 from benchmarks._paired import middle
 from benchmarks._report import Figure, Report
 from benchmarks._servers import apart
@@ -40,14 +39,13 @@ from tests.truth import (
 
 
 def fidelity(quick: bool) -> Report:
-    """How far what a load generator reports is from what the server did: this harness, and the stock client.
+    """Compare what a load generator reports with what the server did: this harness, and the stock client.
 
     50 streams at once, of 100 tokens a second (first token after 200 ms, 64 tokens) and of 2,000 (50 ms, 200 tokens).
-    Inside: everything that a client adds to the time to first token and to the time per output token, as its tool
-    reports both. Outside: each tool's first round. `fastlane` is this harness's own worker on `fastlane.AsyncOpenAI`,
-    at 2,000 tokens a second in as many processes as there are cores; `threads` on `fastlane.OpenAI` (not with
-    `--quick`); `stock` on `openai.AsyncOpenAI` in one process. `_arrived` is by our transport's stamps. Where
-    `server_late_p99_ms` is above 1 ms, the machine was too busy for these figures.
+    `fastlane` is this harness's worker on `fastlane.AsyncOpenAI`, at 2,000 tokens a second in as many processes as
+    cores; `threads` on `fastlane.OpenAI` (not with `--quick`); `stock` on `openai.AsyncOpenAI` in one process.
+    `_arrived` is by our transport's stamps. If `server_late_p99_ms` is above 1 ms, the machine was too busy. Inside:
+    everything that a client adds to time to first token and time per output token. Outside: each tool's first round.
     """
     requests = {100: 2, 2_000: 4} if quick else {100: 6, 2_000: 16}
     arms = [arm for arm in ARMS if not quick or arm.name != "threads"]
@@ -123,13 +121,12 @@ def _application(side: str, base_url: str, *load: Any) -> list[ClientTimes]:
 
 
 def dashboard_lie(quick: bool) -> Report:
-    """What an application's own dashboard says of a provider, against what it did: openai's client, and ours.
+    """Compare what an application logs of a provider with what it did: openai's client, and ours.
 
-    8, 32 and 50 streams at once of 2,000 tokens a second each (first token after 50 ms, 200 tokens), with `async for`
-    in one event loop; the truth server is on another core where the system allows it. Inside: everything between the
-    application's own two stamps, just before `create()` and in its loop's body, the first chunk with content in hand.
-    Outside: the first two rounds. `_ttft_*_ms` is what it would log, `_true_ttft_p50_ms` what the provider did, and
-    `_error_` the difference, request by request; `_tpot_error_p50_ratio` that of the time per output token, as a share.
+    8, 32 and 50 streams at once of 2,000 tokens a second (first token after 50 ms, 200 tokens), with `async for` in one
+    event loop; the truth server is on another core if there is one. Inside: everything between the application's own
+    two stamps, before `create()` and at the first chunk with content. Outside: the first two rounds. `_ttft_*_ms` is
+    what it logs, `_true_ttft_p50_ms` what the provider did, `_error_` the difference, request by request.
     """
     rounds, most = (1, 6) if quick else (3, 10)
     pace = PACES[_RATE]
@@ -231,16 +228,12 @@ async def _stalled(truth: TruthServer, load: str, seconds: float) -> tuple[list[
 
 
 def omission(quick: bool) -> Report:
-    """What p99 says of a server that stops for a second every ten: from the intended start, and by ways without it.
+    """Compare the p99 of three kinds of load with the truth, at a server that stops for one second in ten.
 
-    The truth server (20 ms to the first token, 10 tokens, 1 ms apart) does nothing at all for one second in each period
-    of ten, and logs it. `open`: requests are sent by a schedule (20 a second, Poisson), and each counts from when the
-    schedule wanted it: this harness's open load. `one_by_one`: the same schedule, one after the other, each counted
-    from when it was sent. `closed`: ten users without a pause, counted from when each was sent.
-
-    Inside: time to first token, p99. True is what a request meets that is there at its intended moment: it waits for
-    the end of a stall that it comes into, or in which its first token is due. `_p99_ratio` is reported / true, where
-    the truth of all three is that of the open load. Outside: the first two requests.
+    The truth server takes 20 ms to the first of 10 tokens. `open`: 20 requests a second (Poisson), counted from when
+    they were due: this harness's open load. `one_by_one`: the same schedule one after the other, counted from when they
+    were sent. `closed`: ten users without a pause, counted from when they were sent. True is what a request meets that
+    comes when it is due; `_p99_ratio` is reported / true. Inside: time to first token. Outside: the first two requests.
     """
     seconds = _PACE.stall_every_s * (1 if quick else 4)
     with truth_server() as truth:

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import fastlane
-from benchmarks._call import MESSAGES, first_content_ms
-from benchmarks._client import OPTIONS, client_of, ours, wishes
+from benchmarks._client import MESSAGES, OPTIONS, client_of, first_content_ms, ours, wishes
 from benchmarks._conversation import conversation, tools
 from benchmarks._mutations import MUTATORS, Body, Mutation
 from benchmarks._paired import cpu_pairs, middle, paired, percentile
@@ -147,14 +146,12 @@ def _achievable_on_one_machine(calls: Sequence[_Call], skipped: int) -> float:
 
 
 def prompt_cache(quick: bool) -> Report:
-    """What `PromptCache()` is worth as it is by default, beside `Connection()` alone: cached tokens, first token.
+    """Compare `PromptCache()` with `Connection()` alone: cached tokens, time to first token.
 
-    60 agents at once, all with one system prompt and one set of tools, each with a call about every 6 s. Two emulated
-    fleets, where no machine takes more than 15 calls a minute of a key and prefix, which is OpenAI's rule, and others
-    go to the first additional machine that takes one. Both sides send the same calls at the same moments, streamed.
-    Inside: from the application's call to the first content that it reads; tokens as the provider counted them.
-    Outside: opening the connections, and the first quarter of the calls, which find the fleets cold. `achievable` is
-    what one machine without a limit would have read of the very same calls.
+    60 agents with one system prompt and one set of tools call about every 6 s. In each of two emulated fleets a machine
+    takes 15 calls a minute of a key and prefix, which is OpenAI's rule; others go to another machine. Both sides send
+    the same calls at the same moments. `achievable` is what one machine without a limit would have read from its cache.
+    Inside: from the call to the first content. Outside: opening connections, and the first quarter of the calls.
     """
     seconds = 30.0 if quick else 180.0
     model = replace(preset("bench"), cache_machines=256, cache_requests_per_key_per_minute=_PER_MINUTE)
@@ -300,17 +297,15 @@ def _text(message: dict[str, Any]) -> str:
 
 
 def prompt_cache_agents(quick: bool) -> Report:
-    """What laying out a prompt is worth to agents: share of cached tokens and time to first token, stock and fastlane.
+    """Compare ways to lay out an agent's prompt: share of cached tokens, time to first token.
 
-    Runs of an airline's agent with 14 tools, eight at a time. The app writes the time at the top of its system prompt
-    and gathers its tools in another order for every call, as apps do. `stock`: openai's client with that prompt;
-    `prompt`: `Prompt(stable=..., session=..., volatile=...)`, `Connection()` and `PromptCache()`, with sorted tools;
-    `connection`: fastlane with the prompt as the app wrote it; `stock_once`: an app that looks at the clock and gathers
-    its tools once for a run. Each has a provider of its own, which takes 120 ms, and 20 us for every token to be read.
-
-    Inside: from the application's call to the first content that it reads; the tokens as the provider counts them.
-    Outside: opening connections. Achievable: from the trace alone, characters of the longest beginning that an earlier
-    call had, of all characters.
+    Runs of an airline's agent with 14 tools, eight at a time. The application writes the time at the top of its system
+    prompt and gathers its tools in another order for every call. `stock`: openai's client with that prompt; `prompt`:
+    `Prompt(stable=..., session=..., volatile=...)` with `PromptCache()` and sorted tools; `connection`: fastlane with
+    the prompt as written; `stock_once`: an application that reads the clock and gathers its tools once for a run. Each
+    has a provider of its own, which takes 120 ms and 20 us for each uncached token. Achievable: characters of the
+    longest beginning that an earlier call had, of all. Inside: from the call to the first content. Outside: opening
+    connections.
     """
     runs, source = _airline_runs(8 if quick else 120)
     with providers(len(_ARMS), model=preset("bench")) as started:
@@ -451,13 +446,12 @@ def _trim(emulator: Emulator, prompts: list[Messages]) -> dict[str, _Last]:
 
 
 def context_trimming(quick: bool) -> Report:
-    """What `ContextTrimming` is worth to a coding agent of 100 turns: first token, and what the cache still holds.
+    """Compare ways to send a coding agent's history of 100 turns: first token, cached tokens.
 
-    Every turn sends the whole history, in three ways: unbounded; truncated every turn to the low-water mark, as a
-    sliding window does; and with `ContextTrimming()`. Only the last turn takes time at the provider. Compared with the
-    same last turn behind a history of the low-water mark's size, all of which the provider remembers; and once more
-    with nothing remembered, as after a pause (cold). Inside: from the application's call to its first token, planning
-    too. Outside: opening the connections.
+    Histories are unbounded, cut every turn to the low-water mark, or left to `ContextTrimming()`. Only the last turn
+    takes time at the provider. It is compared with the same turn behind a cached history of the low-water mark's size,
+    and once more with nothing cached (cold). Inside: from the call to its first token, planning too. Outside: opening
+    connections.
     """
     recorded = _recorded("coding")
     runs = recorded or [_coding_run(seed) for seed in range(9)]
@@ -511,11 +505,11 @@ def _outside(kind: str, rng: random.Random, body: Body) -> Mutation:
     """Change what is no segment: another model or parameter, or nothing at all."""
     if kind == "changed_model":
         # One that nobody has asked before: for any other the prompt may be in its cache.
-        return Mutation(kind, "", body, {**body, "model": f"model-{rng.getrandbits(32):08x}"}, "model", None)
+        return Mutation(kind, body, {**body, "model": f"model-{rng.getrandbits(32):08x}"}, "model", None)
     if kind == "changed_parameter":
         name, one, other = rng.choice(_PARAMETERS)
-        return Mutation(kind, name, {**body, name: one}, {**body, name: other}, name, None)
-    return Mutation(kind, "", body, body, None, None)
+        return Mutation(kind, {**body, name: one}, {**body, name: other}, name, None)
+    return Mutation(kind, body, body, None, None)
 
 
 class _Conversations(NamedTuple):
@@ -580,13 +574,12 @@ def _judged(runs: Sequence[Messages], each: int) -> Iterator[tuple[str, str, boo
 
 
 def drift(quick: bool) -> Report:
-    """Whether what broke a prompt's beginning is named: its kind, the value and the place, for one thing changed.
+    """Check that the change that broke a prompt's beginning is named: its kind, the value, the place.
 
     Conversations go twice to the embedded provider: as they are, and with one more turn and one thing changed, in 14
-    ways. Two others with the same tools have gone before, and a call that names the conversation stands between the
-    two, as apps make them. Right is a place where the path is that of the value and the character the true one, rounded
-    down by less than 16. What the provider's cache holds is real: it is emptied (evicted), or older than its lifetime
-    (expired). Inside: what records of real calls say. Outside: any time; nothing is timed here.
+    ways. Two others with the same tools go before, and a call that names the conversation goes between. A place is
+    right if it has the value's path, and the character rounded down by less than 16. The provider's cache is really
+    emptied (evicted) or older than its lifetime (expired). Inside: what records of real calls say. Outside: any time.
     """
     each = 6 if quick else 50
     recorded = [run for run in (*_recorded("airline"), *_recorded("coding")) if len(run) >= 12]

@@ -18,8 +18,7 @@ from unittest.mock import patch
 
 from openai._utils._json import openapi_dumps
 
-from benchmarks._call import Groups, LanePair, in_lanes
-from benchmarks._client import client_of, ours, wishes
+from benchmarks._client import Groups, LanePair, client_of, in_lanes, ours, wishes
 from benchmarks._paired import added, cpu_pairs, median, middle, paired, ttft
 from benchmarks._provider import MODEL, ROUND_TRIP_TIME_S, fact, providers
 from benchmarks._report import Figure, Report
@@ -86,11 +85,11 @@ _SIZES = {"4_kb": 4_000, "16_kb": 16_000, "64_kb": 64_000, "123_kb": _BODY_BYTES
 
 
 def encoding(quick: bool) -> Report:
-    """What `RequestEncoding` is worth for prompts of 4 to 123 kB: time to first token beside `Connection()` alone.
+    """Compare `RequestEncoding` with `Connection()` alone for prompts of 4 to 123 kB: time to first token.
 
-    Real source code, each call on a connection whose window has fallen back, as it does while a model thinks; and 123
-    kB once more right behind that (`again`), where fewer bytes save less. Inside: from the application's call to the
-    first content that it reads, encoding included. Outside: opening the connections. In lanes with a provider each.
+    Real source code, on connections whose window has fallen back as it does while a model thinks; and 123 kB once more
+    right behind that (`again`), where fewer bytes save less. Inside: from the call to the first content, encoding
+    included. Outside: opening connections.
     """
     rounds = 5 if quick else 25
     again = {"123_kb": ("123_kb", "123_kb_again")}
@@ -129,11 +128,10 @@ _REACH = {"talk": 4.0, "source": 2.5}
 
 
 def headline(quick: bool) -> Report:
-    """A long prompt now and then: `openai.AsyncOpenAI()` as it comes against fastlane with `RequestEncoding()`.
+    """Compare `openai.AsyncOpenAI()` with fastlane and `RequestEncoding()` for a long prompt every six seconds.
 
-    Prompts of 123 kB, six seconds apart: one kind repeats its code, as in the talk whose case is reproduced (`talk`),
-    one is real source code. The stock client has closed its connection by then, and sends JSON over HTTP/1.1. Inside:
-    from the application's call to the first content that it reads. In lanes with a provider each.
+    Prompts of 123 kB: one kind repeats its code (`talk`), one is real source code. The stock client has closed its
+    connection by then, and sends JSON over HTTP/1.1. Inside: from the call to the first content.
     """
     rounds = 5 if quick else 25
     kinds = [kind for kind in _REACH for _ in range(_LANES_OF_A_KIND)]
@@ -171,10 +169,10 @@ _BLOCK = 10
 
 
 def encoding_cpu(quick: bool) -> Report:
-    """CPU time of writing a prompt's body: openai's JSON against ours, gzipped by zlib or isal.
+    """Measure the CPU of writing a prompt's body: openai's JSON against ours, gzipped by zlib or isal.
 
-    The body holds 123 kB of real source code. Inside: the CPU time of the process while the bytes are made, by the
-    functions that the clients call. Outside: deciding, building the request and sending it.
+    The body holds 123 kB of real source code. Inside: the process's CPU while the functions that the clients call make
+    the bytes. Outside: deciding, building the request and sending it.
     """
     body = _body(_prompt("source"))
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 import numpy as np
 import openai
 from numpy.typing import NDArray
+from scipy.signal import lfilter
 from scipy.stats import binomtest, mannwhitneyu
 
 from benchmarks._report import Figure, Report
@@ -60,9 +61,7 @@ def _drift(requests: int, rng: np.random.Generator) -> Floats:
     """Return an AR(1) path in its stationary state."""
     keeps = math.exp(-1 / _CORRELATION)
     steps = rng.normal(0, _DRIFT * math.sqrt(1 - keeps * keeps), requests)
-    path, value = np.empty(requests), rng.normal(0, _DRIFT)
-    for at, step in enumerate(steps):
-        path[at] = value = keeps * value + step
+    path: Floats = lfilter([1.0], [1.0, -keeps], steps, zi=[keeps * rng.normal(0, _DRIFT)])[0]
     return path
 
 
@@ -237,13 +236,12 @@ def _block_after_block(seed: int, requests: int = 200) -> bool:
 
 
 def aa(quick: bool) -> Report:
-    """Two arms that are the same, looked at every ten pairs: how often a difference is said where there is none.
+    """Count differences that are reported between two equal arms, looked at every ten pairs.
 
-    Simulated: 1,000 experiments of 1,000 random-order pairs. Really run: 30 experiments of the engine, an arm and its
-    copy, against the embedded provider. Every rule is asked after 20, 30, 40 … pairs, and a difference said at any of
-    these looks is a false verdict: of the confidence sequence (`sequence_…`) and, to show that the question is hard, of
-    an interval made for a single look (`naive_…`). Once, at the end, the report's interval is asked (`report_…`:
-    Hodges-Lehmann). `block_false_share` is what running one arm and then the other would have said, by a rank test.
+    Simulated: 1,000 experiments of 1,000 pairs in random order. Really run: 30 experiments of an arm and its copy. Each
+    rule is asked after 20, 30, 40 … pairs; any difference is a false verdict: of the confidence sequence
+    (`sequence_…`), and of an interval made for a single look (`naive_…`). The report's interval is asked once, at the
+    end (`report_…`). `block_false_share` is what one arm after the other would have said, by a rank test.
 
     Inside: the time to the first token as the caller sees it. Outside: each arm process's first request and warm-up.
     """
@@ -354,17 +352,16 @@ def _really_run(pairs: int) -> dict[str, Figure]:
 
 
 def power(quick: bool) -> Report:
-    """Known effects of 5 % and 10 %: how often they are found, after how many calls, and what intervals hold.
+    """Count how often known effects of 5 % and 10 % are found, after how many calls, and what intervals hold.
 
     Simulated: 1,000 experiments for each effect, looked at every ten pairs until the confidence sequence excludes no
-    change, or for 1,000 pairs at most. Really run: the engine with a plain arm and two whose prefill is 5 % or 10 %
-    longer; the long series of pairs is cut into experiments. `found_share` had the right verdict, `wrong_way` the
-    opposite one, `calls_…` are the calls of an experiment that found it. The report's interval (Hodges-Lehmann) is
-    asked after each 100 pairs: `interval_covers_share`; the sequence where it was stopped: `sequence_covers_share`.
+    change, 1,000 pairs at most. Really run: a plain arm and two whose prefill is 5 % or 10 % longer; the long series of
+    pairs is cut into experiments. `found_share` had the right verdict, `wrong_way` the opposite, `calls_…` are the
+    calls of an experiment that found it. `interval_covers_share` is the report's interval after each 100 pairs,
+    `sequence_covers_share` the sequence where it stopped. The truth is what was injected, by the provider's own log.
 
-    Inside: the time to the first token as the caller sees it. `run_…_truth_ratio` is what was injected over the whole
-    time, by the provider's own log, and that is what the intervals have to hold. Outside: each arm process's first
-    request and its warm-up.
+    Inside: the time to the first token as the caller sees it. Outside: each arm process's first request and its
+    warm-up.
     """
     experiments, pairs = (100, 600) if quick else (1_000, 8_000)
     figures: dict[str, Figure] = {}
@@ -558,15 +555,14 @@ def _attributed(kind: str, recorded: RecordedRun, truth: Mapping[str, float]) ->
 
 
 def attribution(quick: bool) -> Report:
-    """Whether the gain of several plays is attributed to the play that brought it: against costs that are known.
+    """Compare what is attributed to each of several plays with its known share of the gain.
 
     Arms for no play, each play alone, all but each, and all. `known_…`: three plays leave known parts of a prompt out,
-    for which the emulator takes 20 us a token, one part being left out by two of them: half of it is each one's.
-    `real_…`: `RequestEncoding()` and `PromptCache()` on a wire of 10 Mbit/s to a provider of eight machines. Their
-    truth is by its log: from a request's head to the end of its body, what becomes shorter is `RequestEncoding()`'s,
-    and from there to the first token `PromptCache()`'s. `…_error_share` is by how much a part misses its truth, of the
-    whole change. Inside: the time to the first token as the caller sees it, its mean over all blocks. Outside: each arm
-    process's first request and its warm-up.
+    one part being left out by two of them; the emulator takes 20 us a token. `real_…`: `RequestEncoding()` and
+    `PromptCache()` over 10 Mbit/s to eight machines; by the provider's log, what becomes shorter of the upload is the
+    former's, of the prefill the latter's. `…_error_share` is by how much a part misses its truth, of the whole change.
+    Inside: the time to the first token as the caller sees it, its mean over all blocks. Outside: each arm process's
+    first request and warm-up.
     """
     known, real = (16, 10) if quick else (200, 200)
     return Report(

@@ -9,30 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
-import ssl
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
-import httpx2
 import openai
 
-from benchmarks._call import MESSAGES, check_answer
-from benchmarks._client import client_of, run_sync, settled, wishes
+from benchmarks._client import MESSAGES, check_answer, client_of, run_sync, settled, wishes
 from benchmarks._conversation import conversation, tools
 from benchmarks._paired import cpu_pairs, in_turns, middle, paired, percentile, turns
-from benchmarks._provider import MODEL, ROUND_TRIP_TIME_S, provider_on_another_core
+from benchmarks._provider import MODEL, provider_on_another_core
 from benchmarks._report import Figure, Report
-from benchmarks._servers import at_once, endless, server_on_another_core
+from benchmarks._servers import server_on_another_core
 from fastlane._clock import cpu_ns, now_ns
 from fastlane.emulator import Emulator, RequestLog
-from fastlane.transport import AsyncTransport
 
 _VERSIONS = {"stock": "HTTP/1.1", "stock_http2": "HTTP/2", "fastlane": "HTTP/2", "fastlane_http1": "HTTP/1.1"}
 _PATIENCE_S = 30.0
-_STREAMS = 64
 # Every stream goes on for this long after what is measured.
 _SPARE_S = 4.0
 _T = TypeVar("_T")
@@ -45,19 +39,15 @@ class _Asked(NamedTuple):
     headers: dict[str, str]
 
 
-def _asked(streams: int, pace_ms: float, uneven: float, seconds: float) -> list[_Asked]:
-    """Return what to ask for: each stream has a pace of its own, so that they do not come in step."""
+def _streams(count: int, window_s: float) -> list[_Asked]:
+    """Return what to ask for: a token about every 10 ms, each stream at its own pace, so that none is in step."""
     asked = []
-    for number in range(streams):
-        own_ms = pace_ms * (1 + uneven * ((number + 0.5) / streams - 0.5))
-        tokens = round(1e3 * seconds / own_ms)
+    for number in range(count):
+        own_ms = 10.0 * (1 + 0.1 * ((number + 0.5) / count - 0.5))
+        tokens = round(1e3 * (window_s + _SPARE_S) / own_ms)
         headers = wishes(output_tokens=tokens, token_ms=f"{own_ms:.4f}", tag=f"stream {number}")
         asked.append(_Asked(tokens, headers))
     return asked
-
-
-def _streams(count: int, window_s: float) -> list[_Asked]:
-    return _asked(count, 10.0, 0.1, window_s + _SPARE_S)
 
 
 def _streamed(client: Any, headers: dict[str, str]) -> Any:
@@ -76,12 +66,12 @@ class _Window(NamedTuple):
         """How much of one core this process took."""
         return self.cpu_ns / (self.ended_ns - self.started_ns)
 
-    def us_per_chunk(self, log: Sequence[RequestLog], version: str, *, way_s: float = 0.0) -> float:
-        """Return the CPU for each chunk that was sent in that time, over this version of HTTP, and took `way_s`."""
+    def us_per_chunk(self, log: Sequence[RequestLog], version: str) -> float:
+        """Return the CPU for each chunk that was sent in that time, over this version of HTTP."""
         if {request.http_version for request in log} != {version}:
             raise RuntimeError(f"a client did not use {version}")
-        came = (sent + way_s * 1e9 for request in log for sent in request.token_ns)
-        return self.cpu_ns / 1e3 / sum(self.started_ns <= at < self.ended_ns for at in came)
+        sent = (at_ns for request in log for at_ns in request.token_ns)
+        return self.cpu_ns / 1e3 / sum(self.started_ns <= at_ns < self.ended_ns for at_ns in sent)
 
 
 async def _watch(
@@ -152,12 +142,12 @@ _RATIOS = {
 
 
 def stream_cpu(quick: bool) -> Report:
-    """What a typed chunk costs between the socket and the application's loop: openai's client against ours.
+    """Measure the CPU of a typed chunk between the socket and the application's loop: openai's client and ours.
 
     Streams with a chunk about every 10 ms, none in step with another, are read with `async for` (64, 16 and 1 of them)
-    and with `for` in 16 threads. Inside: the CPU time of the whole process, from the moment when every stream has
-    brought a chunk until a fixed time later, divided by the chunks that the provider sent in that time. (Where the
-    stock client cannot keep up, the ratio is too low.) Outside: opening connections, requests, and ends of streams.
+    and with `for` in 16 threads. Inside: the process's CPU for a fixed time once every stream has begun, divided by the
+    chunks that the provider sent in it; if the stock client cannot keep up, the ratio is too low. Outside: opening
+    connections, requests, and ends of streams.
     """
     rounds, window_s = (1, 1.5) if quick else (7, 4.0)
 
@@ -182,7 +172,7 @@ def stream_cpu(quick: bool) -> Report:
     )
 
 
-async def _lateness_turn(side: str, emulator: Emulator, window_s: float, streams: int = _STREAMS) -> list[float]:
+async def _delays_ms(side: str, emulator: Emulator, window_s: float, streams: int) -> list[float]:
     asked, begun = _streams(streams, window_s), threading.Semaphore(0)
 
     async def read(headers: dict[str, str]) -> list[int]:
@@ -208,43 +198,16 @@ async def _lateness_turn(side: str, emulator: Emulator, window_s: float, streams
     return delays_ms
 
 
-def lateness(quick: bool) -> Report:
-    """How late a chunk reaches the application's loop while 64 streams bring one every 10 ms: stock against ours.
-
-    Inside: for every chunk with content that the provider sent while it was measured, the time from its write, by the
-    provider's own log, to the application's loop body, typed object in hand. It is measured for a fixed time, once
-    every stream has brought a chunk. Outside: opening connections and sending requests.
-    """
-    rounds, window_s = (2, 2.5) if quick else (9, 4.0)
-
-    def turn(side: str) -> tuple[float, float]:
-        delays_ms = asyncio.run(_lateness_turn(side, emulator, window_s))
-        return percentile(delays_ms, 0.5), percentile(delays_ms, 0.99)
-
-    with provider_on_another_core() as (emulator, cores):
-        late = in_turns(turn, ("stock", "fastlane"), rounds)
-    p50, p99 = ({side: [one[at] for one in values] for side, values in late.items()} for at in (0, 1))
-    return Report(
-        figures={
-            **paired("p99", p99["fastlane"], p99["stock"]),
-            **{f"{side}_p50_ms": middle(values) for side, values in p50.items()},
-            **{f"{side}_p99_ms": middle(values) for side, values in p99.items()},
-            "rounds": rounds,
-        },
-        reach={"p99_ratio": "<= 0.1"},
-        conditions={"measured_s": window_s, "cores": cores},
-    )
-
-
 _STEPS = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384)
 _MOST_LATE_MS, _LEAST_PACE = 10.0, 0.9
 
 
 def streams_per_core(quick: bool) -> Report:
-    """How many streams of 100 tokens/s one process carries with a p99 lateness of at most 10 ms: stock against ours.
+    """Count the streams of 100 tokens/s that one process reads with a p99 delay of at most 10 ms: stock and ours.
 
-    More streams are read at each step, until one is too late. Inside and outside: as in `lateness`. Where the provider
-    does not keep its pace with a step, at least the step before is carried: `provider_limited` counts such turns.
+    More streams are read at each step, until one is too late. Inside: from the provider's write of a chunk, by its log,
+    to the application's loop body. Outside: opening connections and sending requests. If the provider does not keep its
+    pace with a step, at least the step before is carried: `provider_limited` counts such turns.
     """
     rounds, window_s = (1, 1.5) if quick else (5, 3.0)
     limited = 0
@@ -253,7 +216,7 @@ def streams_per_core(quick: bool) -> Report:
         nonlocal limited
         most = 0
         for streams in _STEPS:
-            delays_ms = asyncio.run(_lateness_turn(side, emulator, window_s, streams))
+            delays_ms = asyncio.run(_delays_ms(side, emulator, window_s, streams))
             is_late = percentile(delays_ms, 0.99) > _MOST_LATE_MS
             if is_late or len(delays_ms) < _LEAST_PACE * 100.0 * streams * window_s:
                 limited += not is_late
@@ -271,121 +234,6 @@ def streams_per_core(quick: bool) -> Report:
             "rounds": rounds,
         },
         reach={"streams_ratio": ">= 6"},
-        conditions={"measured_s": window_s, "cores": cores},
-    )
-
-
-# CPU of a chunk's bytes
-
-_BODY = json.dumps({"model": MODEL, "messages": MESSAGES, "stream": True}).encode()
-
-
-async def _bytes_turn(arm: str, emulator: Emulator, window_s: float) -> float:
-    emulator.clear()
-    # A chunk every 10 to 40 ms.
-    asked, begun = _asked(_STREAMS, 25.0, 1.2, window_s + 1.0), threading.Semaphore(0)
-    trust = ssl.create_default_context(cafile=str(emulator.certificate_authority))
-    http2 = arm.startswith("http2")
-
-    async def read(wanted: dict[str, str]) -> bytes:
-        chunks: list[bytes] = []
-        headers = {"authorization": "Bearer none", "content-type": "application/json", **wanted}
-        url = f"{emulator.base_url}/chat/completions"
-        async with client.stream("POST", url, content=_BODY, headers=headers) as response:
-            response.raise_for_status()
-            async for chunk in response.aiter_raw():
-                if not chunks:
-                    begun.release()
-                chunks.append(chunk)
-        return b"".join(chunks)
-
-    async with (
-        httpx2.AsyncClient(http2=http2, verify=trust)
-        if arm.endswith("stock")
-        else httpx2.AsyncClient(transport=AsyncTransport(http2="require" if http2 else "never", verify=trust))
-    ) as client:
-        window, answers = await _watch(arm, [read(one.headers) for one in asked], begun, window_s)
-    for answer, one in zip(answers, asked, strict=True):
-        # The role and the finish reason have a chunk each, and so has the end.
-        if answer.count(b"\n\n") != one.tokens + 3 or not answer.endswith(b"data: [DONE]\n\n"):
-            raise RuntimeError(f"an answer of {arm} is not whole")
-    log = await asyncio.to_thread(emulator.log)
-    return window.us_per_chunk(log, "HTTP/2" if http2 else "HTTP/1.1", way_s=ROUND_TRIP_TIME_S / 2)
-
-
-def transport_cpu(quick: bool) -> Report:
-    """What a chunk of a stream costs on its way through the transport: stock httpx2 against ours, HTTP/2 and HTTP/1.1.
-
-    64 streams at once, each with a chunk every 10 to 40 ms as models write them, are read as bytes; nothing is parsed.
-    Inside: the CPU time of the whole process for a fixed time, once every stream has begun, divided by the chunks that
-    the provider sent in it. Outside: opening connections, sending requests, ends of streams.
-    """
-    rounds, window_s = (2, 3.0) if quick else (9, 4.0)
-    arms = ("http2_stock", "http2_fastlane", "http1_stock", "http1_fastlane")
-    with provider_on_another_core(round_trip_time_s=ROUND_TRIP_TIME_S) as (emulator, cores):
-        taken = in_turns(lambda arm: asyncio.run(_bytes_turn(arm, emulator, window_s)), arms, rounds)
-    return Report(
-        figures={
-            **paired("http2_cpu", taken["http2_stock"], taken["http2_fastlane"]),
-            **paired("http1_cpu", taken["http1_stock"], taken["http1_fastlane"]),
-            **{f"{arm}_us_per_chunk": middle(values) for arm, values in taken.items()},
-            "rounds": rounds,
-        },
-        reach={"http2_cpu_ratio": ">= 4", "http1_cpu_ratio": ">= 3"},
-        conditions={"measured_s": window_s, "cores": cores},
-    )
-
-
-# Chunks as fast as they come
-
-
-async def _saturated_turn(side: str, base_url: str, window_s: float) -> tuple[float, float]:
-    """Return the chunks for each second of CPU, and the share of a core that the client took."""
-    counts = [0] * _STREAMS
-
-    async def read(client: openai.AsyncOpenAI, number: int) -> None:
-        async for _ in await client.chat.completions.create(model="prepared-1", messages=MESSAGES, stream=True):
-            counts[number] += 1
-
-    async with client_of(side, "async", base_url) as client:
-        reading = [asyncio.create_task(read(client, number)) for number in range(_STREAMS)]
-        deadline = now_ns() + _PATIENCE_S * 1e9
-        while not all(counts):
-            await asyncio.sleep(0.05)
-            if now_ns() > deadline or any(task.done() for task in reading):
-                raise RuntimeError(f"not every stream of {side} has begun")
-        started, cpu_started, before = now_ns(), cpu_ns(), sum(counts)
-        await asyncio.sleep(window_s)
-        window, after = _Window(started, now_ns(), cpu_ns() - cpu_started), sum(counts)
-        if any(task.done() for task in reading):
-            raise RuntimeError(f"a stream of {side} ended while it was measured")
-        for task in reading:
-            task.cancel()
-        await asyncio.gather(*reading, return_exceptions=True)
-    return (after - before) / window.cpu_ns * 1e9, window.core_share
-
-
-def stream_saturated(quick: bool) -> Report:
-    """How many typed chunks one core reads when 64 streams come as fast as they are taken: stock against ours.
-
-    A server of the benchmarks' own writes one prepared event without end; events being alike, a parser that remembers
-    short strings, as ours does, makes a few less than of a real stream. Inside: the chunks that the application's
-    `async for` has got in a fixed time, once every stream has begun, for each second of the process's CPU time in it.
-    """
-    rounds, window_s = (2, 2.0) if quick else (9, 3.0)
-    with server_on_another_core(endless) as (base_url, cores):
-        taken = in_turns(lambda side: asyncio.run(_saturated_turn(side, base_url, window_s)), _VERSIONS, rounds)
-    per_core = {side: [chunks for chunks, _ in values] for side, values in taken.items()}
-    return Report(
-        figures={
-            **paired("chunks", per_core["fastlane"], per_core["stock"]),
-            "http2_chunks_ratio": paired("", per_core["fastlane"], per_core["stock_http2"])["_ratio"],
-            "http1_chunks_ratio": paired("", per_core["fastlane_http1"], per_core["stock"])["_ratio"],
-            **{f"{side}_chunks_per_core_s": middle(values) for side, values in per_core.items()},
-            **{f"{side}_core_share": middle([share for _, share in values]) for side, values in taken.items()},
-            "rounds": rounds,
-        },
-        reach={"chunks_ratio": ">= 10"},
         conditions={"measured_s": window_s, "cores": cores},
     )
 
@@ -439,11 +287,10 @@ async def _call_rounds(emulator: Emulator, rounds: int, calls: int) -> dict[tupl
 
 
 def call_cpu(quick: bool) -> Report:
-    """What a small call that is not streamed costs the client: openai's client as it comes against ours as it comes.
+    """Measure the CPU of a small call that is not streamed: openai's client and ours with default plays.
 
-    Calls are made by 64 tasks at once, by one task, and by a thread of the synchronous client. Inside: the CPU time of
-    the whole process, from the first call of a round to the end of its last, divided by the calls. Outside: making the
-    clients, and opening connections.
+    Calls are made by 64 tasks at once, by one task, and by a thread. Inside: the process's CPU from the first call of a
+    round to the end of its last, divided by the calls. Outside: making the clients, and opening connections.
     """
     rounds, calls = (3, 640) if quick else (15, 1_920)
     with provider_on_another_core() as (emulator, cores):
@@ -500,12 +347,12 @@ async def _held_up_us(client: openai.AsyncOpenAI, history: Any, listed: Any, cal
 
 
 def history_cpu(quick: bool) -> Report:
-    """What a call with a long history costs the client, and how long it holds up the event loop: stock against ours.
+    """Measure a call with a long history: its CPU, and how long it holds up the event loop; stock and ours.
 
     Conversations of 20, 100 and 400 messages with 14 tools, in the sizes of a recorded airline agent's, go to a server
-    that answers each at once. Inside: the CPU time of the whole process, from `create()` to the typed answer. Outside:
-    opening connections and garbage collection. The event loop counts as held up for the longest time between two turns
-    of a task that asks for every turn, while one call of 100 messages is made: wall-clock time, the median of all.
+    that answers at once. Inside: the process's CPU from `create()` to the typed answer. Outside: opening connections
+    and garbage collection. The loop is held up for the longest time between two turns of a task that asks for every
+    turn, while one call of 100 messages is made: wall-clock time, median.
     """
     pairs, held_up_rounds, held_up_calls = (10, 4, 5) if quick else (60, 10, 10)
     listed, histories = tools(), {messages: conversation(messages) for messages in _HISTORIES}
@@ -523,7 +370,7 @@ def history_cpu(quick: bool) -> Report:
         return lambda: run(calls())
 
     figures: dict[str, Figure] = {}
-    with server_on_another_core(at_once) as (base_url, cores), asyncio.Runner() as runner:
+    with server_on_another_core() as (base_url, cores), asyncio.Runner() as runner:
         drivers: dict[str, Callable[[Any], object]] = {"sync": run_sync, "async": runner.run}
         clients = {(mode, side): client_of(side, mode, base_url) for mode in drivers for side in sides}
         for mode, run in drivers.items():

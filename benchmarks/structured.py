@@ -24,8 +24,7 @@ from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
 from referencing.exceptions import Unresolvable
 
 import fastlane
-from benchmarks._call import connections
-from benchmarks._client import client_of, in_mode, opened, ours, over_http2, run, settled, wishes
+from benchmarks._client import client_of, connections, in_mode, opened, ours, over_http2, run, settled, wishes
 from benchmarks._drawn_schemas import drawn_schema
 from benchmarks._paired import middle, percentile
 from benchmarks._prepared import DONE, Prepared, event_of
@@ -251,17 +250,14 @@ def _cut_answers(count: int) -> dict[str, Figure]:
 
 
 def early_stop(quick: bool) -> Report:
-    """A model that runs on behind its JSON: what it costs the stock client, and what is left with `BoundedOutput`.
+    """Compare the stock client with `BoundedOutput` where a model runs on behind its JSON.
 
-    The model answers with the right JSON and then writes white space, prose or further objects up to its limit. The
-    schema allows answers of any length, so that all that is saved is saved by the stop. Both ask the same over 40 ms,
-    in threads and in tasks, in turns. Inside: from the application's call of `.parse()` to its result, where the stock
-    client raises its error and the application reads what came. Tokens are those that the provider handed to its
-    socket; after a reset it is measured when it sent its last. Outside: opening the connections. Results have to be
-    equal to those of the same model where it writes exactly.
-
-    Then, without a network: answers in reads that are cut at every byte, and answers that end at every fifth character
-    as if at a limit.
+    The model writes the right JSON and then white space, prose or further objects up to its limit; the schema has no
+    bound, so all that is saved is saved by the stop. Both ask the same over 40 ms, in threads and in tasks. Inside:
+    from `.parse()` to its result, or to the stock client's error. Tokens are those that the provider gave to its
+    socket. Outside: opening connections. Results must be those of the same model where it writes exactly. Then, without
+    a network: answers whose reads are cut at every byte, and answers that end at every fifth character as if at a
+    limit.
     """
     pairs = 6 if quick else 40
     records: dict[str, fastlane.CallRecord] = {}
@@ -363,14 +359,13 @@ async def _sort_all(emulator: Emulator, count: int) -> dict[str, list[_Outcome]]
 
 
 def bounded_ab(quick: bool) -> Report:
-    """The talk's fourth play: a ticket's category as bounded JSON, from a talkative and from a well-behaved model.
+    """Compare ways to get a ticket's category as JSON, from a talkative and from a well-behaved model.
 
-    Both have the times of a published report (gpt-4.1-nano); the talkative one goes wrong in some of its answers (the
-    shares are of our own making). Every request has a schema: with the stock client as it comes, with ours and
-    `Connection()` (`schema`), and with `BoundedOutput` (`all`). The application asks again, once, where an answer
-    cannot be read. Inside: from its first call to a result that it can use, or to its last failure, over 40 ms.
-    Outside: opening the connections. Tokens are the provider's count, all calls for one ticket together. A failure is a
-    first answer that could not be used, or that the play had to ask for again; lost is a ticket without any.
+    Both have the times of a published report (gpt-4.1-nano). Every request has a schema: the stock client, ours with
+    `Connection()` (`schema`), and with `BoundedOutput` (`all`). The application asks again, once, if an answer cannot
+    be read. Inside: from its first call to a usable result or its last failure, over 40 ms. Outside: opening
+    connections. Tokens are the provider's count for all calls of a ticket. A failure is a first answer that could not
+    be used, or that the play asked for again; lost is a ticket without any.
     """
     count = 24 if quick else 400
     model = replace(preset("gpt-4.1-nano-generate"), run_on_tokens=_OUTPUT_LIMIT)
@@ -449,12 +444,12 @@ def _cached_bound_us(calls: int = 2_000, properties: int = 12) -> float:
 
 
 def bound_law(quick: bool) -> Report:
-    """Whether a valid answer can be longer than `bound()` says: none may be, and how far most stay below it.
+    """Check that no valid answer is longer than `bound()` says, and how close the longest come.
 
-    Schemas of draft 7 are drawn at random, and values that use their limits up; jsonschema says which are valid. Each
-    is written by `json.dumps` in six ways. Tokens count as exceeded where the text has more bytes of UTF-8, or, with a
-    tokenizer (`TIKTOKEN_CACHE_DIR`), more of the model's own. Inside: `bound()` and the length of its texts.
-    `cached_bound_us`: its CPU time for a schema of 12 properties that was bounded before. Outside: making the values.
+    Schemas of draft 7 and values at their limits are drawn at random; jsonschema says which are valid. Each is written
+    by `json.dumps` in six ways. Tokens are bytes of UTF-8, or with a tokenizer (`TIKTOKEN_CACHE_DIR`) the model's own.
+    Inside: `bound()` and the length of its texts; `cached_bound_us` is its CPU for a schema of 12 properties that it
+    has seen. Outside: making the values.
     """
     exact = counter(_BOUND_MODEL).exact
     count_tokens = counter(_BOUND_MODEL).text if exact else lambda text: len(text.encode("utf-8", "surrogatepass"))

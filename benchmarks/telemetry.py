@@ -19,19 +19,12 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
-from statistics import quantiles
 from typing import Any, NamedTuple
 
 import httpx2
-import openai
 from opentelemetry.context import get_current
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import (
-    MetricExporter,
-    MetricExportResult,
-    MetricsData,
-    PeriodicExportingMetricReader,
-)
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON
@@ -39,16 +32,15 @@ from opentelemetry.trace import SpanKind
 
 import fastlane
 import fastlane.telemetry
-from benchmarks._call import MESSAGES, check_answer
-from benchmarks._client import OPTIONS
-from benchmarks._paired import added, in_turns, median, middle, without_garbage_collection
+from benchmarks._client import MESSAGES, OPTIONS, check_answer
+from benchmarks._paired import added, in_turns, median, middle, percentile, without_garbage_collection
 from benchmarks._prepared import DONE, Prepared, Reads, event_of, stream_of
 from benchmarks._provider import MODEL
 from benchmarks._report import Figure, Report
-from benchmarks._servers import TEXT, at_once, child, collectors, server_on_another_core
+from benchmarks._servers import TEXT, child, collectors, server_on_another_core
 from fastlane._clock import cpu_ns, now_ns, thread_cpu_ns, wall_ns
 from fastlane.telemetry import settings as telemetry_settings
-from fastlane.telemetry.settings import TelemetrySettings
+from fastlane.telemetry.settings import Providers, TelemetrySettings
 from fastlane.transport.protocols.exchange import PHASES, Opening, Phases
 
 # A provider in memory, whose answers are stamped as fastlane's own transport stamps those of a warm connection
@@ -113,38 +105,24 @@ class _StampedTransport(Prepared):
         return httpx2.Response(200, headers=headers, stream=_StampedReads(self.reads, phases))
 
 
-def _streamed_call(client: openai.OpenAI) -> None:
-    messages: list[Any] = [{"role": "system", "content": "Answer in one word."}, *MESSAGES]
-    options: dict[str, Any] = {"stream_options": {"include_usage": True}, "temperature": 0.2, "max_tokens": 400}
-    for _chunk in client.chat.completions.create(model=MODEL, messages=messages, stream=True, **options):
-        pass
-
-
 # Sides
 
-
-class _Side(NamedTuple):
-    """One way to tell of the same calls."""
-
-    settings: TelemetrySettings
-    around: Callable[[Callable[[], None]], None] | None = None
-    """Makes the call where it is not made as it is."""
-    provider: TracerProvider | None = None
-    """Whose spans are flushed, besides those of the settings."""
-
-    def flush(self) -> None:
-        """Have everything exported that a block left: inside of what the process takes, not the thread."""
-        for provider in (self.provider, self.settings.tracer_provider, self.settings.meter_provider):
-            if provider is not None:
-                provider.force_flush()
-
-
-_NONE = _Side(TelemetrySettings(level="off"))
+_BARRED = ("call", "call_metrics", "unsampled", "unsampled_metrics")
+"""Measured several times a round, because their figures have bars."""
 _AT_THE_BEGINNING = {
     "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model", "gen_ai.request.stream", "server.address",
     "server.port",
 }  # fmt: skip
 """What a sampler has to know."""
+
+
+class _Side(NamedTuple):
+    """One way to tell of the same calls."""
+
+    providers: Providers
+    around: Callable[[Callable[[], int]], int] | None = None
+    """Makes the call where it is not made as it is."""
+    flushed: Sequence[Any] = ()
 
 
 class _Discarding(SpanExporter):
@@ -161,17 +139,6 @@ class _Discarding(SpanExporter):
         return SpanExportResult.SUCCESS
 
 
-class _DiscardingMetrics(MetricExporter):
-    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> MetricExportResult:
-        return MetricExportResult.SUCCESS
-
-    def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        return True
-
-    def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
-        pass
-
-
 def _tracing(stack: ExitStack, *, sampled: bool) -> tuple[TracerProvider, _Discarding]:
     """Make a provider of tracers as an application would, whose batches go nowhere."""
     exporter, provider = _Discarding(), TracerProvider(sampler=ALWAYS_ON if sampled else ALWAYS_OFF)
@@ -180,12 +147,12 @@ def _tracing(stack: ExitStack, *, sampled: bool) -> tuple[TracerProvider, _Disca
     return provider, exporter
 
 
-def _sdk_side(provider: TracerProvider, like: ReadableSpan) -> _Side:
+def _sdk_side(provider: TracerProvider, like: ReadableSpan, none: Providers) -> _Side:
     """Make a side where nothing but a span of the SDK's own is around each call, with the attributes of one of ours."""
     tracer, later = provider.get_tracer("benchmark"), dict(like.attributes or {})
     begun = {name: later.pop(name) for name in list(later) if name in _AT_THE_BEGINNING}
 
-    def around(call: Callable[[], None]) -> None:
+    def around(call: Callable[[], int]) -> int:
         span = tracer.start_span(
             like.name,
             context=get_current(),
@@ -195,127 +162,150 @@ def _sdk_side(provider: TracerProvider, like: ReadableSpan) -> _Side:
             record_exception=False,
             set_status_on_exception=False,
         )
-        call()
+        taken = call()
         span.set_attributes(later)
         span.end(wall_ns())
+        return taken
 
-    return _Side(_NONE.settings, around, provider)
+    return _Side(none, around, [provider])
 
 
 @contextmanager
-def _all_sides(client: openai.OpenAI) -> Iterator[dict[str, _Side]]:
+def _all_sides(call: Callable[[], int]) -> Iterator[dict[str, _Side]]:
     with ExitStack() as stack:
         sampled, exporter = _tracing(stack, sampled=True)
         unsampled, nothing = _tracing(stack, sampled=False)
-        reader = PeriodicExportingMetricReader(_DiscardingMetrics(), export_interval_millis=3_600_000)
-        meters = MeterProvider(metric_readers=[reader])
+        meters = MeterProvider(metric_readers=[InMemoryMetricReader()])
         stack.callback(meters.shutdown)
         stack.callback(telemetry_settings.use, None)
-        sides = {"none_again": _NONE, "noop": _Side(TelemetrySettings())}
+        none = Providers(TelemetrySettings(level="off"))
+        sides = {"none": _Side(none), "none_again": _Side(none), "noop": _Side(Providers(TelemetrySettings()))}
         given: Mapping[str, dict[str, Any]] = {
             "call": {"level": "call", "tracer_provider": sampled},
             "attempts": {"level": "attempts", "tracer_provider": sampled},
             "phases": {"level": "phases", "tracer_provider": sampled},
             "unsampled": {"tracer_provider": unsampled},
+            "metrics": {},
         }
         for name, options in given.items():
-            sides[name] = _Side(TelemetrySettings(**options))
+            provider = options.get("tracer_provider")
+            if provider is not None:
+                sides[name] = _Side(Providers(TelemetrySettings(**options)), None, [provider])
             if name != "attempts":
-                sides[f"{name}_metrics"] = _Side(TelemetrySettings(**options, meter_provider=meters))
-        sides["metrics"] = _Side(TelemetrySettings(meter_provider=meters))
-        telemetry_settings.use(sides["call"].settings)
-        _streamed_call(client)
-        sides["call"].flush()
+                settings = TelemetrySettings(**options, meter_provider=meters)
+                flushed = [one for one in (provider, meters) if one is not None]
+                sides[name if provider is None else f"{name}_metrics"] = _Side(Providers(settings), None, flushed)
+        _block(sides["call"], call, 1)
         if exporter.last is None:
             raise RuntimeError("a call's span was not exported")
-        sides["sdk"] = _sdk_side(sampled, exporter.last)
-        sides["sdk_unsampled"] = _sdk_side(unsampled, exporter.last)
+        sides["sdk"] = _sdk_side(sampled, exporter.last, none)
+        sides["sdk_unsampled"] = _sdk_side(unsampled, exporter.last, none)
         yield sides
         if nothing.spans:
             raise RuntimeError("a side exported what it was not to: nothing was measured")
 
 
-class _Taken(NamedTuple):
-    """Microseconds of a call: what one side took more than the base, once for each block."""
+class _Block(NamedTuple):
+    """Microseconds of a call, the mean of a block."""
 
-    thread: list[float]
-    process: list[float]
-    base_thread: list[float]
-    """What the base's own took."""
+    ends: float
+    """Of this thread, without the chunks between the first and the last."""
+    whole: float
+    """Of this thread."""
+    process: float
+    """Of the process until everything is flushed."""
+
+    def beyond(self, before: _Block, after: _Block) -> _Block:
+        """Return what this block took beyond its neighbours."""
+        return _Block(*(one - (two + three) / 2 for one, two, three in zip(self, before, after, strict=True)))
 
 
-def _block(side: _Side, client: openai.OpenAI, calls: int) -> tuple[float, float]:
-    """Return the microseconds of a call: of this thread, and of the process until all is flushed."""
-    one = partial(_streamed_call, client)
-    each = one if side.around is None else partial(side.around, one)
-    telemetry_settings.use(side.settings)
-    each()  # which makes whatever is made with the first call after a change
-    side.flush()
-    process = cpu_ns()
-    each()  # what a flush has put into the processor's caches is no part of a call
+def _block(side: _Side, call: Callable[[], int], calls: int) -> _Block:
+    each = call if side.around is None else partial(side.around, call)
+    # Not by `use()`: what is made with the first call after a change is made once for each side.
+    telemetry_settings._settings, telemetry_settings._latest = side.providers.settings, side.providers
+    process, middle_ns = cpu_ns(), 0
+    each()  # what another side left in the processor's caches is no part of a call
     thread = thread_cpu_ns()
     for _ in range(calls):
-        each()
+        middle_ns += each()
     thread = thread_cpu_ns() - thread
-    side.flush()
-    return thread / 1e3 / calls, (cpu_ns() - process) / 1e3 / (calls + 1)
+    for provider in side.flushed:
+        provider.force_flush()
+    return _Block((thread - middle_ns) / 1e3 / calls, thread / 1e3 / calls, (cpu_ns() - process) / 1e3 / (calls + 1))
 
 
-def _take(chunks: int, *, calls: int, rounds: int) -> dict[str, _Taken]:
+def _take(chunks: int, *, calls: int, rounds: int, times: int) -> tuple[dict[str, list[_Block]], list[float]]:
     """Run blocks of calls on each side, between two without telemetry, and in another order in every round.
 
-    A block is compared with the mean of its neighbours, so that what drifts drifts out.
+    A block is compared with the mean of its neighbours, so that what drifts drifts out. Return what each side took
+    beyond these, and the microseconds of whole calls without telemetry.
     """
     http_client = httpx2.Client(transport=_StampedTransport(_reads(chunks)))
+    messages: list[Any] = [{"role": "system", "content": "Answer in one word."}, *MESSAGES]
+    options: dict[str, Any] = {"stream_options": {"include_usage": True}, "temperature": 0.2, "max_tokens": 400}
+
+    def call() -> int:
+        """Make a call; return the nanoseconds of this thread between its first and its last chunk."""
+        stream = client.chat.completions.create(model=MODEL, messages=messages, stream=True, **options)
+        next(stream)
+        started = thread_cpu_ns()
+        for _ in itertools.islice(stream, chunks + 1):
+            pass
+        taken = thread_cpu_ns() - started
+        for _ in stream:
+            pass
+        return taken
+
     with (
         fastlane.OpenAI(base_url="http://prepared.invalid/v1", **OPTIONS, http_client=http_client) as client,
-        _all_sides(client) as sides,
+        _all_sides(call) as sides,
         without_garbage_collection(),
     ):
-        taken = {name: _Taken([], [], []) for name in sides}
-        order, random = list(sides), Random(0)
+        none = sides.pop("none")
+        taken: dict[str, list[_Block]] = {name: [] for name in sides}
+        base_us: list[float] = []
+        order, random = [*sides, *_BARRED * (times - 1)], Random(0)
         for number in range(-2, rounds):
             random.shuffle(order)
-            before = _block(_NONE, client, calls)
+            before = _block(none, call, calls)
             for name in order:
-                one = _block(sides[name], client, calls)
-                after = _block(_NONE, client, calls)
+                own = _block(sides[name], call, calls)
+                after = _block(none, call, calls)
                 if number >= 0:
-                    taken[name].thread.append(one[0] - (before[0] + after[0]) / 2)
-                    taken[name].process.append(one[1] - (before[1] + after[1]) / 2)
-                    taken[name].base_thread.append(before[0])
+                    taken[name].append(own.beyond(before, after))
+                    base_us.append(before.whole)
                 before = after
             gc.collect(0 if number % 10 else 2)
-            _block(_NONE, client, calls)
-    return taken
+    return taken, base_us
 
 
 def telemetry_cost(quick: bool) -> Report:
-    """What telemetry costs the caller: CPU for each streamed call of 200 chunks, at each level, beside a span by hand.
+    """Measure the CPU that telemetry adds to a streamed call of 200 chunks, at each level, beside a span by hand.
 
-    Inside: what the caller's thread takes from the application's call to the end of its stream (`_call_us`), and what
-    the whole process takes until every batch is flushed (`_process_us`: spans and figures are dropped where an exporter
-    would encode them). Outside: the network and garbage collection: the answer stands in memory, stamped as a warm
-    call's. Every figure is a difference: of a block of calls with the side's telemetry and the two around it without;
-    medians, with 95 % intervals. `_chunk_us` is what each of 1,800 further chunks adds.
+    Inside: what the caller's thread takes from the call to its first chunk, and from its last chunk to the end
+    (`_call_us`); what each chunk between them adds (`_chunk_us`, by 1,800 further ones); and what the whole process
+    takes until every batch is flushed (`_process_us`; spans and figures are dropped where an exporter would encode
+    them). Outside: network and garbage collection: the answer is in memory, stamped as a warm call's. Every figure is
+    the difference between a block of calls and the two around it without telemetry; medians, with 95 % intervals.
 
     `noop` is the default level where the application has set no provider; `call` is the default level, `attempts` and
-    `phases` make spans of requests and of their parts as well; `unsampled` is a trace that nobody samples. `_metrics`
-    is the same with a provider of meters, and `metrics` is that alone. `sdk` is a span of OpenTelemetry's SDK written
-    by hand around each call, with the same attributes.
+    `phases` make further spans; `unsampled` is a trace that is not sampled. `_metrics` is the same with a provider of
+    meters, and `metrics` is that alone. `sdk` is a span of OpenTelemetry's SDK written by hand around each call, with
+    the same attributes.
     """
     rounds = 40 if quick else 250
-    many = _take(_MANY_CHUNKS, calls=1, rounds=rounds // 8)
-    direct = _take(_CHUNKS, calls=2, rounds=rounds)
-    figures: dict[str, Figure] = {"none_total_us": middle(direct["noop"].base_thread)}
+    many, _ = _take(_MANY_CHUNKS, calls=1, rounds=rounds // 8, times=1)
+    direct, base_us = _take(_CHUNKS, calls=2, rounds=rounds, times=5)
+    figures: dict[str, Figure] = {"none_total_us": middle(base_us)}
     for name, taken in direct.items():
-        usual = median(taken.thread)
-        chunk = median([(one - usual.value) / (_MANY_CHUNKS - _CHUNKS) for one in many[name].thread])
+        usual, whole = median([one.ends for one in taken]), middle([one.whole for one in taken])
+        chunk = median([(one.whole - whole) / (_MANY_CHUNKS - _CHUNKS) for one in many[name]])
         figures |= {
             f"{name}_call_us": usual.value,
             f"{name}_call_low_us": usual.low,
             f"{name}_call_high_us": usual.high,
-            f"{name}_process_us": middle(taken.process),
+            f"{name}_process_us": middle([one.process for one in taken]),
             f"{name}_chunk_us": chunk.value,
             f"{name}_chunk_high_us": chunk.high,
         }
@@ -407,39 +397,32 @@ def _ask(connection: Connection, *question: Any) -> Any:
     return connection.recv()
 
 
-def _p99(values: list[float]) -> float:
-    return quantiles(values, n=100)[-1]
-
-
 def telemetry_down(quick: bool) -> Report:
-    """What a collector that does not work costs the calls that it is told of: time at the 99th percentile, and memory.
+    """Measure what a broken collector costs the calls that are exported to it: p99, and memory.
 
-    Clients in processes of their own make calls as fast as the provider answers, in turns with blocks of calls. One has
-    telemetry off; the others send spans and metrics over HTTP: to a collector that works (`healthy`), to a port where
-    nobody listens (`refuses`), to one that never answers (`hangs`), and to one that answers 500 (`fails`).
+    Clients in processes of their own make calls as fast as the provider answers, in blocks that take turns. One has
+    telemetry off; the others export over HTTP to a collector that works (`healthy`), a port without a listener
+    (`refuses`), one that never answers (`hangs`), and one that answers 500 (`fails`).
 
-    Inside `_added_p99_ms`: the 99th percentile of the calls of a block, minus that of the block without telemetry of
-    the same round; medians over the rounds, with 95 % intervals. Outside: provider and collector, on another core.
-
-    Inside `_growth_kib`, of calls that are made sixteen at a time: how much more of the process is in memory after
-    10,000 further calls, counted ten times when the queues are empty and garbage has been collected. What the allocator
-    keeps goes up and down by two megabytes, so that the least of the last four counts is compared with the least of the
-    four before. Exporters give up after a second there. `_resident_mib` is what was in memory in the end. Not known
-    where the system is not Linux. A span that is not let go for each call would make it 40,000.
+    Inside `_added_p99_ms`: the p99 of a block, minus that of the block without telemetry of the same round. Outside:
+    provider and collector, on another core. Inside `_growth_kib`: the growth of resident memory over 10,000 calls,
+    sixteen at a time, counted ten times with empty queues after a collection; the least of the last four counts is
+    compared with the least of the four before. Unknown if the system is not Linux. A leaked span for each call would
+    make it 40,000.
     """
     rounds, block, calls = (3, 200, 5_000) if quick else (24, 300, 50_000)
     figures: dict[str, Figure] = {}
-    with server_on_another_core(at_once) as (base_url, cores), child(collectors) as collecting, ExitStack() as stack:
+    with server_on_another_core() as (base_url, cores), child(collectors) as collecting, ExitStack() as stack:
         ports = collecting.recv()
         callers = {arm: stack.enter_context(_caller(base_url, ports.get(arm))) for arm in _ARMS}
         # The first round opens connections and imports what is imported late.
         taken = in_turns(lambda arm: _ask(callers[arm], "one_by_one", block), _ARMS, rounds, warm_ups=1)
-        p99 = {arm: list(map(_p99, blocks)) for arm, blocks in taken.items()}
+        p99 = {arm: [percentile(block_ms, 0.99) for block_ms in blocks] for arm, blocks in taken.items()}
         for arm in _ARMS[1:]:
             figures |= added(f"{arm}_added_p99", p99[arm], p99["off"], "ms")
         for arm, blocks in taken.items():
             everything = list(itertools.chain(*blocks))
-            figures |= {f"{arm}_p50_ms": middle(everything), f"{arm}_p99_ms": _p99(everything)}
+            figures |= {f"{arm}_p50_ms": middle(everything), f"{arm}_p99_ms": percentile(everything, 0.99)}
         for arm in ("off", *_BROKEN):
             with _caller(base_url, ports.get(arm), OTEL_EXPORTER_OTLP_TIMEOUT="1") as caller:
                 resident = _ask(caller, "many_at_once", calls)

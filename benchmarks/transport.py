@@ -18,11 +18,17 @@ from typing import Any
 import openai
 
 import fastlane
-from benchmarks._call import MESSAGES, call_ms, chunks, connections, first_content_ms, has_content, in_lanes, time_call
 from benchmarks._client import (
+    MESSAGES,
     MODES,
     SIDES,
+    call_ms,
+    chunks,
     client_of,
+    connections,
+    first_content_ms,
+    has_content,
+    in_lanes,
     in_mode,
     opened,
     ours,
@@ -30,6 +36,7 @@ from benchmarks._client import (
     run,
     run_sync,
     settled,
+    time_call,
     wishes,
 )
 from benchmarks._paired import added, cpu_pairs, in_turns, middle, paired, percentile, ttft, turns
@@ -57,11 +64,10 @@ _LANES = 3
 
 
 def idle_reuse(quick: bool) -> Report:
-    """What a connection that is still open is worth after a pause: time to first token, stock against `Connection()`.
+    """Measure what an open connection is worth after a pause: time to first token, stock and `Connection()`.
 
-    Both clients make a small streamed call, then pause for longer than the five seconds for which the stock client,
-    over HTTP/1.1 as it comes, keeps an idle connection. Inside: from the application's call to the first content that
-    it reads. Asynchronous, in lanes with a provider each, so that no lane keeps another's connection warm.
+    Both clients make a small streamed call, then pause for longer than the five seconds for which the stock client
+    keeps an idle connection. Inside: from the call to the first content. Each lane has a provider of its own.
     """
     with providers(_LANES, round_trip_time_s=ROUND_TRIP_TIME_S) as started:
         each = [
@@ -98,10 +104,10 @@ def _streamed_calls(name: str, *, http2: bool) -> dict[str, Figure]:
 
 
 def connection(quick: bool) -> Report:
-    """What the default client saves without any pause: the CPU of another client, and connections of streamed calls.
+    """Measure what the default client saves without a pause: CPU of another client, connections of streams.
 
-    Inside, of another client: the constructor's CPU. Inside, of streamed calls: twenty synchronous calls one after the
-    other on each side, from the application's call to the first content.
+    Inside, of another client: the constructor's CPU. Inside, of twenty synchronous streamed calls one after the other:
+    from the call to the first content.
     """
     pairs = 20 if quick else 100
     settings: dict[str, Any] = {"base_url": "https://provider.invalid/v1", "api_key": "none"}
@@ -173,11 +179,11 @@ async def _stale(mode: str, base_url: str, rounds: int) -> dict[str, Figure]:
 
 
 def stale(quick: bool) -> Report:
-    """What a call costs after the server closed the idle connection: the stock client over HTTP/2 against ours.
+    """Measure a call after the server closed the idle connection: the stock client over HTTP/2 and ours.
 
     The provider closes every connection that was idle for 0.3 s by a FIN without a GOAWAY, as middleboxes do. Inside:
-    from the application's call to its parsed answer, with openai's two retries and the pause before them. Two further
-    clients (`bare`) make the same calls without any retry, to count errors.
+    from the call to its parsed answer, with openai's two retries. Two more clients (`bare`) count errors without
+    retries.
     """
     rounds = 8 if quick else 45
     figures, _ = _in_both_modes(_stale, rounds)
@@ -214,10 +220,10 @@ def _failures(client: openai.OpenAI, number: int) -> list[str]:
 
 
 def threads(quick: bool) -> Report:
-    """How many calls fail when sixteen threads share a client: the stock client over HTTP/2 against ours.
+    """Count the calls that fail when sixteen threads share a client: the stock client over HTTP/2 and ours.
 
-    They make 25 calls each at the same time, on one client that has no connection yet; every round takes new clients.
-    Inside: every call of every thread. A call has failed if it brought an error, or another text than its own.
+    They make 25 calls each at the same time, on a new client without a connection. Inside: every call of every thread.
+    A call has failed if it brought an error, or another text than its own.
     """
     rounds = {"stock": 3 if quick else 6, "fastlane": 6 if quick else 20}
     failed: dict[str, list[str]] = {side: [] for side in SIDES}
@@ -289,11 +295,11 @@ async def _multiplexing(mode: str, base_url: str, rounds: int) -> dict[str, Figu
 
 
 def multiplexing(quick: bool) -> Report:
-    """What a short call takes beside slow ones on the same connection: the stock client over HTTP/2 against ours.
+    """Measure a short call beside slow ones on the same connection: the stock client over HTTP/2 and ours.
 
-    While one call of 1 s (synchronous) or four of them (asynchronous) are in flight, calls of 5 ms follow one another
-    on the same client. Inside: from the application's short call to its parsed answer. Outside: the first and the last
-    0.1 s of the slow calls. The idle figures are the same calls with nothing beside them.
+    While one call of 1 s (synchronous) or four (asynchronous) are in flight, calls of 5 ms follow one another on the
+    same client. Inside: from the short call to its parsed answer. Outside: the first and the last 0.1 s of the slow
+    calls. The idle figures are the same calls with nothing beside them.
     """
     rounds = 4 if quick else 24
     figures: dict[str, Figure] = {}
@@ -380,11 +386,11 @@ def _after_close(arm: str, closed: Mapping[str, Figure], log: Sequence[RequestLo
 
 
 def early_close(quick: bool) -> Report:
-    """What a stream that is closed early still costs: tokens that the provider sends after the close.
+    """Count the tokens that the provider sends after a stream was closed early.
 
-    A thousand streams, half of them in threads and half in tasks, thirty at a time, are closed after their third token;
-    stock HTTP/2 does the same with fewer. Inside: tokens that the provider handed to its socket after the application
-    called `close()`, by one clock. At one token every 20 ms, two are sent in a round trip, and one more by chance.
+    A thousand streams, in threads and in tasks, thirty at a time, are closed after their third token; stock HTTP/2 does
+    the same with fewer. Inside: tokens that the provider gave to its socket after `close()`, by one clock. At one token
+    every 20 ms, two are sent in a round trip, and one more by chance.
     """
     counts = {"stock": 3, "fastlane": 100}  # in each mode and round
     closed, log = _in_both_modes(_closed_early, 5 if quick else 10, counts)

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import openai
 
 import fastlane
-from benchmarks._call import chunks, first_content_ms, has_content
-from benchmarks._client import in_mode, ours, run, settled, wishes
+from benchmarks._client import chunks, first_content_ms, has_content, in_mode, ours, run, settled, wishes
 from benchmarks._lives import MortalProvider
 from benchmarks._paired import middle, percentile
 from benchmarks._provider import ASKED, by_tag, entry, providers
@@ -150,14 +149,13 @@ def _mean_s(calls: Sequence[_Call]) -> float:
 
 
 def routing(quick: bool) -> Report:
-    """Calls of two sizes over three upstreams: `Routing` against the best one by its catalog, and against taking turns.
+    """Compare `Routing` with the best upstream by the catalog, and with taking turns, for calls of two sizes.
 
     Every other call is short (200 tokens in, 10 to 30 out), the others long (8,000 in, 150 to 250 out). One upstream
-    begins soonest, one reads fastest, one writes fastest: none is the best for both sizes. The catalog has one figure
-    of each for 1,000 tokens, some a third off. All arms make the same calls, in random order, in several lanes; equal
-    draws give equal delays. By the catalog: all calls at the upstream whose figures give the least mean. Best one, and
-    best each (for each size): with hindsight, by the means that the turns have measured. Inside: from the application's
-    call to the end of the stream. Outside: opening connections, but those that a routed call opens.
+    begins soonest, one reads fastest, one writes fastest; the catalog's figures are some a third off. All arms make the
+    same calls in random order. Best one, and best each (for each size): with hindsight, by the means that the turns
+    measured. Inside: from the call to the end of the stream. Outside: opening connections, but those that a routed call
+    opens.
     """
     with providers(models=[one.model() for one in _UPSTREAMS.values()]) as started:
         calls = asyncio.run(_route_all(dict(zip(_UPSTREAMS, started, strict=True)), 72 if quick else 480))
@@ -335,15 +333,14 @@ def _over(runs: Sequence[dict[str, Figure]]) -> Iterator[tuple[str, Figure]]:
 
 
 def failover(quick: bool) -> Report:
-    """An upstream is killed under load, or falls silent: what the calls notice of it, and when it is used again.
+    """Measure what calls notice when an upstream is killed or falls silent, and when it is used again.
 
-    50 calls a second, come what may, every other one streamed, ask for "fastlane/auto" with `Routing` over two
-    providers. The faster one is killed (SIGKILL) or stopped (SIGSTOP), and is there again on the same port 12 s later.
-    A stream that breaks off behind its first token cannot be tried again, and counts apart. Inside: from the moment at
-    which a call was due to its first content, or, where it is not streamed, to the first token as recorded. Added p95:
-    of all calls that waited for it when the upstream ended, or were due in the 10 s after that, less that of the calls
-    before. Its bar is one first-token timeout that `Routing` had learned, of which one second is the least. Used again:
-    the first call that the upstream answers afterwards; unknown where that was not seen.
+    50 calls a second, every other one streamed, ask for "fastlane/auto" with `Routing` over two providers. The faster
+    one is killed (SIGKILL) or stopped (SIGSTOP), and is back on the same port 12 s later. A stream that breaks behind
+    its first token cannot be tried again, and counts apart. Inside: from when a call was due to its first content, or,
+    if it is not streamed, to the first token as recorded. Added p95: of the calls that were waiting or due in the 10 s
+    after, less that of the calls before; its bar is the first-token timeout that `Routing` had learned, at least a
+    second.
     """
     times, rounds = ((1.5, 3.0, 3.0), 1) if quick else ((5.0, 10.0, 20.0), 2)
     models = {
@@ -485,14 +482,13 @@ def _late_figures(found: _Hedged, log: Sequence[RequestLog]) -> dict[str, Figure
 
 
 def hedging(quick: bool) -> Report:
-    """What a second attempt is worth where first tokens are late: the slow end of the time to first token, its price.
+    """Measure what a second attempt is worth where first tokens are late: the slow end, and the price.
 
-    A provider is 20 times as late with 1.25 % of its first tokens (so that the 99th percentile is one of them), 8 % and
-    30 %. Two of our clients ask it the same in pairs, with and without `Hedging()`, half in threads and half in tasks,
-    32 at a time; in a pair both draw the same luck for their first attempt. Inside: from the application's call to its
-    first content. Outside: the connections, and the first calls, of which the play learns what is usual. Tokens are
-    those of the provider's log: of requests that did not become the answer, against those that did. A loser still
-    generates where it was sent a token after the application had its answer whole.
+    A provider is 20 times as late with 1.25 %, 8 % and 30 % of its first tokens. Two of our clients ask it the same in
+    pairs, with and without `Hedging()`, half in threads and half in tasks, 32 at a time; both draw the same luck for
+    their first attempt. Inside: from the call to its first content. Outside: connections, and the first calls, of which
+    the play learns. Tokens are by the provider's log: of requests that did not become the answer, against those that
+    did. A loser still generates if it was sent a token after the application had its whole answer.
     """
     figures: dict[str, Figure] = {}
     for name, (share, pairs, few) in _LATE.items():

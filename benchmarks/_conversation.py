@@ -1,8 +1,7 @@
 """Conversations of an agent with tools, of the shape and sizes of a recorded airline agent's, at any length.
 
-Recorded: one system message of 6.2 kB, then questions, answers, calls of tools and their results in about equal
-numbers, of 0.13, 0.36, 0.30 and 0.84 kB as JSON on average; 14 tools of 0.66 kB on average, two of which take lists of
-objects. What is made here has those sizes within a tenth; its words mean nothing.
+The sizes are those of the recording within a tenth: a system message of 6.2 kB, questions, answers, calls of tools and
+their results of 0.13, 0.36, 0.30 and 0.84 kB as JSON, 14 tools of 0.66 kB. The words mean nothing.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
-DRAFT_7 = "http://json-schema.org/draft-07/schema#"
-
 _CHARACTERS = 'aZ0 é"\\/\n\x00\x7f\u2028漢😀'
 # With values that they allow at their longest. The last ones bound nothing, or only with a limit beside them.
 _BOLD_ZERO = "\N{MATHEMATICAL BOLD DIGIT ZERO}"
@@ -52,7 +50,7 @@ def drawn_schema(random: Random, depth: int = 3) -> Drawn:
     """Draw a schema of draft 7."""
     definitions: dict[str, Drawn] = {f"d{number}": _draw(random, 1, {}) for number in range(random.randrange(3))}
     top = _draw(random, depth, definitions)
-    schema = {"$schema": DRAFT_7, **top.schema}
+    schema = {"$schema": "http://json-schema.org/draft-07/schema#", **top.schema}
     if definitions:
         schema["definitions"] = {name: one.schema for name, one in definitions.items()}
     if "$ref" in schema:

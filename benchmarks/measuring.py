@@ -1,7 +1,6 @@
 """How far what is measured is from what the server did: a truth server, compiled from C, that stamps each send.
 
-It answers on loopback over HTTP/1.1, in a process of its own, and stamps CLOCK_MONOTONIC just before each send, one
-send for each chunk; figures are held against that log request by request.
+It answers on loopback over HTTP/1.1 and stamps CLOCK_MONOTONIC before it sends each chunk.
 """
 
 from __future__ import annotations

@@ -12,18 +12,22 @@ import itertools
 import json
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import httpx2
 
 import fastlane
 from benchmarks._client import MESSAGES, OPTIONS, client_of, first_content_ms, ours, wishes
 from benchmarks._conversation import conversation, tools
 from benchmarks._mutations import MUTATORS, Body, Mutation
-from benchmarks._paired import cpu_pairs, middle, paired, percentile
+from benchmarks._paired import added, cpu_pairs, differences, middle, paired, percentile
+from benchmarks._prepared import Prepared
 from benchmarks._provider import MODEL, fact, providers
 from benchmarks._report import Figure, Report
 from fastlane import PromptCache
@@ -54,7 +58,7 @@ def _airline_tools() -> list[Any]:
     return json.loads(file.read_text()) if file.is_file() else tools()
 
 
-def _facts(emulator: Emulator, lifetime_s: float, *, per_minute: float | None = None) -> ProviderFacts:
+def _facts(base_url: str, lifetime_s: float, *, per_minute: float | None = None) -> ProviderFacts:
     """Return the facts of the provider's cache; with a limit per key, also that it takes keys."""
     cache = Cache(automatic=fact(True), minimum_tokens=fact(1_024), block_tokens=fact(128), lifetime_s=fact(lifetime_s))
     parameters = {}
@@ -62,7 +66,7 @@ def _facts(emulator: Emulator, lifetime_s: float, *, per_minute: float | None = 
         key_field, limit = fact("prompt_cache_key"), fact(per_minute)
         cache = cache.model_copy(update={"key_field": key_field, "requests_per_key_per_minute": limit})
         parameters = {"prompt_cache_key": fact(True)}
-    origins = (emulator.base_url.removesuffix("/v1"),)
+    origins = (base_url.removesuffix("/v1"),)
     return ProviderFacts(slug="emulated", origins=origins, cache=cache, parameters=parameters)
 
 
@@ -155,7 +159,10 @@ def prompt_cache(quick: bool) -> Report:
     """
     seconds = 30.0 if quick else 180.0
     model = replace(preset("bench"), cache_machines=256, cache_requests_per_key_per_minute=_PER_MINUTE)
-    with providers(2, model=model) as fleets, registered(_facts(fleets[1], 300.0, per_minute=float(_PER_MINUTE))):
+    with (
+        providers(2, model=model) as fleets,
+        registered(_facts(fleets[1].base_url, 300.0, per_minute=_PER_MINUTE)),
+    ):
         calls = asyncio.run(_fleet_calls(fleets, seconds))
         logs = [[each for each in emulator.log() if each.prompt_tokens] for emulator in fleets]
     # The fleets as they begin tell of nothing but cold caches.
@@ -342,27 +349,10 @@ def prompt_cache_agents(quick: bool) -> Report:
 _ASKED_TIMES = 100
 
 
-def _coding_run(seed: int) -> Messages:
-    """Build a run of the shape and sizes of a recorded one: files are looked at in windows, and changed."""
-    rng = random.Random(seed)
-    modules = [path for path in sorted(Path(json.__file__).parent.parent.glob("*.py")) if path.stat().st_size > 20_000]
-    made: Messages = [{"role": "system", "content": "You are an autonomous programmer. " * 120}]
-    made.append({"role": "user", "content": "Solve this issue. " + "It fails where it should not. " * 60})
-    path = rng.choice(modules)
-    for number in range(12):
-        lines = path.read_text(encoding="utf-8").splitlines()
-        start = rng.randrange(0, max(1, len(lines) - 100), 50)
-        text = "\n".join(f"{start + at}:{line}" for at, line in enumerate(lines[start : start + 100]))
-        looks = rng.random() < 0.6
-        name, given = ("open", {"path": path.name, "line": start}) if looks else ("edit", {"search": lines[start]})
-        function = {"name": name, "arguments": json.dumps(given)}
-        call = {"id": f"call_{seed}_{number}", "type": "function", "function": function}
-        result = text if looks else "Replaced 1 occurrence."
-        made.append({"role": "assistant", "content": "I will look at this next.", "tool_calls": [call]})
-        made.append({"role": "tool", "tool_call_id": call["id"], "content": result})
-        if rng.random() < 0.2:
-            path = rng.choice(modules)
-    return made
+def _coding_run(messages: int) -> Messages:
+    """Build a run whose tools return ten times as much as an airline's."""
+    built = conversation(messages)
+    return [{**one, "content": one["content"] * 10} if one["role"] == "tool" else one for one in built]
 
 
 def _grown(runs: Sequence[Messages], first: int) -> list[Messages]:
@@ -454,7 +444,7 @@ def context_trimming(quick: bool) -> Report:
     connections.
     """
     recorded = _recorded("coding")
-    runs = recorded or [_coding_run(seed) for seed in range(9)]
+    runs = recorded or [_coding_run(40 + number) for number in range(9)]
     conversations = [_grown(runs, first) for first in range(2 if quick else len(runs))]
     with providers(model=preset("bench")) as (emulator,):
         done = [_trim(emulator, prompts) for prompts in conversations]
@@ -555,7 +545,7 @@ def _judged(runs: Sequence[Messages], each: int) -> Iterator[tuple[str, str, boo
         plays = [fastlane.Connection(), PromptCache()]
         with (
             providers(model=replace(preset("instant"), cache_expiry_s=lifetime_s)) as (emulator,),
-            registered(_facts(emulator, lifetime_s)),
+            registered(_facts(emulator.base_url, lifetime_s)),
             fastlane.OpenAI(base_url=emulator.base_url, **OPTIONS, only_plays=plays) as client,
         ):
             asked = _Conversations(client, emulator)
@@ -597,4 +587,75 @@ def drift(quick: bool) -> Report:
         figures=figures,
         reach={"kinds_ratio": ">= 0.95", "places_ratio": "== 1"},
         conditions={"conversations": "recorded" if recorded else "built", "each": each},
+    )
+
+
+# What `PromptCache` costs
+
+_PREPARED = "http://prepared.invalid/v1"
+_LENGTH, _MOST_MESSAGES = 100, 140
+_HISTORY_CALLS = 10
+
+
+def _growing(whole: list[Any]) -> Iterator[list[Any]]:
+    for number in itertools.count():
+        opening = {"role": "user", "content": f"I am customer {number}."}
+        turns = [whole[0], opening, *whole[1:]]
+        yield from (turns[:length] for length in range(_LENGTH, _MOST_MESSAGES, 2))
+
+
+def _changing(whole: list[Any]) -> Iterator[list[Any]]:
+    for number in itertools.count():
+        system = {**whole[0], "content": f"It is {number:06} seconds past noon. {whole[0]['content']}"}
+        yield [system, *whole[1:_LENGTH]]
+
+
+_HISTORIES: dict[str, Callable[[list[Any]], Iterator[list[Any]]]] = {
+    "same": lambda whole: itertools.repeat(whole[:_LENGTH]),
+    "growing": _growing,
+    "parsed": lambda whole: (json.loads(json.dumps(history)) for history in _growing(whole)),
+    "changing": _changing,
+}
+
+
+def prompt_cache_cost(quick: bool) -> Report:
+    """Measure the CPU that `PromptCache()` adds to a call with 100 messages.
+
+    A conversation of some 50 kB with 14 tools, to a provider that takes a cache key: the same objects in every call
+    (`same`), two messages more in every call (`growing`), the same parsed anew from JSON (`parsed`), and with a clock
+    at the top (`changing`). Inside: all CPU from the call to the typed answer. Outside: parsing, garbage collection.
+    """
+    pairs = 60 if quick else 400
+    listed, whole = tools(), conversation(_MOST_MESSAGES)
+    figures: dict[str, Figure] = {}
+    # Without a limit per key a conversation stays with one, as it does where calls are not made in a loop.
+    with registered(_facts(_PREPARED, 300.0, per_minute=1e9)):
+        for name, histories in _HISTORIES.items():
+            clients = [
+                client_of("fastlane", "sync", _PREPARED, http_client=http_client, only_plays=plays)
+                for plays in ([], [PromptCache()], [])
+                for http_client in [httpx2.Client(transport=Prepared())]
+            ]
+
+            def ask(client: Any, block: Sequence[list[Any]]) -> None:
+                for history in block:
+                    client.chat.completions.create(model=MODEL, messages=history, tools=listed)
+
+            def block(made: Iterator[list[Any]]) -> list[list[Any]]:
+                return [next(made) for _ in range(_HISTORY_CALLS)]
+
+            prepare = [partial(block, histories(whole)) for _ in clients]
+            taken = cpu_pairs([partial(ask, client) for client in clients], pairs, prepare=prepare)
+            for client in clients:
+                client.close()
+            without, having, again = ([one / 1e3 / _HISTORY_CALLS for one in arm] for arm in taken)
+            figures |= {
+                **added(f"{name}_added", having, without),
+                f"{name}_nothing_added_us": middle(differences(again, without)),
+                f"{name}_without_us": middle(without),
+            }
+    return Report(
+        figures=figures,
+        reach={f"{name}_added_us": "<= 60" for name in ("same", "growing", "parsed")},
+        conditions={"pairs": pairs},
     )

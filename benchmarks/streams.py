@@ -1,15 +1,18 @@
 """What calls and typed chunks cost the client: openai's client as it comes against ours as it comes.
 
 openai's client uses HTTP/1.1 as it comes, and ours HTTP/2; `stock_http2` and `fastlane_http1` are told to do otherwise.
-The provider has a process of its own and, where the system allows it, another core. The arms take turns, in reversed
-order every other round. Nothing is subtracted.
+The provider is on another core where there is one. The arms take turns, in reversed order every other round.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
@@ -18,12 +21,12 @@ import openai
 
 from benchmarks._client import MESSAGES, check_answer, client_of, run_sync, settled, wishes
 from benchmarks._conversation import conversation, tools
-from benchmarks._paired import cpu_pairs, in_turns, middle, paired, percentile, turns
+from benchmarks._paired import added, cpu_pairs, in_turns, middle, paired, percentile, turns
 from benchmarks._provider import MODEL, provider_on_another_core
 from benchmarks._report import Figure, Report
 from benchmarks._servers import server_on_another_core
 from fastlane._clock import cpu_ns, now_ns
-from fastlane.emulator import Emulator, RequestLog
+from fastlane.emulator import Emulator, RequestLog, preset
 
 _VERSIONS = {"stock": "HTTP/1.1", "stock_http2": "HTTP/2", "fastlane": "HTTP/2", "fastlane_http1": "HTTP/1.1"}
 _PATIENCE_S = 30.0
@@ -401,4 +404,68 @@ def history_cpu(quick: bool) -> Report:
             f"{held_up_name}_ms": "<= 0.6",
         },
         conditions={"pairs": pairs, "cores": cores},
+    )
+
+
+# A fresh process
+
+
+class _Child(NamedTuple):
+    """What a fresh process took: wall time to its token, CPU to its end, and the most resident memory."""
+
+    wall_ms: float
+    cpu_ms: float
+    memory_mib: float
+
+
+# Without trio, which few applications have, and which openai's HTTP library imports where it is installed.
+_FIRST_TOKEN = """
+import sys
+sys.modules["trio"] = None
+from {package} import OpenAI
+question = [{{"role": "user", "content": "Is water wet?"}}]
+client = OpenAI(base_url="{base_url}", api_key="none")
+for chunk in client.chat.completions.create(model="instant", messages=question, stream=True):
+    if chunk.choices and chunk.choices[0].delta.content:
+        print("token", flush=True)
+        break
+"""
+
+
+def _first_token(package: str, provider: Emulator) -> _Child:
+    begun = time.perf_counter()
+    command = [sys.executable, "-c", _FIRST_TOKEN.format(package=package, base_url=provider.base_url)]
+    environment = {**os.environ, **provider.environment}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        if child.stdout.readline().strip() != "token":
+            raise RuntimeError(f"a fresh process of {package} got no token")
+        wall_ms = 1e3 * (time.perf_counter() - begun)
+        _, status, taken = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    per_mib = 2**20 if sys.platform == "darwin" else 2**10
+    return _Child(wall_ms, 1e3 * (taken.ru_utime + taken.ru_stime), taken.ru_maxrss / per_mib)
+
+
+def cold_start(quick: bool) -> Report:
+    """Measure a fresh process up to its first streamed token from the emulator without delays, fastlane / openai.
+
+    Inside: wall time from the interpreter's start to the token, CPU time to its end, and the most resident memory.
+    Outside: trio, which openai's HTTP library imports if it is installed.
+    """
+    with Emulator(model=preset("instant"), seed=0) as provider:
+        rounds = 8 if quick else 30
+        taken = in_turns(lambda side: _first_token(side, provider), ("openai", "fastlane"), rounds, warm_ups=1)
+    figures: dict[str, Figure] = {}
+    for at, what in enumerate(("wall", "cpu")):
+        ours, theirs = ([one[at] for one in taken[package]] for package in ("fastlane", "openai"))
+        figures |= paired(what, ours, theirs)
+        figures |= {f"fastlane_{what}_ms": middle(ours), f"openai_{what}_ms": middle(theirs)}
+    memory = {package: [one.memory_mib for one in taken[package]] for package in taken}
+    figures |= added("added_memory", memory["fastlane"], memory["openai"], "mib")
+    figures["openai_memory_mib"] = middle(memory["openai"])
+    return Report(
+        figures=figures,
+        reach={"wall_ratio": "<= 1", "cpu_ratio": "<= 1", "added_memory_mib": "<= 12"},
+        conditions={"pairs": len(taken["openai"])},
     )

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -25,14 +26,16 @@ from referencing.exceptions import Unresolvable
 
 import fastlane
 from benchmarks._client import client_of, connections, in_mode, opened, ours, over_http2, run, settled, wishes
+from benchmarks._conversation import prose
 from benchmarks._drawn_schemas import drawn_schema
-from benchmarks._paired import middle, percentile
+from benchmarks._paired import cpu_pairs, middle, percentile
 from benchmarks._prepared import DONE, Prepared, event_of
 from benchmarks._provider import MODEL, ROUND_TRIP_TIME_S, by_tag, fact, providers
 from benchmarks._report import Figure, Report
 from fastlane._clock import cpu_ns, now_ns
 from fastlane.emulator import Emulator, RequestLog, preset
 from fastlane.knowledge.tokens import counter
+from fastlane.plays.bounded_output.scanner import JsonScanner
 from fastlane.providers import ProviderFacts, registered
 from fastlane.providers.facts import Reasoning
 from fastlane.schemas.bound import schema_bound
@@ -483,4 +486,73 @@ def bound_law(quick: bool) -> Report:
         },
         reach={"exceeding": "== 0", "cached_bound_us": "<= 10"},
         conditions={"tokens": "the model's own" if exact else "bytes, for want of its tokenizer"},
+    )
+
+
+# What watching an answer costs
+
+_ANSWERS = 40
+
+
+def _long_ticket(random: Random) -> Any:
+    steps = [{"team": "shop", "action": prose(random, 70)} for _ in range(random.randint(1, 4))]
+    return {
+        "category": random.choice(("billing", "bug", "feature_request", "account_access", "shipping", "other")),
+        "confidence": round(random.random(), 2),
+        "priority": random.randint(1, 5),
+        "summary": prose(random, 180),
+        "tags": prose(random, random.randint(1, 40)).split(),
+        "steps": steps,
+        "assignee": random.choice((None, "Maria Schmidt")),
+        "refund": random.random() < 0.5,
+    }
+
+
+def _nested(random: Random, depth: int = 0) -> Any:
+    children = [_nested(random, depth + 1) for _ in range(random.randint(1, 3))] if depth < 4 else []
+    return {"name": prose(random, 6), "weight": random.randint(0, 100), "children": children}
+
+
+def _watch(answers: Sequence[Sequence[str]]) -> None:
+    for answer in answers:
+        feed = JsonScanner().feed
+        for piece in answer:
+            state = feed(piece)
+        assert state == "complete"
+
+
+def _pieces(text: str, random: Random) -> Iterator[str]:
+    while text:
+        size = random.randint(3, 5)
+        yield text[:size]
+        text = text[size:]
+
+
+def bounded_cost(quick: bool) -> Report:
+    """Measure the CPU of `BoundedOutput`'s scanner for each streamed piece of a structured answer.
+
+    Answers are cut into pieces of 3 to 5 characters, the size of a usual token. Inside: all CPU time from the first
+    piece to the last, making the scanner included. Outside: receiving events.
+    """
+    rounds, random = 10 if quick else 40, Random(7)
+    tickets = [_long_ticket(random) for _ in range(_ANSWERS)]
+    long_texts = [{"text": prose(random, 3_600)} for _ in range(_ANSWERS)]
+    answers: Mapping[str, list[str]] = {
+        "ticket": [json.dumps(ticket, separators=(",", ":")) for ticket in tickets],
+        "ticket_indented": [json.dumps(ticket, indent=2) for ticket in tickets],
+        "long_text": [json.dumps(text) for text in long_texts],
+        "nested": [json.dumps(_nested(random)) for _ in range(_ANSWERS)],
+        "numbers": [json.dumps(random.choices(range(1_000), k=200), separators=(",", ":")) for _ in range(_ANSWERS)],
+    }
+    figures: dict[str, Figure] = {}
+    sizes: list[int] = []
+    for name, texts in answers.items():
+        cuts = [list(_pieces(text, random)) for text in texts]
+        (taken,) = cpu_pairs([partial(_watch, cuts)], rounds, warm_ups=1)
+        figures[f"{name}_us"] = middle(taken) / 1e3 / sum(map(len, cuts))
+        sizes += [len(piece) for pieces in cuts for piece in pieces]
+    return Report(
+        figures=figures,
+        reach={f"{name}_us": "<= 3" for name in answers},
+        conditions={"rounds": rounds, "mean_piece_characters": round(sum(sizes) / len(sizes), 2)},
     )

@@ -22,7 +22,6 @@ from random import Random
 from typing import Any, NamedTuple
 
 import httpx2
-from opentelemetry.context import get_current
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -38,7 +37,7 @@ from benchmarks._prepared import DONE, Prepared, Reads, event_of, stream_of
 from benchmarks._provider import MODEL
 from benchmarks._report import Figure, Report
 from benchmarks._servers import TEXT, child, collectors, server_on_another_core
-from fastlane._clock import cpu_ns, now_ns, thread_cpu_ns, wall_ns
+from fastlane._clock import cpu_ns, now_ns, thread_cpu_ns
 from fastlane.telemetry import settings as telemetry_settings
 from fastlane.telemetry.settings import Providers, TelemetrySettings
 from fastlane.transport.protocols.exchange import PHASES, Opening, Phases
@@ -153,18 +152,10 @@ def _sdk_side(provider: TracerProvider, like: ReadableSpan, none: Providers) -> 
     begun = {name: later.pop(name) for name in list(later) if name in _AT_THE_BEGINNING}
 
     def around(call: Callable[[], int]) -> int:
-        span = tracer.start_span(
-            like.name,
-            context=get_current(),
-            kind=SpanKind.CLIENT,
-            attributes=begun,
-            start_time=wall_ns(),
-            record_exception=False,
-            set_status_on_exception=False,
-        )
+        span = tracer.start_span(like.name, kind=SpanKind.CLIENT, attributes=begun)
         taken = call()
         span.set_attributes(later)
-        span.end(wall_ns())
+        span.end()
         return taken
 
     return _Side(none, around, [provider])
@@ -206,14 +197,11 @@ def _all_sides(call: Callable[[], int]) -> Iterator[dict[str, _Side]]:
 
 
 class _Block(NamedTuple):
-    """Microseconds of a call, the mean of a block."""
+    """Microseconds of a call, the mean of a block; `ends` is without the chunks between the first and the last."""
 
     ends: float
-    """Of this thread, without the chunks between the first and the last."""
     whole: float
-    """Of this thread."""
     process: float
-    """Of the process until everything is flushed."""
 
     def beyond(self, before: _Block, after: _Block) -> _Block:
         """Return what this block took beyond its neighbours."""
@@ -401,14 +389,13 @@ def telemetry_down(quick: bool) -> Report:
     """Measure what a broken collector costs the calls that are exported to it: p99, and memory.
 
     Clients in processes of their own make calls as fast as the provider answers, in blocks that take turns. One has
-    telemetry off; the others export over HTTP to a collector that works (`healthy`), a port without a listener
-    (`refuses`), one that never answers (`hangs`), and one that answers 500 (`fails`).
+    telemetry off; the others export to a collector that works (`healthy`), a port without a listener (`refuses`), one
+    that never answers (`hangs`), and one that answers 500 (`fails`).
 
-    Inside `_added_p99_ms`: the p99 of a block, minus that of the block without telemetry of the same round. Outside:
-    provider and collector, on another core. Inside `_growth_kib`: the growth of resident memory over 10,000 calls,
-    sixteen at a time, counted ten times with empty queues after a collection; the least of the last four counts is
-    compared with the least of the four before. Unknown if the system is not Linux. A leaked span for each call would
-    make it 40,000.
+    Inside `_added_p99_ms`: the p99 of a block, minus that of the block without telemetry of the same round. Inside
+    `_growth_kib`: the growth of resident memory over 10,000 calls, the least of the last four counts less the least of
+    the four before; unknown if the system is not Linux. A leaked span for each call would make it 40,000. Outside:
+    provider and collector, on another core.
     """
     rounds, block, calls = (3, 200, 5_000) if quick else (24, 300, 50_000)
     figures: dict[str, Figure] = {}

@@ -15,9 +15,7 @@ from scripts.servers import UnavailableError
 ROOT = Path(__file__).parents[1]
 
 
-def environment(
-    home: Path, packages: Sequence[str], *, pins: Path, limit_s: float = 900.0, python: str = sys.executable
-) -> Path:
+def environment(home: Path, packages: Sequence[str], *, pins: Path, python: str = sys.executable) -> Path:
     """Return the virtual environment at `home` with `packages` in it, which is made first where it is missing.
 
     `pins` holds the versions of all that is installed. Raises UnavailableError.
@@ -36,18 +34,16 @@ def environment(
     def run(*command: str) -> None:
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, timeout=limit_s, env=clean_variables(), check=False
+                command, capture_output=True, text=True, timeout=900.0, env=clean_variables(), check=False
             )
-        except subprocess.TimeoutExpired as error:
-            raise UnavailableError(f"{packages[0]} is not installed within {limit_s:.0f} s") from error
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise UnavailableError(f"{packages[0]} cannot be installed: {error}") from error
         if done.returncode:
             last = "\n".join(done.stderr.splitlines()[-5:])
             raise UnavailableError(f"{packages[0]} cannot be installed with {pins.relative_to(ROOT)}:\n{last}")
 
-    uv, own_python = uv_program(), str(home / "bin" / "python")
+    uv, own_python = uv_program() or "uv", str(home / "bin" / "python")
     try:
-        if uv is None:
-            raise UnavailableError("uv is not installed")
         run(uv, "venv", "--quiet", "--no-project", "--no-config", "--python", python, str(home))
         run(uv, "pip", "install", "--no-config", "--python", own_python, *wanted)
     except UnavailableError:

@@ -27,8 +27,9 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple, Self, TypedDict, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 from urllib.parse import quote, urlencode
 
 S = TypeVar("S", bound="LocalServer")
@@ -300,11 +301,7 @@ class RedisServer(LocalServer):
     name = "redis"
 
     def __init__(
-        self,
-        *,
-        password: str | None = None,
-        tls: Certificates | None = None,
-        settings: Mapping[str, str] | None = None,
+        self, *, password: str | None = None, tls: Certificates | None = None, settings: Mapping[str, str] | None = None
     ) -> None:
         """`settings` are further lines of its configuration."""
         super().__init__()
@@ -468,13 +465,6 @@ class PostgresServer(LocalServer):
 # Prometheus
 
 
-class Series(TypedDict):
-    """One time series of an answer."""
-
-    metric: dict[str, str]
-    value: tuple[float, str]
-
-
 class Prometheus(HttpServer):
     """Prometheus with an empty database, which scrapes these targets every second."""
 
@@ -501,8 +491,8 @@ class Prometheus(HttpServer):
         options = (f"--config.file={file}", f"--storage.tsdb.path={data}", f"--web.listen-address={address}")
         return [program("prometheus"), *options]
 
-    def query(self, expression: str) -> list[Series]:
-        """Return what the expression comes to now. Raises UnavailableError where Prometheus does not take it."""
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """Return the series that the expression comes to now. Raises UnavailableError if Prometheus refuses it."""
         return list(self.ask(f"/api/v1/query?{urlencode({'query': expression})}")["data"]["result"])
 
     def value(self, expression: str) -> float:
@@ -537,19 +527,20 @@ def run_until_interrupted(server: LocalServer, message: Callable[[], str]) -> No
 
 def main(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code."""
-    servers: dict[str, type[LocalServer]] = {"redis": RedisServer, "postgres": PostgresServer}
     name, *command = arguments or ["--help"]
+    servers: dict[str, Callable[[], LocalServer]] = {
+        "redis": RedisServer,
+        "postgres": PostgresServer,
+        "prometheus": partial(Prometheus, command),
+    }
     try:
         if name == "--install" and set(command) <= set(_PROGRAMS):
             print(*map(program, command), sep="\n")
-        elif name == "prometheus" and command:
-            scraping = Prometheus(command)
-            run_until_interrupted(scraping, lambda: scraping.url)
-        elif name in servers and command:
+        elif name in servers and command and name != "prometheus":
             with servers[name]() as running:
                 environment = {**os.environ, f"{name.upper()}_URL": running.url}
                 return subprocess.run(command, env=environment, check=False).returncode
-        elif name in servers:
+        elif name in servers and (command or name != "prometheus"):
             server = servers[name]()
             run_until_interrupted(server, lambda: server.url)
         else:

@@ -32,16 +32,12 @@ _METADATA = frozenset(("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licen
 
 
 class Finding(NamedTuple):
-    """What came of one check."""
+    """What must hold, as a sentence; whether it "holds", is "broken" or was "skipped"; and what was found, or why."""
 
     part: str
-    """What it belongs to: "advisories", "wheel", "import", "example"."""
     what: str
-    """What must hold, as a sentence."""
     outcome: str
-    """"holds", "broken" or "skipped"."""
     said: str = ""
-    """What was found; why, if it was skipped."""
 
 
 def judged(part: str, what: str, wrong: Iterable[str], right: str = "") -> Finding:

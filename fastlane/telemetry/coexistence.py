@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 LOGFIRE: Final = "logfire"
 
-
 # The package that the wrappers of each other instrumentation of openai are written in.
 _TOOLS = {
     "genai-openai": "opentelemetry.instrumentation.genai.openai",
@@ -65,15 +64,14 @@ _SUPPRESS = (
     getattr(context_api, "_SUPPRESS_INSTRUMENTATION_KEY", "suppress_instrumentation"),
     "suppress_instrumentation",
 )
-_SUPPRESS_HTTP = getattr(context_api, "_SUPPRESS_HTTP_INSTRUMENTATION_KEY", "suppress_http_instrumentation")
+SUPPRESS_HTTP = getattr(context_api, "_SUPPRESS_HTTP_INSTRUMENTATION_KEY", "suppress_http_instrumentation")
 _SUPPRESS_MODELS = "suppress_language_model_instrumentation"
-_SUPPRESSING = frozenset({*_SUPPRESS, _SUPPRESS_HTTP, _SUPPRESS_MODELS})
+_SUPPRESSING = frozenset({*_SUPPRESS, SUPPRESS_HTTP, _SUPPRESS_MODELS})
 _INFERENCE = "opentelemetry.genai.client.inference.context"
 """With this key, an instrumentation on opentelemetry-util-genai says that the span of a call exists already."""
 
 
 # Which tools are there
-
 
 Tools = frozenset[str]
 """Names of the other instrumentations of openai that are active for a client."""
@@ -141,16 +139,15 @@ def _layers(method: Any) -> Iterator[str]:
 
 def is_http_instrumented(http_client: Any) -> bool:
     """Return whether an HTTP instrumentation makes spans of a client's requests, as children of the current span."""
-    return any(map(_is_instrumented, transports_of(http_client)))
-
-
-def _is_instrumented(transport: Any) -> bool:
-    name = "handle_async_request" if hasattr(transport, "handle_async_request") else "handle_request"
-    methods = [vars(owner).get(name) for owner in type(transport).__mro__]
-    methods.append(getattr(transport, "__dict__", {}).get(name))
-    # (A wrapper of wrapt's is no function.)
-    modules = [module for method in methods if type(method) not in _PLAIN for module in _layers(method)]
-    return any(_is_in(module, HTTP_INSTRUMENTATION) for module in (type(transport).__module__, *modules))
+    for transport in transports_of(http_client):
+        name = "handle_async_request" if hasattr(transport, "handle_async_request") else "handle_request"
+        methods = [vars(owner).get(name) for owner in type(transport).__mro__]
+        methods.append(getattr(transport, "__dict__", {}).get(name))
+        # (A wrapper of wrapt's is no function.)
+        modules = [module for method in methods if type(method) not in _PLAIN for module in _layers(method)]
+        if any(_is_in(module, HTTP_INSTRUMENTATION) for module in (type(transport).__module__, *modules)):
+            return True
+    return False
 
 
 # Who makes the span
@@ -229,8 +226,3 @@ def without_suppression(context: Context) -> Context:
     if _SUPPRESSING.isdisjoint(context):
         return context
     return Context({key: value for key, value in context.items() if key not in _SUPPRESSING})
-
-
-def without_http(context: Context) -> Context:
-    """Return a context that suppresses HTTP instrumentations: around an attempt whose span is fastlane's."""
-    return Context({**context, _SUPPRESS_HTTP: True})

@@ -56,6 +56,12 @@ class Telemetry:
         return False not in results
 
 
+_lock = new_lock()
+_given: dict[str, Any] = {}
+"""The arguments of `configure()` in this process so far."""
+_file: TraceFile | None = None
+
+
 def configure(
     *,
     level: Level | None = None,
@@ -80,20 +86,6 @@ def configure(
             raise ConfigurationError(
                 f"configure({kind}_provider=...) takes a provider of OpenTelemetry's, got {type(provider).__name__}"
             )
-    telemetry = _configure(given)
-    if telemetry.tracer_provider is not None or telemetry.meter_provider is not None:
-        # Now, and not in the first call or user action: 20 ms.
-        from . import traces  # noqa: F401
-    return telemetry
-
-
-_lock = new_lock()
-_given: dict[str, Any] = {}
-"""The arguments of `configure()` in this process so far."""
-_file: TraceFile | None = None
-
-
-def _configure(given: dict[str, Any]) -> Telemetry:
     with _lock:
         settings = replace(from_environment(os.environ), **{**_given, **given})
         providers = {
@@ -107,12 +99,15 @@ def _configure(given: dict[str, Any]) -> Telemetry:
                     providers[signal] = _global_provider(signal)
         _given.update(given)
         telemetry_settings.use(settings)
-        return Telemetry(
-            settings=settings,
-            tracer_provider=providers[TRACES],
-            meter_provider=providers[METRICS],
-            trace_file=None if _file is None else _file.path,
-        )
+    if any(provider is not None for provider in providers.values()):
+        # Now, and not in the first call or user action: 20 ms.
+        from . import traces  # noqa: F401
+    return Telemetry(
+        settings=settings,
+        tracer_provider=providers[TRACES],
+        meter_provider=providers[METRICS],
+        trace_file=None if _file is None else _file.path,
+    )
 
 
 def _make_exporters(signal: str) -> list[Any]:

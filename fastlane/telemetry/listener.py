@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..records import listeners
-from .settings import is_active, providers, warn_of_error
+from .settings import providers, warn_of_error
 
 if TYPE_CHECKING:
     from ..engine.call_state import CallState
@@ -24,11 +24,12 @@ def _traces() -> Any:
 class _Telemetry(listeners.CallListener):
     """Spans and metrics of OpenTelemetry."""
 
-    is_active = staticmethod(is_active)
+    def is_active(self) -> bool:
+        return providers().is_active
 
     def prepare(self) -> None:
         # With a client and not with its first call, which may be made on an event loop: 30 ms of CPU.
-        if is_active():
+        if self.is_active():
             try:
                 traces = _traces()
                 traces.meters_of(providers())

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from opentelemetry.context import Context
@@ -57,7 +57,6 @@ _GENERIC_TOKENS: Final = tuple(float(4**step) for step in range(14))
 
 
 _HISTOGRAMS: Final = (
-    # The conventions'
     ("gen_ai.client.operation.duration", "s", _GENERIC_SECONDS, "How long a call took, retries included"),
     ("gen_ai.client.operation.time_to_first_chunk", "s", _GENERIC_SECONDS,
      "Time to the first event of a stream, which may carry no output yet"),
@@ -65,7 +64,6 @@ _HISTOGRAMS: Final = (
     ("gen_ai.client.operation.time_per_output_chunk", "s", _GENERIC_SECONDS,
      "Mean time between neighbouring outputs of a stream: one value for each stream"),
     ("gen_ai.client.token.usage", "{token}", _GENERIC_TOKENS, "Tokens of the prompt and of the answer"),
-    # fastlane's own
     ("fastlane.client.time_to_first_token", "s", SECONDS, "From issue to the first output of a stream"),
     ("fastlane.client.wire.duration", "s", SHORT_SECONDS, "Each phase of the answering attempt on the wire"),
     ("fastlane.client.decode.rate", "{token}/s", _RATES, "Output tokens per second after the first"),
@@ -95,38 +93,32 @@ def all_metrics() -> tuple[Metric, ...]:
 
 
 class EndedCall(NamedTuple):
-    """A call that is over."""
+    """A call that is over. Its span is for exemplars."""
 
     call: Ended
     operation: str
-    """`gen_ai.operation.name`: "chat", "text_completion" or "embeddings"."""
     span: SpanContext | None
-    """The call's span, for exemplars; None if there is none."""
     experiment: ExperimentArm | None
     counts_generic: bool
     """Whether `gen_ai.*` metrics are fastlane's to record: no other instrumentation records them for this call."""
 
 
 class EndedAction(NamedTuple):
-    """A user action that is over."""
+    """A user action that is over. `error` is the class name of the error that ended it."""
 
     name: str
     duration_s: float
     error: str | None
-    """Class name of the error that ended it."""
     span: SpanContext | None
     experiment: ExperimentArm | None
 
 
 # Labels
 
+# A backend keeps every combination of labels that it has ever seen, so "_OTHER" replaces further values.
 MOST_VALUES: Final = 200
-"""Values of one label in one process. A backend keeps every combination of labels that it has ever seen."""
-
 MOST_CHARACTERS: Final = 128
-
 OTHER: Final = "_OTHER"
-"""Replaces every further value, as in the semantic conventions of `error.type`."""
 
 Labels = dict[str, Any]
 Measured = tuple[str, float, Labels]
@@ -263,6 +255,10 @@ class _Waiting:
         self.queue: SimpleQueue[tuple[Meters, EndedCall | EndedAction]] = SimpleQueue()
         self.is_planned = False
 
+    def record(self) -> None:
+        self.is_planned = False
+        record_waiting()
+
 
 _waiting = _Waiting()
 
@@ -309,7 +305,7 @@ class Meters:
         if not _waiting.is_planned:
             _waiting.is_planned = True
             with suppress(RuntimeError):  # no thread can be started any more: readers record it
-                call_later(_DELAY_S, _record_planned, in_thread=True)
+                call_later(_DELAY_S, _waiting.record, in_thread=True)
 
     def record(self, ended: EndedCall | EndedAction) -> None:
         """Record what has ended."""
@@ -334,11 +330,8 @@ def record_waiting() -> None:
     if not _recording.acquire(timeout=_LOCK_TIMEOUT_S):
         return
     try:
-        for _ in range(_waiting.queue.qsize()):
-            try:
-                meters, ended = _waiting.queue.get_nowait()
-            except Empty:
-                return
+        for _ in range(_waiting.queue.qsize()):  # which only this thread takes from, because of the lock
+            meters, ended = _waiting.queue.get_nowait()
             try:
                 meters.record(ended)
             except Exception as error:  # noqa: BLE001 - an application's own reader or view may raise anything
@@ -346,11 +339,6 @@ def record_waiting() -> None:
             _pause.wait(1e-6)  # let the threads of calls go first
     finally:
         _recording.release()
-
-
-def _record_planned() -> None:
-    _waiting.is_planned = False
-    record_waiting()
 
 
 _meters = lru_cache(maxsize=8)(Meters)

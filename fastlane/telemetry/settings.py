@@ -94,11 +94,6 @@ def use(settings: TelemetrySettings | None) -> None:
     _settings, _latest = settings, None
 
 
-def is_active() -> bool:
-    """Return whether spans or metrics would be kept. Every call asks; nothing is imported."""
-    return providers().is_active
-
-
 def providers() -> Providers:
     """Return the settings and the providers in force.
 

@@ -30,14 +30,7 @@ from opentelemetry.trace import (
 )
 
 from .._version import __version__
-from .attributes import (
-    Attributes,
-    attempt_attributes,
-    attempt_error,
-    error_type,
-    queued_ns,
-    server_attributes,
-)
+from .attributes import Attributes, attempt_attributes, attempt_error, error_type, queued_ns, server_attributes
 from .settings import warn_of_error
 
 if TYPE_CHECKING:
@@ -129,10 +122,13 @@ class SpanMaker:
         Its parent is `parent`, or else the span of `context`. `attributes` are shown to the sampler, those that
         `compute` gives are not.
         """
+
+        def around() -> Context:
+            return context if parent is None else set_span_in_context(NonRecordingSpan(parent), context)
+
         tracer = self._tracer
         if not self.is_lazy():
-            around = context if parent is None else with_span(parent, context)
-            span = self.start(name, around, kind, dict(attributes), links, start_ns)
+            span = self.start(name, around(), kind, dict(attributes), links, start_ns)
             if not span.is_recording():
                 return None
             try:
@@ -145,8 +141,7 @@ class SpanMaker:
         is_sampled = is_recording = self._decision(above)
         state = None if above is None else above.trace_state
         if is_sampled is None:
-            around = context if parent is None else with_span(parent, context)
-            sampling = tracer.sampler.should_sample(around, trace_id, name, kind, attributes, links)
+            sampling = tracer.sampler.should_sample(around(), trace_id, name, kind, attributes, links)
             is_sampled, is_recording = sampling.decision.is_sampled(), sampling.decision.is_recording()
             state, attributes = sampling.trace_state, sampling.attributes
         if not is_recording:
@@ -198,11 +193,6 @@ def _parent_in(context: Context) -> SpanContext | None:
     """Return the span that a context has; None if it has none."""
     parent = get_current_span(context).get_span_context() if context else None
     return None if parent is None or not parent.is_valid else parent
-
-
-def with_span(span: SpanContext, context: Context) -> Context:
-    """Return a context with a span that has been made."""
-    return set_span_in_context(NonRecordingSpan(span), context)
 
 
 def span_maker(providers: Providers) -> SpanMaker:

@@ -27,12 +27,12 @@ from .attributes import (
 )
 from .coexistence import (
     HTTP_INSTRUMENTATION,
+    SUPPRESS_HTTP,
     Standing,
     attached,
     is_http_instrumented,
     other_tools_span,
     standing_of,
-    without_http,
     without_suppression,
 )
 from .experiments import ExperimentArm, experiment_of
@@ -144,7 +144,7 @@ class TracedCall:
             # Our span of the request replaces the instrumentation's, but the server still gets its trace context.
             _trace_context.inject(request.headers, parent)
             request.extensions[TRACED] = True
-            return attached(without_http(parent))
+            return attached(Context({**parent, SUPPRESS_HTTP: True}))
         except Exception as error:  # noqa: BLE001
             _report_error(observation, "an attempt", error)
             return _NOTHING

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextvars
+import sys
 from collections.abc import Callable, Iterator
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import httpx2
@@ -40,6 +41,7 @@ Replace = Callable[..., None]
 def settings() -> Iterator[TelemetrySettings]:
     made = TelemetrySettings(tracer_provider=TracerProvider())
     telemetry_settings.use(made)
+    other_tools()  # which sees that the modules of the test before are gone
     yield made
     telemetry_settings.use(None)
 
@@ -51,7 +53,7 @@ def client() -> Iterator[fastlane.OpenAI]:
 
 
 def written_in(module: str) -> Any:
-    """A wrapper as wrapt calls it, written in a module that is not there."""
+    """A wrapper as wrapt calls it, written in a module that is empty."""
 
     def wrapper(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         return wrapped(*args, **kwargs)
@@ -64,6 +66,9 @@ def replace(monkeypatch: pytest.MonkeyPatch) -> Replace:
     """Put a wrapper in the place of a method, as instrumentations do."""
 
     def replace(module: str, owner: type[Any] = Completions, name: str = "create") -> None:
+        parts = module.split(".")
+        for package in (".".join(parts[:count]) for count in range(1, len(parts) + 1)):
+            monkeypatch.setitem(sys.modules, package, sys.modules.get(package) or ModuleType(package))
         monkeypatch.setattr(owner, name, FunctionWrapper(getattr(owner, name), written_in(module)))
 
     return replace

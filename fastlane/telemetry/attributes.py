@@ -1,7 +1,6 @@
 """The attributes of spans: what a request asks for, what is known when its call is over, and each of its attempts.
 
-Names are those of OpenTelemetry's semantic conventions where they have one, else begin with "fastlane.". Since release
-1.41 of https://github.com/open-telemetry/semantic-conventions the GenAI conventions live in
+Names are those of OpenTelemetry's semantic conventions for GenAI where they have one, else begin with "fastlane.":
 https://github.com/open-telemetry/semantic-conventions-genai, which has no release. Durations are seconds.
 """
 
@@ -34,8 +33,7 @@ CANCELLATIONS: Final = frozenset({"CancelledError", "Cancelled", "GeneratorExit"
 
 MAX_NAME_CHARACTERS: Final = 256
 
-MOST_ATTRIBUTES: Final = 25
-"""Attributes of fastlane's own on a span at the level "call"."""
+MOST_ATTRIBUTES: Final = 25  # of fastlane's own on a span at the level "call"
 
 _OPERATIONS = {CHAT: "chat", RESPONSES: "chat", COMPLETIONS: "text_completion", EMBEDDINGS: "embeddings"}
 _API_TYPES = {CHAT: "chat_completions", RESPONSES: "responses"}

@@ -233,12 +233,9 @@ class Measures(LabelValues):
 # How it is recorded: a call only puts what has ended into a queue, which another thread records. The queue is recorded
 # before each reader collects, and half a second after a call at the latest.
 
-MOST_WAITING: Final = 2_048
-"""Calls that wait to be recorded. Further ones are dropped: each takes some kilobytes."""
-
+MOST_WAITING: Final = 2_048  # further calls are dropped: each takes some kilobytes
 _DELAY_S: Final = 0.5
-_LOCK_TIMEOUT_S: Final = 1.0
-"""How long a reader waits for another thread that records."""
+_LOCK_TIMEOUT_S: Final = 1.0  # of a reader that waits for another thread that records
 
 # The SDK replaces an empty context by the current one, which is that of the thread that records.
 _NO_CONTEXT = Context({"fastlane": "outside of every span"})

@@ -85,5 +85,4 @@ def _described(call: CallState) -> dict[str, Any]:
     }
 
 
-watched: RunningCalls | None = None
-"""None if spans go to no trace file."""
+watched: RunningCalls | None = None  # None if spans go to no trace file

@@ -90,8 +90,7 @@ class TraceFile:
     be written in the directory.
     """
 
-    closed = False
-    """Read by the exporter. The file is closed when the process ends."""
+    closed = False  # read by the exporter; the file is closed when the process ends
 
     def __init__(self) -> None:
         self._lock = new_lock()

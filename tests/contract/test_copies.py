@@ -202,16 +202,3 @@ def test_a_client_that_nobody_holds_is_freed_though_its_answers_are_kept(argumen
 
     assert held() is None
     assert all(answers)
-
-
-def test_a_hook_may_look_at_the_log_and_finds_its_record_there(arguments: dict[str, Any]) -> None:
-    seen: list[bool] = []
-
-    def look(record: CallRecord) -> None:
-        seen.append(client.last_call is record and client.calls[-1] is record)
-
-    with fastlane.OpenAI(**arguments, on_call_end=[look], raise_play_errors=True) as client:
-        ENTRIES["chat"](client)
-        ENTRIES["chat_streamed"](client)
-
-    assert seen == [True, True]

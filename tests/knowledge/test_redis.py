@@ -102,18 +102,6 @@ def test_redis_late_reader_gets_this_minute_and_the_last(
     assert comes_true(lambda: late.counts == {"-1": 1, "0": 1})
 
 
-def test_redis_pause_expires(redis_server: RedisServer, name: str) -> None:
-    one = Redis(redis_server.url)
-    one.pause(name, 0.2)
-    reader = Reader(Redis(redis_server.url), name)
-    assert comes_true(lambda: len(reader.pauses) == 1)
-    time.sleep(0.3)
-    late = Reader(Redis(redis_server.url), name)
-    late.redis.exchange()
-
-    assert late.pauses == []
-
-
 def test_redis_unreachable_is_logged_once_without_password_and_waits_for_nothing(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,8 +8,6 @@ import pickle
 import random
 import threading
 import uuid
-from functools import partial
-from random import Random
 from string import ascii_uppercase
 from typing import Any
 
@@ -18,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 
 from benchmarks._mutations import MUTATORS
 from fastlane.plays.prompt_cache.history import PromptHistory, PromptLine
-from fastlane.records import Drift, PromptCacheRecord, Usage
+from fastlane.records import Usage
 from tests.plays.prompt_cache.provider import (
     SECOND_NS,
     SMALL,
@@ -227,19 +225,6 @@ def test_compacted_prompt_is_compared_with_its_last_turn() -> None:
     assert (drift.kind, drift.path) == ("compacted", "messages[1]")
 
 
-def test_sliding_window_is_compacted_at_every_turn() -> None:
-    provider, drawn = Provider(), Random(4)
-    messages: list[dict[str, Any]] = []
-    kinds = []
-    for _ in range(8):
-        messages.append(drawn_message("user", drawn))
-        drift = provider.call([LONG_SYSTEM, *messages[-8:]]).drift
-        kinds.append(None if drift is None else drift.kind)
-        messages.append(drawn_message("assistant", drawn))
-
-    assert kinds == [*[None] * 4, *["compacted"] * 4]
-
-
 def test_expired_prompt_is_not_lost_by_a_difference() -> None:
     drifts = []
     for seconds in (298, 300):
@@ -316,14 +301,6 @@ def test_call_beside_a_conversation_is_no_drift_of_it(beside: Any) -> None:
     provider.call(beside())
     provider.call(beside())
     assert provider.call(turns(5)).drift is None
-
-
-LONG_SYSTEM = {"role": "system", "content": "Two bags of up to 23 kg are free of charge. " * 130}
-
-
-def drawn_message(role: str, drawn: Random) -> dict[str, Any]:
-    words = ("fare", "bag", "seat", "gate", "meal", "visa", "crew", "flight", "refund", "delay")
-    return {"role": role, "content": " ".join(drawn.choice(words) for _ in range(60))}
 
 
 # What the provider has read, and its own word
@@ -434,23 +411,6 @@ def test_named_character_is_the_first_that_differs(value: str, other: str, at: i
     else:
         true = next((one for one in range(len(after)) if before[one : one + 1] != after[one : one + 1]), len(after))
         assert drift.character == true
-
-
-def test_record_with_a_drift_unseen_is_copied_and_pickled() -> None:
-    drift = Drift(kind="expired", path=None)
-    history = threading.Lock()  # neither copied nor pickled, as the memory of prompts
-    unseen = PromptCacheRecord(
-        family="f",
-        prompt_tokens=9,
-        reusable_tokens=9,
-        expected_tokens=9,
-        cached_tokens=0,
-        explanation=partial(lambda _: drift, history),
-    )
-
-    assert "before" not in unseen.to_dict()["drift"]
-    assert pickle.loads(pickle.dumps(unseen)).drift == drift
-    assert copy.deepcopy(unseen).drift == drift
 
 
 # How much of a prompt the provider's cache should hold, as calls come and go

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +17,17 @@ from openai.types.chat import ChatCompletionMessage
 from pydantic import BaseModel
 
 import fastlane
-from fastlane import Call, PromptCache
-from fastlane.prompts import Prompt, volatile
-from tests.call_peer import ANSWER, Asked, CallPeer, Reply
+from fastlane import Call, PromptCache, user_action
+from fastlane.emulator import Emulator
+from fastlane.errors import ConfigurationError
+from fastlane.plays.prompt_cache.view import AsyncKeepWarm
+from fastlane.prompts import Prompt, stable, volatile
+from fastlane.providers import ProviderFacts, registered
+from fastlane.records import Usage
+from tests.call_peer import ANSWER, Asked, CallPeer, Reply, ours
+from tests.plays.prompt_cache.provider import fact
 from tests.session_play import SessionPlay
+from tests.waiting import HANG_S, Form, comes_true
 
 NOW: dict[str, Any] = {"type": "text", "text": "It is 10:04."}
 QUESTION: dict[str, Any] = {"role": "user", "content": "Is water wet?"}
@@ -261,3 +270,256 @@ def test_a_method_that_others_have_replaced_sends_marked_messages_as_they_were_w
         client.chat.completions.create(model="m", messages=marked_messages())
 
     assert bodies == [WRITTEN]
+
+
+# What stays of a prompt is read into the provider's cache by one short call
+
+
+RESPONSES = "/responses"
+# Over 1,024 tokens, from where on the embedded provider remembers prompts.
+RULES = "Answer with care, and never without the number of the reservation. " * 120
+SYSTEM: Any = {"role": "system", "content": RULES}
+TOOLS_PREWARM: list[Any] = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
+
+
+def facts(**cache: Any) -> ProviderFacts:
+    parameters = {"max_completion_tokens": fact(True), "store": fact(True)}
+    return ProviderFacts.model_validate({"slug": "example", "cache": cache, "parameters": parameters})
+
+
+@pytest.fixture
+def client(provider: Emulator, arguments: dict[str, Any]) -> Iterator[Any]:
+    provider.forget_prompts()
+    with fastlane.OpenAI(**arguments) as made:
+        yield made
+
+
+def sent(peer: CallPeer) -> list[dict[str, Any]]:
+    return [json.loads(asked.body) for asked in peer.take()]
+
+
+def test_the_first_call_finds_in_the_cache_what_was_prewarmed(
+    provider: Emulator, arguments: dict[str, Any], form: Form
+) -> None:
+    provider.forget_prompts()
+    with form.make(fastlane, **arguments) as client:
+        done = client.prompt_cache.prewarm(
+            [SYSTEM, {"role": "user", "content": "Where is my bag?"}], model="gpt-4o", tools=TOOLS_PREWARM
+        )
+        answer = client.chat.completions.create(
+            model="gpt-4o", messages=[SYSTEM, {"role": "user", "content": "When do we leave?"}], tools=TOOLS_PREWARM
+        )
+
+    assert done.input_tokens > 1_024
+    assert done.cached_tokens == 0
+    assert answer.usage.prompt_tokens_details.cached_tokens == done.input_tokens // 128 * 128
+
+
+@pytest.mark.parametrize(
+    ("prompt", "kept"),
+    [
+        (
+            [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}],
+            [{"role": "system", "content": "a"}],
+        ),
+        (
+            Prompt(stable="a", session="b", volatile="c"),
+            [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}],
+        ),
+        # Declared in the middle of ordinary messages.
+        (
+            [volatile("now"), {"role": "system", "content": "a"}, stable({"role": "user", "content": "b"})],
+            [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}],
+        ),
+    ],
+)
+def test_what_stays_is_read(one_peer: CallPeer, prompt: Any, kept: list[Any]) -> None:
+    with ours(one_peer) as client:
+        client.prompt_cache.prewarm(prompt, model="m")
+
+    (body,) = sent(one_peer)
+    assert {json.dumps(message, sort_keys=True) for message in body["messages"][:-1]} == {
+        json.dumps(message, sort_keys=True) for message in kept
+    }
+    assert body["messages"][-1] == {"role": "user", "content": "."}
+
+
+def test_what_a_prompt_brings_along_is_sent_and_what_would_lengthen_the_answer_is_not(one_peer: CallPeer) -> None:
+    with ours(one_peer) as client:
+        client.prompt_cache.prewarm(
+            Prompt(stable="a"),
+            tools=TOOLS_PREWARM,
+            model="m",
+            max_completion_tokens=500,
+            n=3,
+            stream=True,
+            reasoning_effort="low",
+            messages=[{"role": "user", "content": "not this"}],
+        )
+
+    (body,) = sent(one_peer)
+    assert body["tools"] == TOOLS_PREWARM
+    assert body["reasoning_effort"] == "low"
+    assert body["max_tokens"] == 1
+    assert set(body) == {"model", "messages", "tools", "reasoning_effort", "max_tokens"}
+
+
+class Answer(BaseModel):
+    text: str
+
+
+@pytest.mark.parametrize("form", [Answer, {"type": "json_object"}])
+def test_a_format_is_part_of_what_is_read(one_peer: CallPeer, form: Any) -> None:
+    with ours(one_peer) as client:
+        client.prompt_cache.prewarm([SYSTEM], model="m", response_format=form)
+
+    (body,) = sent(one_peer)
+    expected = "json_object" if isinstance(form, dict) else "json_schema"
+    assert body["response_format"]["type"] == expected
+
+
+def test_where_the_newer_limit_is_taken_it_is_used_and_an_answer_is_not_kept(one_peer: CallPeer) -> None:
+    with registered(facts(), origins=[one_peer.url]), ours(one_peer) as client:
+        client.prompt_cache.prewarm([SYSTEM], model="m")
+        client.prompt_cache.prewarm([SYSTEM], model="m", endpoint=RESPONSES)
+        client.prompt_cache.prewarm([SYSTEM], model="m", endpoint=RESPONSES, store=True)
+
+    chat, response, kept = sent(one_peer)
+    assert chat["max_completion_tokens"] == 1
+    assert "store" not in chat
+    assert (response["store"], kept["store"]) == (False, True)
+
+
+def refusal(message: str, status: int = 400) -> Reply:
+    return Reply(status, body=json.dumps({"error": {"message": message}}).encode())
+
+
+def test_a_prefix_is_marked_where_only_marks_let_it_be_read_again(one_peer: CallPeer) -> None:
+    marks = {
+        "explicit_models": fact(["gpt-*"]),
+        "breakpoints": fact("prompt_cache_breakpoint"),
+        "breakpoint_value": fact({"mode": "explicit"}),
+    }
+    with registered(facts(**marks), origins=[one_peer.url]), ours(one_peer) as client:
+        client.prompt_cache.prewarm([SYSTEM], model="gpt-5.6")
+
+    (body,) = sent(one_peer)
+    assert body["messages"][0]["content"][0]["prompt_cache_breakpoint"] == {"mode": "explicit"}
+    assert body["messages"][1] == {"role": "user", "content": "."}
+
+
+def test_an_answer_that_did_not_fit_was_asked_for_all_the_same(one_peer: CallPeer) -> None:
+    one_peer.replies = [refusal("Could not finish the message because max_tokens or model output limit was reached.")]
+    with ours(one_peer) as client:
+        assert client.prompt_cache.prewarm([SYSTEM], model="m") == Usage()
+    assert len(one_peer.take()) == 1
+
+
+@pytest.mark.parametrize("prompt", ["a text", {"role": "system", "content": "a"}, None, 3])
+def test_what_is_no_list_of_messages_cannot_be_read(client: Any, prompt: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"takes a fastlane\.prompts\.Prompt or a list of messages"):
+        client.prompt_cache.prewarm(prompt, model="m")
+
+
+@pytest.mark.parametrize("prompt", [[], [{"role": "user", "content": "a"}], Prompt(volatile="now")])
+def test_a_prompt_of_which_nothing_stays_cannot_be_read(client: Any, prompt: Any) -> None:
+    with pytest.raises(ConfigurationError, match="found nothing in the prompt that stays"):
+        client.prompt_cache.prewarm(prompt, model="m")
+
+
+def test_an_endpoint_without_parts_cannot_be_read(client: Any) -> None:
+    with pytest.raises(ConfigurationError, match='takes "/chat/completions" or "/responses"'):
+        client.prompt_cache.prewarm([SYSTEM], model="m", endpoint="/completions")
+
+
+def test_with_the_kill_switch_nothing_is_sent(one_peer: CallPeer, form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FASTLANE_DISABLED", "1")
+    with form.make(fastlane, base_url=one_peer.url, api_key="k") as client:
+        assert client.prompt_cache.prewarm([SYSTEM], model="m") == Usage()
+    assert sent(one_peer) == []
+
+
+# A prompt is kept in the cache by requests, as often as was allowed, and only while the block runs
+
+
+# Over 1,024 tokens, from where on the embedded provider remembers prompts.
+LONG_SYSTEM: Any = {
+    "role": "system",
+    "content": "Answer with care, and never without the number of the reservation. " * 120,
+}
+QUESTION_PREWARM: Any = {"role": "user", "content": "When do we leave?"}
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - what is waited for has no event
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def kept_client(provider: Emulator, arguments: dict[str, Any]) -> Iterator[fastlane.OpenAI]:
+    provider.forget_prompts()
+    with fastlane.OpenAI(**arguments, max_retries=0) as made:
+        yield made
+
+
+def test_prompt_is_read_again_and_again(kept_client: fastlane.OpenAI) -> None:
+    with kept_client.prompt_cache.keep_warm([LONG_SYSTEM], every_s=0.05, model="m") as keeper:
+        assert comes_true(lambda: keeper.requests > 3)
+
+    assert keeper.error is None
+    cached = [record.usage.cached_tokens for record in kept_client.calls]
+    assert cached[0] == 0
+    assert set(cached[1:]) == {1920}
+
+
+def test_no_request_follows_the_block_or_max_requests(kept_client: fastlane.OpenAI) -> None:
+    with kept_client.prompt_cache.keep_warm([LONG_SYSTEM], every_s=0.05, model="m") as ended:
+        assert comes_true(lambda: ended.requests > 0)
+    with kept_client.prompt_cache.keep_warm([LONG_SYSTEM], every_s=0.05, max_requests=2, model="m") as spent:
+        assert comes_true(lambda: spent.requests == 2)
+        # The last one may be under way.
+        assert comes_true(lambda: not any(thread.name == "fastlane later" for thread in threading.enumerate()))
+        sent = ended.requests
+        for keeper in (ended, spent):
+            keeper._run()  # as the timer would, had it been planned before
+
+        assert (ended.requests, spent.requests) == (sent, 2)
+
+
+def test_after_a_request_that_fails_the_next_one_is_sent(kept_client: fastlane.OpenAI, provider: Emulator) -> None:
+    provider.set_faults("status=401")
+    with kept_client.prompt_cache.keep_warm([LONG_SYSTEM], every_s=0.05, model="m") as keeper:
+        assert comes_true(lambda: keeper.error == "AuthenticationError")
+        provider.set_faults()
+        sent = keeper.requests
+        assert comes_true(lambda: keeper.requests > sent + 1 and keeper.error is None)
+
+
+def test_an_asynchronous_client_does_the_same(provider: Emulator, arguments: dict[str, Any]) -> None:
+    provider.forget_prompts()
+
+    async def kept() -> tuple[AsyncKeepWarm, list[int | None], int]:
+        async with fastlane.AsyncOpenAI(**arguments) as kept_client:
+            async with (
+                user_action("answer") as action,
+                kept_client.prompt_cache.keep_warm([LONG_SYSTEM], every_s=0.05, model="m") as keeper,
+            ):
+                await until(lambda: keeper.requests > 3)
+            return keeper, [record.usage.cached_tokens for record in kept_client.calls], action.call_count
+
+    keeper, cached, in_action = asyncio.run(asyncio.wait_for(kept(), HANG_S))
+
+    assert keeper.error is None
+    assert cached[1] == 1920
+    assert in_action == 0
+
+
+def test_what_cannot_work_is_said_at_once(kept_client: fastlane.OpenAI) -> None:
+    with pytest.raises(ConfigurationError, match=r"needs every_s=\.\.\., in seconds"):
+        kept_client.prompt_cache.keep_warm([LONG_SYSTEM], model="m")
+    with pytest.raises(ConfigurationError, match=r"every_s=\.\.\.\) takes seconds above 0, got 0"):
+        kept_client.prompt_cache.keep_warm([LONG_SYSTEM], model="m", every_s=0)
+    with pytest.raises(ConfigurationError, match=r"max_requests=\.\.\.\) takes a whole number from 1, got 0"):
+        kept_client.prompt_cache.keep_warm([LONG_SYSTEM], model="m", every_s=9, max_requests=0)
+    with pytest.raises(ConfigurationError, match="found nothing in the prompt that stays"):
+        kept_client.prompt_cache.keep_warm([QUESTION_PREWARM], every_s=0.05, model="m")

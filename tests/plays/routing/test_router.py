@@ -139,15 +139,6 @@ def test_a_sighting_of_a_stranger_is_left_out_and_one_at_the_applications_own_pl
     assert [row["seen"] for row in known.report(0)] == [1]
 
 
-def test_the_report_says_of_each_model_what_is_known() -> None:
-    known = router(model("one"), model("two", 5.0))
-    names(known)
-    known.note(sighting("two", failure="rate_limit", rest_s=20.0), 0)
-    one, two = known.report(S)
-    assert (one["name"], one["breaker"], one["share_of_calls"]) == ("one", "closed", 1.0)
-    assert (two["seen"], two["breaker"], two["tokens_per_s"]) == (0, "open", pytest.approx(100.0))
-
-
 def test_call_that_waits_in_vain_keeps_the_next_one_away() -> None:
     known = router(model("hangs", 0.5), model("works", 0.8))
     end = known.began(known._catalog.named("hangs"), 1_000, 0)

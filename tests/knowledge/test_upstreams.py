@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from fastlane.knowledge import prefixes
+from fastlane.knowledge.call_sizes import CallSizes
+from fastlane.knowledge.prefixes import PrefixMemory
+from fastlane.knowledge.sightings import Sighting, Upstream
+from fastlane.knowledge.speed import Speed
+
+S = 1_000_000_000
+
+
+def sighting(**shown: Any) -> Sighting:
+    return Sighting(model="m", origin="https://host.example:443", **shown)
+
+
+def speed() -> Speed:
+    return Speed(first_token_s=((1_000, 0.52), (10_000, 0.7)), tokens_per_s=100.0)
+
+
+def seen(known: Speed, count: int, *, factor: float = 1.0, start: int = 0, seed: int = 0) -> int:
+    """Answers of an upstream that is `factor` times as slow as the catalog says, one a second; the last one's time."""
+    random = Random(seed)
+    for number in range(count):
+        size = random.choice((1_000.0, 4_000.0, 20_000.0))
+        first = factor * (0.5 + 2e-5 * size) * random.lognormvariate(0, 0.2)
+        known.note(sighting(uncached_tokens=size, first_token_s=first), start + number * S)
+    return start + count * S
+
+
+def test_what_the_catalog_says_counts_until_something_was_seen() -> None:
+    known = speed()
+    assert known.first.count == 0
+    assert known.first_token(1_000, 0) == pytest.approx(0.52, rel=0.02)
+    assert known.first_token(10_000, 0) == pytest.approx(0.7, rel=0.02)
+    assert known.first_token(40_000, 0) == pytest.approx(1.3, rel=0.05)
+    assert known.rate(0) == pytest.approx(100.0)
+
+
+def test_an_upstream_three_times_as_slow_is_known_after_five_answers() -> None:
+    known = speed()
+    now = seen(known, 60)
+    now = seen(known, 5, factor=3.0, start=now)
+    assert known.first_token(4_000, now) > 2.0 * 0.58
+
+
+def test_one_answer_that_is_far_too_late_moves_little() -> None:
+    known = speed()
+    now = seen(known, 60)
+    before = known.first_token(4_000, now)
+    known.note(sighting(uncached_tokens=4_000.0, first_token_s=60 * before), now)
+    assert known.first_token(4_000, now + S) < 2.0 * before
+
+
+def test_a_change_that_has_lasted_is_remembered_through_a_silence() -> None:
+    known = speed()
+    now = seen(known, 60)
+    now = seen(known, 2_000, factor=4.0, start=now)
+    assert known.first_token(4_000, now) == pytest.approx(4 * 0.58, rel=0.25)
+    assert known.first_token(4_000, now + 900 * S) > 1.0
+
+
+def test_late_after_is_a_quantile_of_the_body() -> None:
+    known = speed()
+    now = seen(known, 128)
+    median = known.first_token(4_000, now)
+    assert 1.2 * median < known.late_after(4_000, 0.95) < 1.8 * median
+    for _ in range(40):
+        known.note(sighting(uncached_tokens=4_000.0, first_token_s=60.0), now)
+    assert known.late_after(4_000, 0.95) < 3.0 * median
+
+
+odd = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True), st.floats(-10, 1e6))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    notes=st.lists(
+        st.tuples(odd, odd, odd, odd, odd, st.one_of(st.none(), st.integers(-5, 10**9)), st.integers(-S, 10**15)),
+        max_size=12,
+    ),
+    quantile=st.floats(0.01, 0.999),
+)
+def test_no_sighting_however_odd_breaks_it(notes: list[tuple[Any, ...]], quantile: float) -> None:
+    known = speed()
+    now = 0
+    for size, first, late, decode, whole, tokens, at in notes:
+        shown = {"uncached_tokens": size, "first_token_s": first, "late_s": late, "decode_s": decode, "whole_s": whole}
+        now = max(now, at)
+        known.note(sighting(**shown, output_tokens=tokens), at)
+    for value in (known.first_token(5_000, now, quantile), known.late_after(5_000, quantile), known.rate(now)):
+        assert 0 < value < float("inf")
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1_000), low=st.floats(0.05, 0.5), high=st.floats(0.5, 0.99))
+def test_more_tokens_and_higher_quantiles_never_take_less(seed: int, low: float, high: float) -> None:
+    known = speed()
+    now = seen(known, 20, factor=Random(seed).uniform(0.3, 3), seed=seed)
+    assert known.first_token(1_000, now, low) <= known.first_token(1_000, now, high)
+    assert known.first_token(1_000, now, high) <= known.first_token(50_000, now, high)
+
+
+# What is known of the beginnings that upstreams have read
+
+
+HERE = Upstream("a-model", "https://a.example.com:443")
+THERE = Upstream("b-model", "https://b.example.com:443")
+SECOND_NS = 10**9
+LIFETIME_S = 300.0
+
+
+def text(size: int, seed: int = 0) -> bytes:
+    return Random(seed).randbytes(size)
+
+
+def expected(memory: PrefixMemory, body: bytes, now_ns: int = 1) -> dict[Upstream, float]:
+    return memory.expected(memory.blocks(body), now_ns)
+
+
+def read(memory: PrefixMemory, body: bytes, upstream: Upstream, now_ns: int = 0) -> None:
+    memory.note(memory.blocks(body), upstream, now_ns, LIFETIME_S)
+
+
+def test_what_was_read_is_forgotten_when_its_time_is_over_and_kept_when_it_is_read_again() -> None:
+    memory = PrefixMemory()
+    late_ns = int(LIFETIME_S * SECOND_NS)
+    read(memory, text(10_240), HERE)
+    assert expected(memory, text(10_240), late_ns - 1)
+    assert expected(memory, text(10_240), late_ns) == {}
+    # A shorter prompt keeps the shorter beginning only.
+    read(memory, text(10_240)[:4_096], HERE, late_ns - 1)
+    assert expected(memory, text(10_240), late_ns) == {HERE: 4_096.0}
+
+
+def test_a_very_long_life_has_an_end_that_can_be_counted() -> None:
+    memory = PrefixMemory()
+    memory.note(memory.blocks(text(4_096)), HERE, 0, float("inf"))
+    assert expected(memory, text(4_096), 10**17) == {HERE: 4_096.0}
+
+
+def test_of_the_longest_prompts_the_first_megabyte_counts() -> None:
+    memory = PrefixMemory()
+    body = text(3 << 20)
+    read(memory, body, HERE)
+    assert expected(memory, body) == {HERE: float(1 << 20)}
+    assert len(memory.blocks(body)) == 512
+
+
+def test_it_grows_no_further_than_it_may_and_keeps_what_came_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefixes, "_MAX_BLOCKS", 200)
+    memory = PrefixMemory()
+    for seed in range(60):
+        read(memory, text(10_240, seed), HERE)
+    assert expected(memory, text(10_240, 0)) == {}
+    assert expected(memory, text(10_240, 59)) == {HERE: 10_240.0}
+    assert len(memory._readers) <= 200
+
+
+def test_one_block_has_a_bounded_number_of_readers_and_the_latest_are_among_them() -> None:
+    memory = PrefixMemory()
+    for number in range(100):
+        read(memory, text(4_096), Upstream(f"model-{number}", "https://a.example.com:443"))
+    found = expected(memory, text(4_096))
+    assert len(found) == 32
+    assert Upstream("model-99", "https://a.example.com:443") in found
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    prompts=st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 40_000), st.integers(0, 400), st.sampled_from((HERE, THERE))),
+        max_size=8,
+    ),
+    asked=st.integers(0, 3),
+    shared=st.integers(0, 40_000),
+    more=st.integers(0, 40_000),
+    at_s=st.integers(0, 800),
+)
+def test_sharing_more_never_means_that_less_is_cached(
+    prompts: list[tuple[int, int, int, Upstream]], asked: int, shared: int, more: int, at_s: int
+) -> None:
+    memory = PrefixMemory()
+    for seed, size, read_s, upstream in prompts:
+        read(memory, text(40_000, seed)[:size], upstream, read_s * SECOND_NS)
+    whole, other = text(40_000, asked), text(40_000, 99)
+    less = expected(memory, whole[:shared] + other[shared:], at_s * SECOND_NS)
+    longer = min(40_000, shared + more)
+    greater = expected(memory, whole[:longer] + other[longer:], at_s * SECOND_NS)
+    assert all(greater.get(upstream, 0.0) >= size for upstream, size in less.items())
+    assert all(size <= longer for size in greater.values())
+
+
+def learned(*tokens: int, body_bytes: int = 10_000) -> CallSizes:
+    sizes = CallSizes()
+    for one in tokens:
+        sizes.learn(body_bytes=body_bytes, input_tokens=one)
+    return sizes
+
+
+@pytest.mark.parametrize(
+    ("tokens", "body_bytes", "ratio"),
+    [
+        ((2_500, 2_500, 1_000, 2_500, 7_000, 2_500), 10_000, 0.25),
+        ((*[2_500] * 1_000, *[4_000] * 8), 10_000, 0.4),
+        # What is not text, or mostly frames, says nothing.
+        ((700,), 900_000, None),
+        ((200,), 300, None),
+        ((0,), 9_000, None),
+    ],
+)
+def test_ratio_is_the_median_of_the_latest(tokens: tuple[int, ...], body_bytes: int, ratio: float | None) -> None:
+    assert learned(*tokens, body_bytes=body_bytes).tokens_per_byte == ratio
+
+
+def test_sizes_are_learned_and_the_limit_is_heeded() -> None:
+    sizes = CallSizes()
+    for _ in range(100):
+        sizes.learn(body_bytes=4_000, input_tokens=1_000, cached_tokens=900, output_tokens=100)
+    assert sizes.input_tokens(0) == pytest.approx(1_000)
+    assert sizes.output_tokens(None) == pytest.approx(100, rel=0.1)
+    assert sizes.output_tokens(7) == 7
+    assert sizes.uncached_share == pytest.approx(0.1)

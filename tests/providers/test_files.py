@@ -1,0 +1,273 @@
+"""What facts are: frozen, checked, laid over each other fact by fact, and written so that they can be read again."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Mapping
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+from hypothesis import given
+
+from fastlane import ConfigurationError
+from fastlane.providers import Fact, ProviderFacts, facts_named, load, names, registered
+from fastlane.providers.registry import UNKNOWN, places
+from scripts.stale_facts import report
+from tests.providers.made_facts import facts
+
+WHERE: dict[str, Any] = {"source": "https://docs.example.com", "checked": date(2026, 11, 22), "evidence": "documented"}
+
+
+def known(value: Any) -> Fact[Any]:
+    return Fact(value=value, **WHERE)
+
+
+def by_keys(of: ProviderFacts) -> Mapping[tuple[str, ...], Fact[Any]]:
+    return dict(of.all_facts())
+
+
+@given(facts("one"))
+def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, one: ProviderFacts) -> None:
+    file = tmp_path_factory.mktemp("facts") / "another_name.toml"
+    file.write_text(tomli_w.dumps(one.model_dump(exclude_defaults=True)))
+
+    assert load(file) == one
+    assert load(file).digest == one.digest
+
+
+@given(facts("one"))
+def test_facts_can_be_copied_and_sent_to_another_process(one: ProviderFacts) -> None:
+    assert pickle.loads(pickle.dumps(one)) == one
+    assert copy.deepcopy(one) == one
+    assert hash(copy.deepcopy(one)) == hash(one)
+
+
+@given(facts("one"), facts("two"))
+def test_each_fact_of_the_upper_ones_counts_and_no_other_is_lost(one: ProviderFacts, two: ProviderFacts) -> None:
+    assert by_keys(one.over(two)) == {**by_keys(two), **by_keys(one)}
+
+
+@given(facts("one"), facts("two"))
+def test_facts_laid_over_others_keep_their_own_names_and_places(one: ProviderFacts, two: ProviderFacts) -> None:
+    both = one.over(two)
+
+    assert (both.slug, both.origins) == (one.slug, one.origins)
+    assert both.name == (one.name or two.name)
+    assert both.base_url == (one.base_url or two.base_url)
+
+
+def test_a_fact_that_was_not_found_hides_the_one_below() -> None:
+    below = ProviderFacts(slug="below", http2=known(value=True))
+    above = ProviderFacts(slug="above", http2=Fact(checked=date(2026, 11, 22), evidence="not found", note="Asked."))
+
+    fact = above.over(below).http2
+
+    assert fact is not None
+    assert fact.value is None
+
+
+@pytest.mark.parametrize(
+    ("encodings", "forms"),
+    [
+        ({}, None),
+        ({"/responses": known(("json",))}, None),
+        ({"/chat/completions": known(("json",))}, ("json",)),
+        ({"/chat/completions": known(["json", "msgpack+gzip"])}, ("json", "msgpack+gzip")),
+        ({"/chat/completions": Fact(checked=date(2026, 11, 22), evidence="not found", note="Asked.")}, None),
+    ],
+    ids=["nobody looked", "another endpoint", "only JSON", "more", "not found"],
+)
+def test_forms_tell_plain_json_from_not_knowing(encodings: dict[str, Fact[Any]], forms: tuple[str, ...] | None) -> None:
+    assert ProviderFacts(slug="one", encodings=encodings).forms("/chat/completions") == forms
+
+
+def test_a_repr_is_short_and_tells_facts_apart() -> None:
+    one = ProviderFacts(slug="one", http2=known(value=True))
+    other = ProviderFacts(slug="one", http2=known(value=False))
+
+    assert repr(one) == f"ProviderFacts(slug='one', digest='{one.digest}')" == str(one)
+    assert repr(one) != repr(other)
+
+
+# A file that cannot be used is refused with its name, the key, what was expected and what came
+
+
+BAD_FILE = 'source = "https://docs.example.com"\nchecked = 2026-11-22\nevidence = "documented"\n'
+
+BAD = {
+    "unknown key": ("sandwich = 1", "sandwich: unknown key, got 1"),
+    "unknown key of an endpoint": (
+        f'[encodings."/responses"]\nvalue = ["json"]\nunit = 2\n{BAD_FILE}',
+        "encodings./responses.unit: unknown key, got 2",
+    ),
+    "missing source": (
+        '[http2]\nvalue = true\nchecked = 2026-11-22\nevidence = "documented"',
+        "http2: expected a source: .*, got dict",
+    ),
+    "missing date": (
+        '[http2]\nvalue = true\nsource = "https://docs.example.com"\nevidence = "documented"',
+        "http2.checked: expected this key, got none",
+    ),
+    "missing value": (f"[http2]\n{BAD_FILE}", 'http2: expected a value, or evidence = "not found", got dict'),
+    "value together with not found": (
+        '[http2]\nvalue = true\nchecked = 2026-11-22\nevidence = "not found"\nnote = "Asked."',
+        'http2: expected no value, because evidence = "not found"',
+    ),
+    "not found without a note": (
+        '[http2]\nchecked = 2026-11-22\nevidence = "not found"',
+        "http2: expected a note that says what was looked for",
+    ),
+    "wrong type": (
+        f'[cache.minimum_tokens]\nvalue = "1024"\n{BAD_FILE}',
+        "cache.minimum_tokens.value: expected a valid integer, got '1024'",
+    ),
+    "number where true or false is meant": (
+        f"[http2]\nvalue = 1\n{BAD_FILE}",
+        "http2.value: expected a valid boolean, got 1",
+    ),
+    "infinity": (
+        f"[cache.lifetime_s]\nvalue = inf\n{BAD_FILE}",
+        "cache.lifetime_s.value: expected a finite number, got inf",
+    ),
+    "value where a table is meant": ("cache = 3", "cache: .*Cache, got 3"),
+    "bad date": (
+        '[http2]\nvalue = true\nsource = "https://docs.example.com"\nevidence = "documented"\nchecked = "yesterday"',
+        "http2.checked: expected a valid date, got 'yesterday'",
+    ),
+    "unknown form": (
+        f'[encodings."/responses"]\nvalue = ["json", "zstd"]\n{BAD_FILE}',
+        "encodings./responses.value.1: expected 'json', 'json\\+gzip', 'msgpack' or 'msgpack\\+gzip', got 'zstd'",
+    ),
+    "forms without JSON": (
+        f'[encodings."/responses"]\nvalue = ["msgpack"]\n{BAD_FILE}',
+        'encodings./responses.value: expected "json" among the forms',
+    ),
+    "endpoint with the base URL's path": (
+        f'[encodings."/v1/chat/completions"]\nvalue = ["json"]\n{BAD_FILE}',
+        'encodings./v1/chat/completions: expected a path below the base URL, such as "/chat/completions", without the',
+    ),
+    "source that is no address": (
+        '[http2]\nvalue = true\nsource = "the docs"\nevidence = "documented"\nchecked = 2026-11-22',
+        "http2.source: expected '.https.*, got 'the docs'",
+    ),
+    "parameter of no meaning": (
+        f"[parameters.x]\nvalue = 1.5\n{BAD_FILE}",
+        "parameters.x.value.bool: expected a valid boolean, got 1.5",
+    ),
+    "no TOML": ("= 1", "expected TOML, got something else: .*line 1"),
+    "more digits than Python reads": (f"http2 = {'9' * 4_400}", "expected TOML, got something else: .*digits"),
+    "lists nested deeply": (f"http2 = {'[' * 5_000}", "expected TOML, got something else"),
+    "tables nested deeply": (f"http2.{'a.' * 3_000}b = 1", "expected a source|http2.a: unknown key, got dict"),
+    "long key": (f"{'x' * 999} = 1", f"toml: {'x' * 60}: unknown key, got 1"),
+    "key of two lines": ('"a\\nb" = 1', r"toml: 'a\\nb': unknown key"),
+    "long value": (f'http2 = "{"x" * 999}"', f"got '{'x' * 59}$"),
+}
+
+
+@pytest.mark.parametrize(("written", "said"), BAD.values(), ids=BAD)
+def test_what_is_wrong_is_said(written: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text(written)
+
+    with pytest.raises(ConfigurationError, match=said) as refused:
+        load(file)
+
+    assert all(line.startswith(f"{file}: ") for line in str(refused.value).splitlines())
+    with pytest.raises(ConfigurationError, match=said), registered(file):
+        pass
+
+
+def test_everything_that_is_wrong_is_said_at_once_up_to_a_point(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text("\n".join(f"key_{number} = 1" for number in range(8)))
+
+    with pytest.raises(ConfigurationError) as refused:
+        load(file)
+
+    lines = str(refused.value).splitlines()
+    assert [line.split(": ")[1] for line in lines] == ["key_0", "key_1", "key_2", "key_3", "key_4", "3 more"]
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_bytes(b'name = "\xff"')
+
+    with pytest.raises(ConfigurationError, match="expected TOML, got something else"):
+        load(file)
+
+
+def test_a_path_that_can_be_none_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="expected a TOML file"):
+        load("fac\0ts.toml")
+
+
+# The facts that the package brings can be used, and each says where it stands
+
+
+ROOT = Path(__file__).parent.parent.parent
+FILES = {path.stem: path for path in (ROOT / "fastlane/providers").glob("*.toml") if path.stem != "origins"}
+
+
+def said_without_source(facts: ProviderFacts) -> list[str]:
+    return [".".join(keys) for keys, fact in facts.all_facts() if fact.value is not None and fact.source is None]
+
+
+def checked_too_early(facts: ProviderFacts) -> list[str]:
+    return [".".join(keys) for keys, fact in facts.all_facts() if fact.checked < date(2026, 1, 1)]
+
+
+def test_every_provider_with_an_origin_has_a_file_and_the_other_way_round() -> None:
+    assert set(FILES) == {*places(), UNKNOWN} == set(names())
+
+
+@pytest.mark.parametrize("slug", sorted(FILES))
+def test_every_file_can_be_used(slug: str) -> None:
+    facts = facts_named(slug)
+
+    assert facts.slug == slug
+    assert facts.name
+    assert list(facts.all_facts())
+    assert said_without_source(facts) == []
+    assert checked_too_early(facts) == []
+
+
+@pytest.mark.parametrize("slug", sorted(FILES))
+def test_no_model_is_said_both_to_think_and_not_to(slug: str) -> None:
+    reasoning = facts_named(slug).reasoning
+    thinks, never = ((fact.value or ()) if fact is not None else () for fact in (reasoning.models, reasoning.never))
+
+    assert not set(thinks) & set(never)
+
+
+@pytest.mark.parametrize("slug", sorted(places()))
+def test_a_provider_can_be_known_by_something(slug: str) -> None:
+    place = places()[slug]
+
+    assert place.hosts or place.says.header or place.says.header_names or place.says.owned_by
+    assert place.checked >= date(2026, 1, 1)
+    assert all(name == name.lower() for name in (*place.says.header, *place.says.header_names))
+
+
+@pytest.mark.parametrize("slug", sorted(slug for slug in places() if places()[slug].hosts))
+def test_a_base_url_stands_at_one_of_the_providers_own_hosts(slug: str) -> None:
+    from fastlane.providers import facts_of
+
+    base_url = facts_named(slug).base_url
+
+    assert base_url is None or facts_of(base_url).slug == slug
+
+
+@pytest.mark.parametrize(("days", "word", "fails"), [(120, None, False), (121, "warning", False), (241, "error", True)])
+def test_old_facts_are_reported(days: int, word: str | None, fails: bool) -> None:
+    newest = max(fact.checked for slug in FILES for _, fact in facts_named(slug).all_facts())
+    oldest = min(fact.checked for _, fact in facts_named("openai").all_facts())
+
+    lines, is_too_old = report(oldest + timedelta(days))
+
+    assert newest - oldest < timedelta(60)
+    assert is_too_old is fails
+    assert any(f"{word}: fastlane/providers/openai.toml" in line for line in lines) is (word is not None)

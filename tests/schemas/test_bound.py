@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from jsonschema import Draft7Validator, Draft202012Validator
+from jsonschema import Draft7Validator, Draft202012Validator  # type: ignore[import-untyped]
 
 from benchmarks._drawn_schemas import drawn_schema
 from fastlane.errors import ConfigurationError

@@ -89,8 +89,8 @@ pythons: $(EVERYTHING) ## run the tests with every Python from 3.11 on that is h
 frameworks: $(EVERYTHING) ## run frameworks that stand on openai's client, really installed, through fastlane's (ARGS="--only instructor")
 	$(BIN)/python -m scripts.frameworks $(ARGS)
 
-faults: $(EVERYTHING) ## everything that can go wrong with a call, beside the stock client (ARGS="--write" renews docs/reliability.md)
-	$(BIN)/python -m tests.faults $(ARGS)
+faults: $(EVERYTHING) ## everything that can go wrong with a call, beside the stock client (ARGS="-k 'stall or GOAWAY'" for some of it)
+	$(BIN)/python -m pytest tests/faults --every-fault -n 2 $(ARGS)
 
 benchmarks: $(EVERYTHING) ## run every benchmark quickly, and print one table of what holds and what falls short
 	$(BIN)/python -m benchmarks --quick

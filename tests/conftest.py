@@ -52,13 +52,15 @@ for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROX
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --brief, --part, and --late-ms, under which a test whose verdict depends on a quick connection fails."""
+    """Add --brief, --part, --every-fault, and --late-ms, under which tests fail that depend on a quick connection."""
     brief = "run each test function with one set of its parameters, and none that is marked slow"
     parser.addoption("--brief", action="store_true", help=brief)
     part = f"beside what --brief runs, one of {PARTS} parts of all the rest: a number from 0"
     parser.addoption("--part", type=int, choices=range(PARTS), metavar="N", help=part)
     text = "delay each TLS handshake of the scripted servers by so many milliseconds, the round trip to the emulator"
     parser.addoption("--late-ms", type=float, default=0.0, help=text)
+    every = "run every cell of the fault matrix, with all retries and large bodies, and not a covering part"
+    parser.addoption("--every-fault", action="store_true", help=every)
 
 
 def pytest_configure(config: pytest.Config) -> None:

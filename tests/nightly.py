@@ -44,7 +44,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "pythons": ("make", "pythons", "ARGS=--others --quick"),
     "soak": ("make", "soak", "ARGS=--minutes 5"),
     "fuzz": ("make", "test-all", "ARGS=tests/fuzz"),
-    "faults": ("make", "faults", "ARGS=--covering"),
+    "faults": ("make", "test-all", "ARGS=tests/faults"),
 }
 
 

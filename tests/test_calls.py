@@ -30,7 +30,7 @@ from tests.call_peer import (
     stock,
 )
 from tests.session_play import SessionPlay
-from tests.waiting import Form
+from tests.waiting import Form, inner_of
 
 
 @pytest.fixture
@@ -368,64 +368,44 @@ def no_collection() -> Iterator[None]:
     gc.enable()
 
 
-@pytest.mark.usefixtures("no_collection")
-def test_an_error_and_its_request_are_gone_with_the_last_who_holds_them(peer: CallPeer) -> None:
-    with ours(peer) as client:
-        for _ in range(3):  # the last by the fast path
-            peer.replies[:] = [Reply(0)]
-            try:
-                ask(client)
-            except openai.APIConnectionError as error:
-                left = left_of(error)
-            assert len(left) > 1
-            assert [one() for one in left] == [None] * len(left)
-            ask(client)
-
-
-@pytest.mark.asyncio
-@pytest.mark.usefixtures("no_collection")
-async def test_an_error_of_an_asynchronous_call_is_gone_with_the_last_who_holds_it(peer: CallPeer) -> None:
-    async with async_ours(peer) as client:
-        for _ in range(3):
-            peer.replies[:] = [Reply(0)]
-            try:
-                await ask(client)
-            except openai.APIConnectionError as error:
-                left = left_of(error)
-            assert len(left) > 1
-            assert [one() for one in left] == [None] * len(left)
-            await ask(client)
-
-
 def nobody() -> str:
     """An address at which nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
 
 
-@pytest.mark.usefixtures("no_collection")
-def test_an_error_of_a_connection_that_was_not_opened_is_gone_with_the_last_who_holds_it() -> None:
-    with fastlane.OpenAI(api_key="k", base_url=nobody(), max_retries=0) as client:
-        try:
-            ask(client)
-        except openai.APIConnectionError as error:
-            left = left_of(error)
+def left_of_a_call(client: Any, form: Form) -> list[weakref.ref[Any]]:
+    """What is still there of the error of a call; no frame of the test's keeps it."""
 
-        assert len(left) > 1
-        assert [one() for one in left] == [None] * len(left)
-
-
-@pytest.mark.asyncio
-@pytest.mark.usefixtures("no_collection")
-async def test_nor_does_an_asynchronous_one_stay() -> None:
-    async with fastlane.AsyncOpenAI(api_key="k", base_url=nobody(), max_retries=0) as client:
+    async def asked() -> list[weakref.ref[Any]]:
         try:
             await ask(client)
         except openai.APIConnectionError as error:
-            left = left_of(error)
+            return left_of(error)
+        return []
 
-        assert len(left) > 1
-        assert [one() for one in left] == [None] * len(left)
+    if form.asynchronous:
+        found: list[weakref.ref[Any]] = form.run(asked())
+        return found
+    try:
+        ask(client)
+    except openai.APIConnectionError as error:
+        return left_of(error)
+    return []
+
+
+@pytest.mark.usefixtures("no_collection")
+@pytest.mark.parametrize("server", ["breaks off", "is not there"])
+def test_error_is_gone_with_the_last_who_holds_it(form: Form, peer: CallPeer, server: str) -> None:
+    options = {"base_url": nobody()} if server == "is not there" else {}
+    with ours(peer, form, **options) as client:
+        for _ in range(3):  # the last by the fast path
+            peer.replies[:] = [Reply(0)]
+            left = left_of_a_call(inner_of(client), form)
+            assert len(left) > 1
+            assert [one() for one in left] == [None] * len(left)
+            if not options:
+                ask(client)
 
 
 @dataclass(frozen=True)

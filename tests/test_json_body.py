@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import enum
-import threading
 import uuid
 from collections import OrderedDict, UserString, namedtuple
 from typing import Any
@@ -180,16 +179,6 @@ def test_what_openai_writes_of_plain_json_is_written_here_unless_orjson_cannot(v
         assert orjsons != stock(value)
 
 
-@pytest.mark.parametrize(
-    "value", [pytest.param(value, id=f"{number} {type(value).__name__}") for number, value in enumerate(UNUSUAL)]
-)
-@pytest.mark.parametrize("nested", [False, True], ids=["alone", "nested"])
-def test_an_unusual_value_is_left_to_openai(value: object, nested: bool) -> None:
-    whole = {"messages": [{"role": "user", "content": value}]} if nested else value
-
-    assert stock_bytes(whole) is None
-
-
 @pytest.mark.parametrize("depth", [200, 300, 5_000, 200_000])
 def test_deep_nesting_ends(depth: int) -> None:
     value: list[Any] = []
@@ -208,24 +197,3 @@ def test_what_contains_itself_is_not_plain(times: int) -> None:
 
     assert not is_plain(value)
     assert stock_bytes(value) is None
-
-
-def test_a_value_that_is_changed_by_another_thread_harms_nothing() -> None:
-    value: dict[str, Any] = {str(number): [{"a": "b"}] for number in range(200)}
-    over = threading.Event()
-
-    def change() -> None:
-        number = 0
-        while not over.is_set():
-            number += 1
-            value[f"more {number % 500}"] = Colour.RED if number % 2 else [{"c": number}]
-            value.pop(f"more {(number + 7) % 500}", None)
-
-    changing = threading.Thread(target=change)
-    changing.start()
-    try:
-        written = [stock_bytes(value) for _ in range(200)]
-    finally:
-        over.set()
-        changing.join()
-    assert all(text is None or orjson.loads(text) for text in written)

@@ -398,36 +398,3 @@ BROKEN: dict[Check, dict[str, str]] = {
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_each_check_can_fail(check: Check, tmp_path: Path) -> None:
     assert len(check(build(tmp_path, BROKEN[check]))) >= 1
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "from openai._models import FinalRequestOptions",
-        "import httpx2._client",
-        "import openai\nkind = openai._base_client.SyncAPIClient",
-        "def http(client):\n    return client._client",
-        "def http(client):\n    return getattr(client, '_client', None)",
-        "class Calls:\n    def close(self):\n        self._client.close()",
-        "class Pool:\n    def __init__(self, client):\n        self.http = client._transport",
-    ],
-)
-def test_private_part_is_found_however_it_is_used(source: str, tmp_path: Path) -> None:
-    house = build(tmp_path, {"fastlane/engine/flow.py": source, "fastlane/compat/clients.py": source})
-
-    found = private_parts_of_openai_are_used_at_the_border_alone(house)
-
-    assert len(found) >= 1
-    assert all(use.startswith("fastlane/engine/flow.py") for use in found)
-
-
-def test_private_attribute_of_our_own_is_none_of_openais(tmp_path: Path) -> None:
-    source = "class Wait:\n    def __init__(self): self._client = 1\ndef of(wait): return wait._client"
-
-    assert not private_parts_of_openai_are_used_at_the_border_alone(build(tmp_path, {"fastlane/wait.py": source}))
-
-
-def test_a_machine_path_is_found(tmp_path: Path) -> None:
-    house = build(tmp_path, {"docs/index.md": "see /" + "home/me/fastlane"})
-
-    assert nothing_names_a_machine_or_holds_a_key(house) == ["docs/index.md: a path of one machine: /" + "home/m..."]

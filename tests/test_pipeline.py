@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from fastlane import Call, CallRecord, Connection, Play, Stage
+from fastlane import Call, CallRecord, Play, Stage
 from fastlane.engine.pipeline import NO_SESSIONS, REMEMBERED_CALLS, Pipeline
-from fastlane.engine.session import STOP, Stop
 from fastlane.records import Timeline
 from tests.session_play import SessionPlay
 
@@ -99,47 +98,6 @@ def test_plays_plan_in_the_order_of_their_stages_and_then_in_the_order_given() -
     planned = planned_by(pipeline(Encodes(), ShapesToo(), Shapes(), Routes()))
 
     assert planned.changes == ("Routes", "ShapesToo", "Shapes", "Encodes")
-
-
-@pytest.mark.parametrize(
-    ("plays", "shapes"),
-    [((), False), ((Connection(),), False), ((Closes(),), True), ((Routes(),), True)],
-)
-def test_a_call_is_shaped_only_where_a_play_opens_sessions(plays: tuple[Play, ...], shapes: bool) -> None:
-    assert pipeline(*plays).shapes_calls is shapes
-
-
-@pytest.mark.parametrize(("plays", "shapes"), [((), False), ((Closes(),), True)])
-def test_without_its_last_listener_a_call_is_shaped_for_plays_alone(plays: tuple[Play, ...], shapes: bool) -> None:
-    told, listener = pipeline(*plays), SimpleNamespace(began=None, ended=None)
-    told.add_listener(listener)
-    assert told.shapes_calls
-    told.remove_listener(listener)
-
-    assert told.shapes_calls is shapes
-
-
-def test_only_hooks_that_sessions_define_are_called() -> None:
-    told = pipeline(Connection(), Closes(), Stops())
-    sessions = told.open_upstream(call(), NO_SESSIONS)
-
-    assert [type(play).__name__ for play, _ in sessions.by_hook["on_event"]] == ["Stops"]
-
-
-@dataclass(frozen=True)
-class Stops(SessionPlay):
-    def on_event(self, event: Any) -> Stop:
-        return STOP
-
-
-def test_a_record_nobody_asks_for_is_never_made() -> None:
-    told = pipeline(Connection())
-    over = Over()
-    told.report(over)
-    before = over.asked
-
-    assert before == 0
-    assert told.last_call is over.record()
 
 
 def test_the_last_calls_are_remembered_the_oldest_first() -> None:

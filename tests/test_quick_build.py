@@ -7,20 +7,19 @@ import logging
 import sys
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import openai
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import strategies as st
 from openai._utils import PropertyInfo, _transform
 from openai._utils._transform import transform
 from openai.resources.chat.completions import AsyncCompletions, Completions, completions
 from openai.resources.responses import AsyncResponses, Responses
 from openai.types.chat import completion_create_params
 from openai.types.chat.chat_completion_message import ChatCompletionMessage
-from openai.types.responses import response_create_params
 from pydantic import BaseModel
-from typing_extensions import TypedDict, get_type_hints, is_typeddict
+from typing_extensions import TypedDict, get_type_hints
 
 import fastlane
 from fastlane import Call, Play
@@ -35,46 +34,6 @@ RESOURCES = (Completions, AsyncCompletions, Responses, AsyncResponses)
 
 class Ticket(BaseModel):
     name: str
-
-
-def of_type(annotation: Any, seen: list[Any]) -> None:
-    """Everything that openai's walk can come to from a type of arguments."""
-    if any(annotation is one for one in seen):
-        return
-    seen.append(annotation)
-    inside = get_type_hints(annotation, include_extras=True).values() if is_typeddict(annotation) else ()
-    for one in (*inside, *get_args(annotation)):
-        of_type(one, seen)
-
-
-@pytest.mark.parametrize(
-    "root",
-    [
-        completion_create_params.CompletionCreateParams,
-        completion_create_params.CompletionCreateParamsStreaming,
-        completion_create_params.CompletionCreateParamsNonStreaming,
-        response_create_params.ResponseCreateParams,
-        response_create_params.ResponseCreateParamsStreaming,
-        response_create_params.ResponseCreateParamsNonStreaming,
-    ],
-    ids=str,
-)
-def test_no_type_of_these_arguments_asks_for_another_name_or_format(root: Any) -> None:
-    seen: list[Any] = []
-    of_type(root, seen)
-
-    assert len(seen) > 100
-    metadata = [one for annotation in seen for one in getattr(annotation, "__metadata__", ())]
-    assert [one for one in metadata if isinstance(one, PropertyInfo)] == []
-    # Where the check at start-up looks for such types.
-    packages = ("openai.types.chat.", "openai.types.responses.", "openai.types.shared_params.")
-    assert [one for one in seen if is_typeddict(one) and not one.__module__.startswith(packages)] == []
-
-
-@pytest.mark.parametrize("resource", RESOURCES)
-@pytest.mark.parametrize("name", ["create", "parse"])
-def test_openais_methods_are_as_expected(resource: type[Any], name: str) -> None:
-    assert quick(resource, name) is not None
 
 
 NAMES = (
@@ -113,23 +72,6 @@ class Asked:
         self.body = body
 
 
-@pytest.mark.parametrize(
-    ("resource", "lists"), [(Completions, ("messages", "tools", "stop")), (Responses, ("input", "tools"))]
-)
-@given(st.data())
-def test_a_body_is_the_one_that_openais_walk_makes(resource: Any, lists: tuple[str, ...], data: st.DataObject) -> None:
-    copied = quick(resource, "create")
-    assert copied is not None
-    given_arguments = {name: data.draw(st.lists(JSON, max_size=4) | JSON) for name in lists} | {"model": "m"}
-
-    stock, ours = Asked(), Asked()
-    resource.create(stock, **given_arguments)
-    copied(ours, **given_arguments)
-
-    # As a dictionary's text: with the same types inside, in the same order.
-    assert repr(ours.body) == repr(stock.body)
-
-
 @pytest.fixture
 def unwalked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have openai's walk fail."""
@@ -164,32 +106,6 @@ def test_plain_arguments_are_not_walked_through(arguments: dict[str, Any]) -> No
         assert len(client.calls) == 7
 
 
-@pytest.mark.usefixtures("unwalked")
-@pytest.mark.asyncio
-async def test_plain_arguments_of_asynchronous_calls_are_not_walked_through(arguments: dict[str, Any]) -> None:
-    async with fastlane.AsyncOpenAI(**arguments) as client:
-        await client.chat.completions.create(model="m", messages=MESSAGES)
-        await client.chat.completions.parse(model="m", messages=MESSAGES, response_format=Ticket)
-        async with client.chat.completions.stream(model="m", messages=MESSAGES) as events:
-            await events.until_done()
-        await client.responses.create(model="m", input=MESSAGES)
-        await client.responses.parse(model="m", input=MESSAGES, text_format=Ticket)
-        async with client.responses.stream(model="m", input=MESSAGES) as response_events:
-            await response_events.until_done()
-
-        assert len(client.calls) == 6
-
-
-@pytest.mark.usefixtures("unwalked")
-def test_raw_and_streamed_answers_come_from_the_same_body(arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments) as client:
-        client.chat.completions.with_raw_response.create(model="m", messages=MESSAGES).parse()
-        with client.responses.with_streaming_response.create(model="m", input=MESSAGES) as response:
-            response.read()
-
-        assert len(client.calls) == 2
-
-
 def keeping(bodies: list[Any]) -> Play:
     @dataclass(frozen=True, slots=True)
     class Keep(SessionPlay):
@@ -198,17 +114,6 @@ def keeping(bodies: list[Any]) -> Play:
             return call
 
     return Keep()
-
-
-def test_the_body_does_not_change_with_the_callers_conversation(arguments: dict[str, Any]) -> None:
-    bodies: list[Any] = []
-    messages = [{"role": "user", "content": "first"}]
-    with fastlane.OpenAI(**arguments, only_plays=[keeping(bodies)]) as client:
-        client.chat.completions.create(model="m", messages=messages)  # type: ignore[arg-type]
-        messages[0]["content"] = "changed"
-        messages.append({"role": "user", "content": "second"})
-
-    assert bodies[0]["messages"] == [{"role": "user", "content": "first"}]
 
 
 @pytest.mark.parametrize("messages", [tuple(MESSAGES), iter(MESSAGES), MESSAGES], ids=["tuple", "iterator", "list"])

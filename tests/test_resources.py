@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from time import perf_counter_ns as now_ns
 from typing import Any
 
 import pytest
 
 import fastlane
-from fastlane._clock import now_ns
 
 
 class Message(dict[str, Any]):

@@ -213,18 +213,6 @@ def test_strict_validation_is_openais_own(arguments: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["__stream__", "_iter_events"])
-def test_a_patched_stream_class_is_openais_own(
-    client: fastlane.OpenAI, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    stock = getattr(openai.Stream, name)
-    monkeypatch.setattr(openai.Stream, name, lambda self: stock(self))  # noqa: PLW0108 - a function of another module
-    stream = opened(client)
-
-    assert not is_fast(stream)
-    assert text_of(list(stream)) == TEXT
-
-
-@pytest.mark.parametrize("name", ["__stream__", "_iter_events"])
 def test_an_object_that_passes_for_a_streams_method_is_called(
     client: fastlane.OpenAI, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -250,24 +238,21 @@ def test_a_stream_class_of_the_applications_own_does_as_it_likes(client: fastlan
     assert "".join(text or "" for text in texts) == TEXT
 
 
-def test_an_iterator_that_is_closed_leaves_the_rest_to_the_next(client: fastlane.OpenAI) -> None:
-    stream = opened(client)
-    iterator = iter(stream)
-    chunks = [next(iterator), next(iterator)]
-    iterator.close()
+def test_iterator_that_is_closed_leaves_the_rest_to_the_next(form: Form, either: Any) -> None:
+    stream = inner_of(opened(either))
 
-    assert text_of(chunks + list(stream)) == TEXT
-
-
-def test_an_asynchronous_iterator_that_is_closed_leaves_the_rest_to_the_next(
-    make_async: Callable[..., fastlane.AsyncOpenAI],
-) -> None:
     async def read() -> list[Any]:
-        async with make_async(default_headers=ASKED) as client:
-            stream = await async_opened(client)
-            iterator = aiter(stream)
-            chunks = [await anext(iterator), await anext(iterator)]
-            await iterator.aclose()
-            return chunks + [chunk async for chunk in stream]
+        iterator = aiter(stream)
+        chunks = [await anext(iterator), await anext(iterator)]
+        await iterator.aclose()
+        return chunks + [chunk async for chunk in stream]
 
-    assert text_of(asyncio.run(read())) == TEXT
+    if form.asynchronous:
+        chunks = form.run(read())
+    else:
+        iterator = iter(stream)
+        chunks = [next(iterator), next(iterator)]
+        iterator.close()
+        chunks += stream
+
+    assert text_of(chunks) == TEXT

@@ -154,49 +154,33 @@ def test_what_looks_like_a_special_token_is_text() -> None:
     assert counter("gpt-4o").text("<|endoftext|>") == len("<|endoftext|>")
 
 
-@pytest.mark.usefixtures("ranks")
-def test_very_long_text_is_counted_in_pieces() -> None:
-    pytest.importorskip("tiktoken")
-    count = counter("gpt-4o")
-
-    assert count.text("hello world " * 20_000) == pytest.approx(20_000 * 7, abs=10)
-    assert count.text("a" * 120_000) == 120_000
-
-
 def test_ranks_that_are_not_what_they_should_be_are_not_used(ranks: Path) -> None:
     ranks.write_bytes(ranks.read_bytes() + b"aGVsbG8h 300\n")
 
     assert not counter("gpt-4o").exact
 
 
-@pytest.mark.parametrize("setting", ["", "/no/such/folder"])
-@pytest.mark.usefixtures("ranks")
-def test_ranks_are_looked_for_where_tiktoken_is_told_to_keep_them(
-    setting: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", setting)
-
-    assert not counter("gpt-4o").exact
-
-
-def test_ranks_are_looked_for_in_the_older_place_too(
-    ranks: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("DATA_GYM_CACHE_DIR", str(tmp_path))
-    monkeypatch.delenv("TIKTOKEN_CACHE_DIR")
-
-    assert counter("gpt-4o").exact
-
-
-def test_ranks_are_looked_for_among_temporary_files(
-    ranks: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("given", "folder", "exact"),
+    [
+        ({"TIKTOKEN_CACHE_DIR": ""}, "", False),
+        ({"TIKTOKEN_CACHE_DIR": "/no/such/folder"}, "", False),
+        ({"DATA_GYM_CACHE_DIR": "."}, "", True),
+        ({}, "data-gym-cache", True),
+    ],
+)
+def test_ranks_are_looked_for_where_tiktoken_keeps_them(
+    ranks: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: dict[str, str], folder: str, exact: bool
 ) -> None:
     monkeypatch.delenv("TIKTOKEN_CACHE_DIR")
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    (tmp_path / "data-gym-cache").mkdir()
-    ranks.rename(tmp_path / "data-gym-cache" / ranks.name)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / folder).mkdir(exist_ok=True)
+    ranks.rename(tmp_path / folder / ranks.name)
 
-    assert counter("gpt-4o").exact
+    assert counter("gpt-4o").exact is exact
 
 
 @pytest.mark.usefixtures("ranks")
@@ -231,15 +215,6 @@ def test_a_long_text_is_remembered_by_its_hash_alone() -> None:
 
     assert count.text(text) == count.text("".join(text))
     assert text not in str(_tokens._remembered)
-
-
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_tokens, "_MOST_REMEMBERED", 100)
-    count = counter(None)
-    for number in range(1_000):
-        count.text(f"a text that is long enough to be remembered, number {number}")
-
-    assert all(len(known) <= 100 for known in _tokens._remembered.values())
 
 
 PLAIN = {"role": "user", "content": "hello there"}

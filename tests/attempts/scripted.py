@@ -8,12 +8,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import perf_counter_ns as now_ns
 from types import TracebackType
 from typing import Any, Self
 
 import fastlane
 from fastlane import Connection, Hedging, Routing
-from fastlane._clock import now_ns
 from fastlane.catalog import Catalog, CatalogModel
 from fastlane.knowledge.sightings import Sighting, Upstream as ModelAt
 from tests.attempts import events

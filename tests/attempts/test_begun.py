@@ -1,9 +1,12 @@
-"""Answers that were begun, over real connections and in each of the HTTP libraries, are as if nobody had looked."""
+"""A stream whose first content is waited for before the application gets it, is as if nobody had looked."""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter_ns as now_ns
 from typing import Any
 
 import openai
@@ -11,38 +14,52 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import fastlane
+from fastlane import Connection, Routing
+from fastlane.catalog import Catalog, CatalogModel
 from fastlane.emulator import Emulator, RequestLog
-from fastlane.transport.protocols.exchange import PHASES
-from tests.attempts.begun_calls import (
-    OWN,
-    WAYS,
-    Seen,
-    async_begun,
-    async_opened,
-    begun,
-    looking,
-    opened,
-    text_of,
-)
-from tests.attempts.events import BEFORE, CHAT, DONE, ROLE, STOP, data, said
+from tests.attempts.events import BEFORE, DONE, STOP, data, said
 from tests.call_peer import CallPeer, Reply
-from tests.prepared_server import LIBRARY, Reads, Server
-from tests.waiting import Form, comes_true, inner_of
+from tests.prepared_server import LIBRARY, Server
+from tests.waiting import SYNC, Form, comes_true, inner_of
 
 TEXT = "The Danube flows through ten countries."
 ASKED = {"x-emulator-output-text": TEXT}
 THINKING = {**ASKED, "x-emulator-prefill-ms": "50", "x-emulator-token-ms": "5"}
-PREFILL_NS = 50_000_000
-TOKEN_NS = 5_000_000
+PREFILL_NS, TOKEN_NS = 50_000_000, 5_000_000
 SLOW = {"x-emulator-token-ms": "20", "x-emulator-output-tokens": "3000"}
 EVENT_STREAM = (("content-type", "text/event-stream"), ("x-request-id", "req_1"))
+CREATE: dict[str, Any] = {
+    "model": "fastlane/auto",
+    "messages": [{"role": "user", "content": "Name a river."}],
+    "stream": True,
+}
+ROUTING = Routing(
+    Catalog(models=(CatalogModel(name="m", first_token_s=((1_000, 0.01),), tokens_per_s=100.0),)), exploration=0.0
+)
+"""One model: nothing but the wait for the first content comes of it."""
 
-every_way = pytest.mark.parametrize("way", WAYS)
+every_way = pytest.mark.parametrize("way", ["HTTP/2", "HTTP/1.1", "httpx2", "httpx"])
 
 
-@pytest.fixture
-def seen() -> Seen:
-    return Seen()
+@contextmanager
+def waiting(way: str, arguments: dict[str, Any], form: Form = SYNC, **options: Any) -> Iterator[Any]:
+    """A client that waits for the first content, over our transport or an HTTP client of the application's own."""
+    given_options = {**arguments, "max_retries": 0, "raise_play_errors": True, "only_plays": [ROUTING], **options}
+    if way.startswith("HTTP/"):
+        given_options["only_plays"] = [Connection(http2="require" if way == "HTTP/2" else "never"), ROUTING]
+    else:
+        library = pytest.importorskip(way)
+        given_options["http_client"] = (library.AsyncClient if form.asynchronous else library.Client)(timeout=None)
+    with form.make(fastlane, **given_options) as client:
+        yield client
+
+
+def opened(client: Any) -> Any:
+    return client.chat.completions.create(**CREATE)
+
+
+def text_of(chunks: list[Any]) -> str:
+    return "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
 
 
 def was_told_to_stop(provider: Emulator) -> bool:
@@ -52,202 +69,112 @@ def was_told_to_stop(provider: Emulator) -> bool:
     return all(map(stopped, provider.log()))
 
 
-def last_sent_ns(request: RequestLog) -> int:
-    """Before which the provider did not send the last token."""
-    return request.received_ns + PREFILL_NS + (request.output_tokens - 1) * TOKEN_NS
-
-
-def is_fast(stream: Any) -> bool:
-    frame = getattr(stream._iterator, "gi_frame", None) or stream._iterator.ag_frame
-    return frame.f_locals["reading"].decode is not None
-
-
-def received_bytes(client: Any) -> int:
-    last = client.calls[0].last_attempt
-    assert last is not None
-    return last.response_body_bytes or 0
-
-
-# All of it is there
-
-
 @every_way
-def test_a_stream_is_given_again_from_its_first_byte(
-    form: Form, way: str, seen: Seen, arguments: dict[str, Any]
-) -> None:
-    with looking(way, seen, arguments, form, default_headers=ASKED) as client:
+def test_begun_stream_is_given_from_its_first_byte(form: Form, way: str, arguments: dict[str, Any]) -> None:
+    with waiting(way, arguments, form, default_headers=ASKED) as client:
         stream = opened(client)
-        assert is_fast(inner_of(stream))
         chunks = list(stream)
+        (record,) = client.calls
 
-        assert seen.verdicts == ["content"]
-        assert chunks[0].choices[0].delta.role == "assistant"
-        assert text_of(chunks) == TEXT
-        assert stream.response.is_closed
-        assert stream.response.num_bytes_downloaded == received_bytes(client) > 0
-        assert stream.response.elapsed.total_seconds() > 0
-        assert [record.outcome for record in client.calls] == ["completed"]
-
-
-# Stamps
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert text_of(chunks) == TEXT
+    assert stream.response.is_closed
+    assert stream.response.num_bytes_downloaded == record.last_attempt.response_body_bytes > 0
+    assert stream.response.elapsed.total_seconds() > 0
+    assert record.outcome == "completed"
 
 
 @every_way
-def test_the_first_token_counts_when_it_arrived_and_not_when_it_is_given_again(
-    form: Form, way: str, seen: Seen, provider: Emulator, arguments: dict[str, Any]
+def test_first_token_counts_when_it_arrived(
+    form: Form, way: str, provider: Emulator, arguments: dict[str, Any]
 ) -> None:
-    with looking(way, seen, arguments, form, default_headers=THINKING) as client:
-        list(opened(client))
+    with waiting(way, arguments, form, default_headers=THINKING) as client:
+        stream = opened(client)
+        returned_ns = now_ns()
+        list(stream)
         timeline = client.calls[0].timeline
     (request,) = provider.log()
-    assert timeline.first_token_ns is not None
-    assert request.received_ns + PREFILL_NS <= timeline.first_token_ns <= seen.returned_ns
-    if way in OWN:
-        assert timeline.first_token_ns in seen.responses[0].extensions[PHASES].data_ns
+
+    assert request.received_ns + PREFILL_NS <= timeline.first_token_ns <= returned_ns
     # What came later arrived later.
-    assert timeline.token_ns[-1] >= last_sent_ns(request)
-
-
-# Left early
+    assert timeline.token_ns[-1] >= request.received_ns + PREFILL_NS + (request.output_tokens - 1) * TOKEN_NS
 
 
 @every_way
-def test_a_begun_stream_that_is_closed_unread_stops_the_provider(
-    form: Form, way: str, seen: Seen, provider: Emulator, arguments: dict[str, Any]
+def test_begun_stream_that_is_closed_unread_stops_the_provider(
+    form: Form, way: str, provider: Emulator, arguments: dict[str, Any]
 ) -> None:
-    with looking(way, seen, arguments, form, default_headers=SLOW) as client:
+    with waiting(way, arguments, form, default_headers=SLOW) as client:
         opened(client).close()
         assert [record.outcome for record in client.calls] == ["closed"]
         assert comes_true(lambda: was_told_to_stop(provider))
 
 
 @every_way
-def test_a_call_that_is_cancelled_before_its_answer_begins_stops_the_provider(
-    way: str, seen: Seen, provider: Emulator, arguments: dict[str, Any]
+def test_call_cancelled_before_its_first_content_stops_the_provider(
+    way: str, provider: Emulator, arguments: dict[str, Any]
 ) -> None:
     async def cancelled(client: openai.AsyncOpenAI) -> None:
-        call = asyncio.create_task(async_opened(client))
-        assert await asyncio.to_thread(comes_true, lambda: bool(seen.responses))
+        call = asyncio.create_task(client.chat.completions.create(**CREATE))
+        assert await asyncio.to_thread(
+            comes_true, lambda: any(entry.headers_sent_ns is not None for entry in provider.log())
+        )
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
 
     headers = {**SLOW, "x-emulator-prefill-ms": "60000", "x-emulator-fault": "keepalive=0.02"}
     form = Form("async")
-    with looking(way, seen, arguments, form, default_headers=headers) as client:
+    with waiting(way, arguments, form, default_headers=headers) as client:
         form.run(cancelled(inner_of(client)))
-        assert seen.responses[0].is_closed
         assert comes_true(lambda: was_told_to_stop(provider))
     form.close()
 
 
-# What breaks
-
-
 @every_way
 @pytest.mark.parametrize("fault", ["drop;after=0", "reset;after=0"])
-def test_an_answer_that_breaks_off_before_it_begins_raises_the_librarys_own_error(
-    form: Form, way: str, fault: str, seen: Seen, arguments: dict[str, Any]
+def test_answer_that_breaks_before_its_content_raises_the_library_error(
+    form: Form, way: str, fault: str, arguments: dict[str, Any]
 ) -> None:
     headers = {**THINKING, "x-emulator-fault": f"early_role,{fault}"}
-    with looking(way, seen, arguments, form, default_headers=headers) as client:
-        with pytest.raises(openai.APIConnectionError):
-            opened(client)
-        (error,) = seen.errors
-        assert type(error).__name__ in ("ReadError", "RemoteProtocolError")
-        assert type(error).__module__.startswith("httpx" if way == "httpx" else LIBRARY.__name__)
-        assert error.request.url.path == "/v1/chat/completions"  # type: ignore[attr-defined]
-        assert seen.responses[0].is_closed
+    with waiting(way, arguments, form, default_headers=headers) as client, pytest.raises(openai.APIError) as raised:
+        list(opened(client))
+    error: Any = raised.value.__cause__
 
-
-# What a server may say instead, over real connections of both protocols
-
-
-def peer_arguments(peer: CallPeer) -> dict[str, Any]:
-    return {"api_key": "sk-test", "base_url": f"{peer.url}/v1"}
-
-
-def test_the_connection_of_an_empty_answer_that_is_closed_serves_again(peer: CallPeer, seen: Seen) -> None:
-    peer.replies = [Reply(headers=EVENT_STREAM, body=b"".join((ROLE, STOP, DONE))) for _ in range(2)]
-    with looking(peer.protocol, seen, peer_arguments(peer)) as client:
-        for _ in range(2):
-            opened(client).close()
-        assert [record.connection_reused for record in client.calls] == [False, True]
+    assert type(error).__name__ in ("ReadError", "RemoteProtocolError")
+    assert type(error).__module__.startswith("httpx" if way == "httpx" else LIBRARY.__name__)
+    assert error.request.url.path == "/v1/chat/completions"
 
 
 @pytest.mark.parametrize(
-    ("headers", "body"),
+    ("headers", "body", "text"),
     [
-        ((*EVENT_STREAM, ("content-encoding", "gzip")), gzip.compress(said(content="Rhine") + STOP + DONE)),
-        ((("content-type", "application/json"),), b'{"choices": []}'),
+        ((*EVENT_STREAM, ("content-encoding", "gzip")), gzip.compress(said(content="Rhine") + STOP + DONE), "Rhine"),
+        ((("content-type", "application/json"),), b'{"choices": []}', ""),
     ],
 )
-def test_nothing_is_read_of_what_is_compressed_or_no_event_stream(
-    peer: CallPeer, seen: Seen, headers: Any, body: bytes
-) -> None:
+def test_compressed_or_other_answer_is_handed_on(peer: CallPeer, headers: Any, body: bytes, text: str) -> None:
     peer.replies = [Reply(headers=headers, body=body)]
-    with looking(peer.protocol, seen, peer_arguments(peer)) as client:
-        stream = opened(client)
-        assert seen.verdicts == ["unknown"]
-        assert seen.responses[0].num_bytes_downloaded == 0
-        assert stream.response.stream._inner is seen.streams[0]
-        if headers[0] in EVENT_STREAM:
-            assert text_of(list(stream)) == "Rhine"
-        stream.close()
+    arguments = {"api_key": "sk-test", "base_url": f"{peer.url}/v1"}
+    with waiting(peer.protocol, arguments) as client:
+        assert text_of(list(opened(client))) == text
 
 
-def test_the_answer_to_a_call_that_failed_is_left_alone(peer: CallPeer, seen: Seen) -> None:
-    peer.replies = [Reply(status=503, headers=EVENT_STREAM, body=said(content="Rhine"))]
-    with looking(peer.protocol, seen, peer_arguments(peer)) as client:
-        with pytest.raises(openai.InternalServerError):
-            opened(client)
-        assert seen.verdicts == ["unknown"]
-
-
-# However it is cut
-
-
-def prepared(pieces: list[bytes], failure: str | None = None) -> Any:
-    request = LIBRARY.Request("POST", "http://server")
-    headers = {"content-type": "text/event-stream"}
-    return LIBRARY.Response(200, headers=headers, stream=Reads(pieces, failure), request=request)
-
-
+SERVER = Server()
+ARGUMENTS: dict[str, Any] = {"api_key": "k", "base_url": "http://server", "max_retries": 0}
+STOCK = openai.OpenAI(http_client=LIBRARY.Client(transport=SERVER), **ARGUMENTS)
+OURS = fastlane.OpenAI(http_client=LIBRARY.Client(transport=SERVER), only_plays=[ROUTING], **ARGUMENTS)
 BLOCKS = st.lists(
     st.sampled_from([*BEFORE, said(content="Rhine"), said("length"), STOP, DONE, data({"error": {"code": 503}})]),
     max_size=6,
 )
 
 
-@given(BLOCKS, st.data())
-@settings(max_examples=50)
-def test_the_pieces_of_a_begun_body_are_those_that_came(blocks: list[bytes], draw: st.DataObject) -> None:
-    body = b"".join(blocks)
-    cuts = sorted(draw.draw(st.sets(st.integers(0, len(body)), max_size=6)))
-    pieces = [body[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(body)], strict=True) if start < stop]
-
-    plain = prepared(pieces)
-    verdict = begun(plain, CHAT)
-    assert isinstance(plain.stream, LIBRARY.SyncByteStream)
-    assert list(plain.iter_raw()) == pieces
-    assert plain.is_closed
-
-    async def again() -> None:
-        response = prepared(pieces)
-        assert await async_begun(response, CHAT) == verdict
-        assert isinstance(response.stream, LIBRARY.AsyncByteStream)
-        assert [piece async for piece in response.aiter_raw()] == pieces
-        assert response.is_closed
-
-    asyncio.run(again())
-
-
-SERVER = Server()
-
-
-@given(BLOCKS, st.sampled_from([None, "ReadError"]))
-@settings(max_examples=40)
-def test_a_begun_stream_gives_what_the_stock_client_gives(blocks: list[bytes], failure: str | None) -> None:
+@given(BLOCKS, BLOCKS, st.sampled_from([None, "ReadError"]), st.data())
+@settings(max_examples=60)
+def test_begun_stream_gives_what_the_stock_client_gives(
+    before: list[bytes], blocks: list[bytes], failure: str | None, draw: st.DataObject
+) -> None:
     def told(client: openai.OpenAI) -> list[str]:
         found: list[str] = []
         try:
@@ -256,46 +183,10 @@ def test_a_begun_stream_gives_what_the_stock_client_gives(blocks: list[bytes], f
             found.append(repr(error))
         return found
 
-    # Before any content an answer that breaks off has given nothing away.
-    SERVER.reads, SERVER.failure = blocks if failure is None else [said(content="Rhine"), *blocks], failure
+    # An answer without any content is another's to judge.
+    harmless = [block for block in before if block in BEFORE]
+    body = b"".join([*harmless, said(content="Rhine"), *blocks])
+    cuts = sorted(draw.draw(st.sets(st.integers(1, len(body) - 1), max_size=6)))
+    SERVER.reads = [body[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(body)], strict=True)]
+    SERVER.failure = failure
     assert told(OURS) == told(STOCK)
-
-
-ARGUMENTS: dict[str, Any] = {"api_key": "k", "base_url": "http://server", "max_retries": 0}
-STOCK = openai.OpenAI(http_client=LIBRARY.Client(transport=SERVER), **ARGUMENTS)
-HOOKS = {"response": [Seen().look]}
-OURS = fastlane.OpenAI(http_client=LIBRARY.Client(transport=SERVER, event_hooks=HOOKS), **ARGUMENTS)
-
-
-def test_an_answer_that_cannot_be_read_gives_what_came_and_breaks_again_for_whoever_gets_it() -> None:
-    response = prepared([ROLE], "ReadError")
-    with pytest.raises(LIBRARY.ReadError) as raised:
-        begun(response, CHAT)
-    assert raised.value.request is response.request
-    pieces = response.iter_raw()
-    assert next(pieces) == ROLE
-    with pytest.raises(LIBRARY.ReadError):
-        next(pieces)
-    response.close()
-    assert response.is_closed
-
-    async def again() -> None:
-        response = prepared([ROLE], "ReadError")
-        with pytest.raises(LIBRARY.ReadError):
-            await async_begun(response, CHAT)
-        pieces = response.aiter_raw()
-        assert await anext(pieces) == ROLE
-        with pytest.raises(LIBRARY.ReadError):
-            await anext(pieces)
-        await response.aclose()
-        assert response.is_closed
-
-    asyncio.run(again())
-
-
-def test_what_was_kept_is_gone_once_the_answer_is_closed() -> None:
-    response = prepared([ROLE, said(content="Rhine"), STOP])
-    begun(response, CHAT)
-    stream = response.stream
-    response.close()
-    assert list(stream) == [STOP]  # what the server's own body gives yet, as this one was never closed

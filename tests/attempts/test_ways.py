@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import threading
 import time
 import weakref
 from collections.abc import Awaitable, Iterator
 from contextlib import suppress
-from email.utils import formatdate
 from typing import Any
 
 import anyio
@@ -38,7 +36,6 @@ from tests.attempts.scripted import (
     once,
     refuse,
     routing,
-    say,
     say_nothing,
     two_upstreams,
     used_to,
@@ -285,53 +282,7 @@ def test_what_cannot_be_read_at_all_is_no_answer(what: str, kind: str, upstreams
     assert [one.why for one in routed.fallbacks] == ["server"]
 
 
-@both_kinds
-def test_something_else_that_is_not_there_is_not_the_models_fault(
-    kind: str, upstreams: tuple[Upstream, Upstream]
-) -> None:
-    near, far = upstreams
-    said = {"error": {"message": "no", "type": "t", "code": "not_found", "param": "messages[0].file_id"}}
-    near.usually = say(404, "application/json", json.dumps(said).encode())
-    with Asked(kind, near.url, routing(near, far)) as asked, pytest.raises(openai.NotFoundError):
-        asked.text()
-    assert far.asked == []
-
-
 # How long a provider asks to be left alone
-
-
-@pytest.mark.parametrize(
-    ("given", "least", "most"),
-    [
-        ("7", 7, 7),
-        ("1e9", None, None),
-        ("-3", None, None),
-        ("nan", None, None),
-        ("inf", None, None),
-        ("soon", None, None),
-        ("", None, None),
-        ("in 300 s", 200, 300),
-        ("in -300 s", None, None),
-        ("Mon, 99 Foo 99999 99:99:99 GMT", None, None),
-    ],
-)
-def test_what_a_provider_asks_for_is_read_as_openai_reads_it(
-    given: str, least: float | None, most: float | None, upstreams: tuple[Upstream, Upstream]
-) -> None:
-    from fastlane.engine.upstream_failures import rest_of
-
-    near, _ = upstreams
-    if given.startswith("in "):
-        given = formatdate(time.time() + int(given.split()[1]), usegmt=True)
-    near.usually = refuse(429, ("retry-after", given))
-    with Asked("sync", near.url) as asked, pytest.raises(openai.RateLimitError) as raised:
-        asked.text("m")
-    rest = rest_of(raised.value)
-    if least is None or most is None:
-        assert rest is None
-    else:
-        assert rest is not None
-        assert least <= rest <= most
 
 
 # Nothing of a call is kept
@@ -391,34 +342,6 @@ def test_a_call_needs_no_garbage_collection_to_be_forgotten(
                 if asked.loop is not None:
                     asked.loop.run_until_complete(asyncio.sleep(0.01))
                 time.sleep(0.01)
-            assert reference() is None
-        finally:
-            gc.enable()
-
-
-@both_kinds
-def test_a_stream_that_broke_and_was_not_read_needs_no_garbage_collection_to_be_forgotten(
-    kind: str, upstreams: tuple[Upstream, Upstream]
-) -> None:
-    near, _ = upstreams
-    near.scripts = [break_off_before]
-    with Asked(kind, near.url, hedging()) as asked:
-        create = asked.client.chat.completions.create
-        messages = [{"role": "user", "content": "Name a river."}]
-        gc.collect()
-        gc.disable()
-        try:
-            if asked.loop is None:
-                with create(model="m", messages=messages, stream=True) as stream:
-                    reference = weakref.ref(stream.response)
-            else:
-
-                async def open_and_close() -> Any:
-                    async with await create(model="m", messages=messages, stream=True) as stream:
-                        return weakref.ref(stream.response)
-
-                reference = asked.loop.run_until_complete(open_and_close())
-            stream = None
             assert reference() is None
         finally:
             gc.enable()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable
+from time import perf_counter_ns as now_ns
 from typing import Any
 
 import openai
 from openai.types import Batch, FileObject
-
-from fastlane._clock import now_ns
 
 FINAL = ("completed", "failed", "expired", "cancelled")
 # Ends a test that waits for ever, and nothing else.

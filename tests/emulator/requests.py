@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
+
+from fastlane.emulator import Emulator, ProviderModel, Server
+from tests.emulator.raw_http2 import RawHttp2
 
 
 def chat(text: str = "Review this.", **more: Any) -> dict[str, Any]:
@@ -32,3 +39,23 @@ def content(text: str) -> str:
     return "".join(
         choice["delta"].get("content") or "" for event in events(text) for choice in event["choices"] if choice
     )
+
+
+@asynccontextmanager
+async def serving(
+    model: ProviderModel | None = None, *, http2: bool = False, seed: int = 0, **settings: Any
+) -> AsyncIterator[tuple[Server, httpx2.AsyncClient]]:
+    """A server in this event loop, over TLS for HTTP/2, and a client."""
+    model = ProviderModel(**settings) if model is None else model
+    async with Server(model=model, seed=seed, tls=http2) as server:
+        headers = {"authorization": "Bearer any"}
+        trust: Any = server.client_context() if http2 else True
+        options: dict[str, Any] = {"base_url": server.base_url, "headers": headers, "timeout": 40}
+        async with httpx2.AsyncClient(http2=http2, verify=trust, **options) as client:
+            yield server, client
+
+
+def raw_http2(emulator: Emulator, **options: Any) -> RawHttp2:
+    """A connection to an emulator on which a test sees the frames."""
+    context = ssl.create_default_context(cafile=str(emulator.certificate_authority))
+    return RawHttp2(urlsplit(emulator.direct_base_url).port or 0, context, **options)

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import json
 import ssl
 from collections import Counter
 from collections.abc import Iterator
@@ -15,9 +13,8 @@ from openai.types import CreateEmbeddingResponse
 from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 
-from fastlane.emulator import BatchSettings, Emulator, Server, preset, prompt_digest
-from fastlane.errors import ConfigurationError
-from tests.emulator.offline import FINAL, create, ended, jsonl, line, read, until, upload
+from fastlane.emulator import Emulator, prompt_digest
+from tests.emulator.offline import create, ended, jsonl, line, read, until, upload
 
 
 @pytest.fixture
@@ -53,17 +50,6 @@ def test_a_batch_is_answered_line_by_line_as_live_calls_are(client: openai.OpenA
     assert len({each["response"]["body"]["id"] for each in answers.values()}) == 40
     assert offline.choices == live.choices
     assert offline.usage == live.usage
-
-
-def test_a_batch_tells_its_moments(client: openai.OpenAI) -> None:
-    batch = ended(client, create(client, lines(3)))
-
-    moments = (batch.created_at, batch.in_progress_at, batch.finalizing_at, batch.completed_at, batch.expires_at)
-    assert None not in moments
-    assert list(moments) == sorted(moments)  # type: ignore[type-var]
-    assert batch.failed_at is batch.cancelled_at is batch.expired_at is None
-    output = client.files.retrieve(batch.output_file_id or "")
-    assert (output.purpose, output.filename) == ("batch_output", f"{batch.id}_output.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -205,16 +191,6 @@ def test_a_line_that_a_live_call_would_refuse_has_its_error(client: openai.OpenA
     assert bad["wrong"]["response"]["body"]["error"]["code"] == "invalid_value"
 
 
-def test_a_line_that_failed_has_another_chance_in_another_batch(client: openai.OpenAI, emulator: Emulator) -> None:
-    emulator.change(batches={"server_error_share": 0.5})
-    failed = []
-    for _ in range(2):
-        batch = ended(client, create(client, lines(40)))
-        failed.append(set(read(client, batch.error_file_id)))
-
-    assert failed[0] != failed[1]
-
-
 def test_a_line_can_be_done_and_stand_in_no_file(client: openai.OpenAI, emulator: Emulator) -> None:
     emulator.change(batches={"missing_share": 0.5})
     batch = ended(client, create(client, lines(40)))
@@ -270,15 +246,6 @@ def test_a_batch_that_expires_keeps_what_was_done(client: openai.OpenAI, emulato
     assert len(done) + len(left) == 1_000
     assert {each["error"]["code"] for each in left.values()} == {"batch_expired"}
     assert len(emulator.offline().lines) == len(done) < 1_000
-
-
-def test_a_duration_holds_for_any_number_of_lines(client: openai.OpenAI, emulator: Emulator) -> None:
-    emulator.change(batches={"duration_s": 0.2})
-    batches = [ended(client, create(client, lines(count))) for count in (1, 50)]
-    logged = emulator.offline().batches
-
-    assert [batch.status for batch in batches] == ["completed"] * 2
-    assert all((each.ended_ns or 0) - each.created_ns >= 200_000_000 for each in logged)
 
 
 def test_the_list_has_pages_the_latest_first(client: openai.OpenAI) -> None:
@@ -356,41 +323,3 @@ def test_the_log_counts_what_was_really_done(client: openai.OpenAI, emulator: Em
     assert emulator.offline().lines == ()
     emulator.reset()
     assert (emulator.offline().batches, client.files.list().data) == ((), [])
-
-
-def test_an_echo_tells_whose_answer_it_is() -> None:
-    async def use() -> dict[str, str]:
-        server = Server(model=dataclasses.replace(preset("instant"), manner="echo"), tls=False)
-        async with server, openai.AsyncOpenAI(base_url=server.base_url, api_key="any") as client:
-            file = await client.files.create(file=("a.jsonl", jsonl(lines(3))), purpose="batch")
-            batch = await client.batches.create(
-                input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
-            )
-            while batch.status not in FINAL:
-                batch = await client.batches.retrieve(batch.id)
-            text = (await client.files.content(batch.output_file_id or "")).text
-            live = await client.chat.completions.create(**line("", "Live")["body"])
-        answers = {each["custom_id"]: each["response"]["body"] for each in map(json.loads, text.splitlines())}
-        shown = {name: str(body["choices"][0]["message"]["content"]) for name, body in answers.items()}
-        return {**shown, "live": live.choices[0].message.content or ""}
-
-    assert asyncio.run(use()) == {
-        "line-0": "Number 0",
-        "line-1": "Number 1",
-        "line-2": "Number 2",
-        "live": "Live",
-    }
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"duration_s": -1},
-        {"shares of lines": 0.6, "timeout_share": 0.6},
-        {"expires_after_s": float("nan")},
-        {"unknown": 1},
-    ],
-)
-def test_settings_that_cannot_work_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match=next(iter(settings))):
-        BatchSettings().changed(settings)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
-import httpx2
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.emulator import ProviderModel, Server
 from fastlane.emulator._prefix_cache import ROUTED_CHARACTERS, PrefixCache
-from tests.emulator.requests import chat, events
+from tests.emulator.requests import chat, events, serving
 
 SECOND = 1_000_000_000
 # Past the 1,024 tokens from which on the cache holds a prompt.
@@ -26,30 +22,8 @@ def fleet(*, machines: int = 64, per_minute: float = 15) -> PrefixCache:
     )
 
 
-@asynccontextmanager
-async def serving(**settings: Any) -> AsyncIterator[tuple[Server, httpx2.AsyncClient]]:
-    async with (
-        Server(model=ProviderModel(**settings), tls=False) as server,
-        httpx2.AsyncClient(base_url=server.base_url, headers={"authorization": "Bearer any"}, timeout=40) as client,
-    ):
-        yield server, client
-
-
 def routed(cache: PrefixCache, times: int, *, key: str | None = None, prefix: str = "a", now: int = 0) -> list[int]:
     return [cache.machine(key, Random(0), prefix=prefix, now=now) for _ in range(times)]
-
-
-def test_one_beginning_goes_to_one_machine_with_or_without_a_key() -> None:
-    cache = fleet()
-
-    assert len(set(routed(cache, 15))) == 1
-    assert len(set(routed(cache, 15, key="k"))) == 1
-
-
-def test_another_key_or_another_beginning_goes_elsewhere() -> None:
-    cache = fleet(machines=1 << 30)
-
-    assert len({*routed(cache, 1), *routed(cache, 1, key="k"), *routed(cache, 1, prefix="b")}) == 3
 
 
 @given(st.lists(st.integers(0, 10 * SECOND), min_size=30, max_size=150))
@@ -66,22 +40,9 @@ def test_a_machine_takes_no_more_in_a_minute_and_an_additional_one_only_what_the
         assert all(last_minute.count(each) == 5 for each in asked_before[: asked_before.index(machine)])
 
 
-def test_after_a_minute_requests_come_back_to_their_machine() -> None:
-    cache = fleet()
-    taken = routed(cache, 40)
-
-    assert routed(cache, 1, now=61 * SECOND) == taken[:1]
-
-
-def test_keys_have_their_own_limits() -> None:
-    cache = fleet()
-
-    assert len({machine for number in range(3) for machine in routed(cache, 15, key=str(number))}) == 3
-
-
 @pytest.mark.asyncio
 async def test_a_busy_prompt_is_read_again_where_it_is_spread_over_keys() -> None:
-    settings = {"cache_machines": 64, "cache_requests_per_key_per_minute": 15}
+    settings: dict[str, Any] = {"cache_machines": 64, "cache_requests_per_key_per_minute": 15}
     async with serving(**settings) as (server, client):
         for number in range(40):
             await client.post("/chat/completions", json=chat(LONG, prompt_cache_key=f"k{number % 4}"))

@@ -56,13 +56,6 @@ SUPPORTED = "Supported values are: 'system', 'assistant', 'user', 'function', 't
         ),
         (
             "/chat/completions",
-            {"model": "m", "messages": ["Hello"]},
-            "Invalid type for 'messages[0]': expected an object, but got a string instead.",
-            "messages[0]",
-            "invalid_type",
-        ),
-        (
-            "/chat/completions",
             {"model": "m", "messages": [{"role": "narrator", "content": "Hello"}]},
             f"Invalid value: 'narrator'. {SUPPORTED}",
             "messages[0].role",
@@ -74,20 +67,6 @@ SUPPORTED = "Supported values are: 'system', 'assistant', 'user', 'function', 't
             "Missing required parameter: 'messages[0].role'.",
             "messages[0].role",
             "missing_required_parameter",
-        ),
-        (
-            "/chat/completions",
-            {"model": "m", "messages": [{"role": ["user"]}]},
-            "Invalid type for 'messages[0].role': expected a string, but got an array instead.",
-            "messages[0].role",
-            "invalid_type",
-        ),
-        (
-            "/completions",
-            {"model": "m", "prompt": {"a": 1}},
-            f"Invalid type for 'prompt': expected one of {PROMPTS}, but got an object instead.",
-            "prompt",
-            "invalid_type",
         ),
         (
             "/completions",
@@ -102,13 +81,6 @@ SUPPORTED = "Supported values are: 'system', 'assistant', 'user', 'function', 't
             "Invalid type for 'input': expected one of a string or array of objects, but got an object instead.",
             "input",
             "invalid_type",
-        ),
-        (
-            "/responses",
-            {"model": "m", "input": [{"role": "narrator", "content": "Hello"}]},
-            "Invalid value: 'narrator'. Supported values are: 'assistant', 'system', 'developer', and 'user'.",
-            "input[0].role",
-            "invalid_value",
         ),
     ],
 )
@@ -182,11 +154,6 @@ async def test_a_model_that_is_not_served_is_a_404_that_quotes_it() -> None:
     }
     assert (record.admitted_ns, record.output_tokens) == (None, 0)
     assert [model["id"] for model in listed["data"]] == ["served"]
-
-
-def test_azures_header_is_a_key_too(emulator: Emulator, trust: ssl.SSLContext) -> None:
-    with httpx2.Client(base_url=emulator.base_url, verify=trust, headers={"api-key": "any"}) as client:
-        assert client.post("/chat/completions", json=chat()).status_code == 200
 
 
 @pytest.mark.parametrize("name", ["output-tokens", "prefill-ms", "token-ms", "draw", "reasoning-tokens"])

@@ -75,20 +75,6 @@ def test_a_fault_that_cannot_be_is_refused_with_what_to_do(text: str, message: s
         Fault.parse(text)
 
 
-def test_a_rule_with_times_ends() -> None:
-    rules = FaultRules([Fault(kind="refuse", times=2)])
-
-    assert [len(struck_by(rules, Random(0))) for _ in range(4)] == [1, 1, 0, 0]
-
-
-def test_a_rule_for_encoded_bodies_counts_those_alone() -> None:
-    rules = FaultRules([Fault(kind="refuse", every=2, only="encoded")])
-
-    struck = [len(struck_by(rules, Random(0), encoded=encoded)) for encoded in (True, False, True, True)]
-
-    assert struck == [0, 0, 1, 0]
-
-
 @pytest.mark.parametrize(
     ("on", "struck"),
     [

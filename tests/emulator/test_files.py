@@ -9,7 +9,6 @@ import openai
 import pytest
 
 from fastlane.emulator import Emulator, Server, preset
-from fastlane.emulator._batches import read_multipart
 from tests.emulator.offline import upload
 
 
@@ -32,12 +31,6 @@ def test_an_upload_comes_back_byte_for_byte(client: openai.OpenAI) -> None:
     assert (file.purpose, file.status) == ("batch", "processed")
     assert client.files.retrieve(file.id) == file
     assert client.files.content(file.id).content == content
-
-
-def test_an_empty_upload_is_a_file(client: openai.OpenAI) -> None:
-    file = client.files.create(file=("e", b""), purpose="user_data")
-
-    assert client.files.content(file.id).content == b""
 
 
 def test_the_list_has_pages_an_order_and_purposes(client: openai.OpenAI) -> None:
@@ -71,19 +64,6 @@ def test_a_deleted_file_is_gone(client: openai.OpenAI, emulator: Emulator) -> No
             ask(file.id)
         assert missing.value.code == "not_found"
     assert [(each.id, each.deleted_ns is None) for each in emulator.offline().files] == [(file.id, False)]
-
-
-def test_an_upload_without_its_fields_is_refused(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="'file'"):
-        client.post("/files", cast_to=object, body={"purpose": "batch"})
-
-
-def test_a_new_file_shows_late_in_the_list(client: openai.OpenAI, emulator: Emulator) -> None:
-    emulator.change(batches={"listing_delay_s": 3_600.0})
-    file = upload(client, ["x"])
-
-    assert client.files.list().data == []
-    assert client.files.retrieve(file.id).id == file.id
 
 
 def test_an_upload_whose_answer_is_lost_is_there_all_the_same(client: openai.OpenAI, emulator: Emulator) -> None:
@@ -154,23 +134,3 @@ def test_a_server_in_this_loop_stops_what_it_has_begun() -> None:
         assert server.offline.files == ()
 
     asyncio.run(use())
-
-
-def test_multipart_is_read_in_whatever_order_it_comes() -> None:
-    body = (
-        b'preamble\r\n--b c\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\n'
-        b'1\r\n--b\r\n2\r\n--b c\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--b c--\r\n'
-    )  # fmt: skip
-    fields = read_multipart(body, 'multipart/form-data; boundary="b c"')
-
-    assert {name: part.content for name, part in fields.items()} == {
-        "file": b"1\r\n--b\r\n2",
-        "purpose": b"batch",
-    }
-    assert (fields["file"].filename, fields["purpose"].filename) == ("x", None)
-
-
-@pytest.mark.parametrize("body", [b"", b"--b", b"--b\r\n\r\n", b"--b\r\nno blank line\r\n--b--"])
-@pytest.mark.parametrize("content_type", [None, "application/json", "multipart/form-data; boundary=b"])
-def test_what_is_no_multipart_has_no_fields(body: bytes, content_type: str | None) -> None:
-    assert read_multipart(body, content_type) == {}

@@ -6,7 +6,6 @@ import json
 import socket
 import ssl
 import threading
-import time
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,8 +17,8 @@ from fastlane.emulator._generation import generate
 from fastlane.emulator._prompt import read_chat, read_completion, read_responses
 from fastlane.emulator._reply import ChatReply, CompletionReply, ResponsesReply, TokenUsage
 from fastlane.emulator._request import ApiError, Overrides
-from tests.emulator.raw_http2 import RawHttp2, ended
-from tests.emulator.requests import chat
+from tests.emulator.raw_http2 import ended
+from tests.emulator.requests import chat, raw_http2
 
 NAMES = [
     "model",
@@ -181,15 +180,6 @@ def test_a_client_that_waits_for_100_continue_gets_it(emulator: Emulator) -> Non
         assert read_all(connection).startswith(b"HTTP/1.1 200")
 
 
-def test_head_is_answered_without_a_body(emulator: Emulator) -> None:
-    with connect(emulator) as connection:
-        connection.sendall(b"HEAD /v1/models HTTP/1.1\r\nhost: x\r\nauthorization: x\r\nconnection: close\r\n\r\n")
-        answer = read_all(connection)
-
-    assert answer.startswith(b"HTTP/1.1 404")
-    assert answer.endswith(b"\r\n\r\n")
-
-
 def test_a_client_that_does_not_read_holds_its_tokens_back_on_http1(emulator: Emulator) -> None:
     with connect(emulator) as connection:
         body = json.dumps(chat(stream=True)).encode()
@@ -205,8 +195,7 @@ def test_a_client_that_does_not_read_holds_its_tokens_back_on_http1(emulator: Em
 
 
 def test_a_client_that_says_goodbye_still_gets_its_answer(emulator: Emulator) -> None:
-    context = ssl.create_default_context(cafile=str(emulator.certificate_authority))
-    with RawHttp2(urlsplit(emulator.direct_base_url).port or 0, context) as raw:
+    with raw_http2(emulator) as raw:
         asked = raw.post(chat(stream=True), x_emulator_token_ms="3")
         raw.read_until(lambda event: len(raw.body(asked)) > 1_000)
         raw.socket.sendall(bytes.fromhex("000008 07 00 00000000 00000000 00000000"))
@@ -215,40 +204,3 @@ def test_a_client_that_says_goodbye_still_gets_its_answer(emulator: Emulator) ->
 
     assert raw.body(asked).endswith(b"[DONE]\n\n")
     assert raw.closed
-
-
-def test_a_goodbye_without_open_streams_closes(emulator: Emulator) -> None:
-    context = ssl.create_default_context(cafile=str(emulator.certificate_authority))
-    with RawHttp2(urlsplit(emulator.direct_base_url).port or 0, context) as raw:
-        raw.socket.sendall(bytes.fromhex("000008 07 00 00000000 00000000 00000000"))
-        raw.read_until(lambda event: False)
-
-    assert raw.closed
-
-
-def test_a_window_that_grows_by_settings_lets_the_tokens_go(emulator: Emulator) -> None:
-    context = ssl.create_default_context(cafile=str(emulator.certificate_authority))
-    with RawHttp2(urlsplit(emulator.direct_base_url).port or 0, context, window_bytes=500) as raw:
-        asked = raw.post(chat(stream=True))
-        raw.read_until(lambda event: len(raw.body(asked)) >= 500, acknowledge=False)
-        raw.h2.update_settings({4: 1_000_000})
-        raw.flush()
-        raw.read_until(ended(asked))
-
-    assert raw.body(asked).endswith(b"[DONE]\n\n")
-
-
-def test_what_is_said_beside_a_goodbye_that_the_client_does_not_return_is_not_complained_about(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    with Emulator(model=ProviderModel(inter_token_s=0.002)) as emulator:
-        context = ssl.create_default_context(cafile=emulator.certificate_authority)
-        context.set_alpn_protocols(["h2"])
-        with RawHttp2(urlsplit(emulator.base_url).port or 0, context, window_bytes=100_000) as raw:
-            raw.post(chat(stream=True), x_emulator_output_tokens="100000")
-            raw.post(chat(stream=True), x_emulator_output_tokens="5", x_emulator_fault="goaway=hard;after=2")
-            # The client neither reads nor closes: the goodbye of TLS stands in front of what the other stream says.
-            time.sleep(1)
-        emulator.log()
-
-    assert capfd.readouterr().err == ""

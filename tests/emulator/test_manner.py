@@ -1,19 +1,18 @@
+"""How a model misbehaves when it is asked for a structure, and how it calls tools."""
+
 from __future__ import annotations
 
 import json
+import ssl
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx2
 import jsonschema  # type: ignore[import-untyped]
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from fastlane.emulator import Emulator, ProviderModel
-from fastlane.emulator._generation import GeneratedChoice, asks_again, generate
-from fastlane.emulator._prompt import read_chat, read_responses
-from fastlane.emulator._request import ApiError, Overrides, read_overrides
-from fastlane.emulator.settings import MANNERS, Manner, parse_manners
 from fastlane.errors import ConfigurationError
 from tests.emulator.requests import chat, content, events, stream
 
@@ -30,22 +29,48 @@ SCHEMA: dict[str, Any] = {
     "$defs": {"tag": {"type": "string", "maxLength": 6}},
 }
 FORM = {"type": "json_schema", "json_schema": {"name": "ticket", "schema": SCHEMA}}
-TOOLS = [{"type": "function", "function": {"name": "file", "parameters": SCHEMA}}]
-AGAIN = [
-    {"role": "user", "content": "Sort this."},
-    {"role": "assistant", "content": '{"category": "other"}'},
-    {"role": "user", "content": "That is not valid. Answer again."},
+QUESTION: dict[str, Any] = {"role": "user", "content": "Weather and time?"}
+TOOLS = [
+    {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
+    for name in ("weather", "time")
 ]
 
 
-def said(manner: str, *, headers: dict[str, str] | None = None, seed: int = 0, **body: Any) -> GeneratedChoice:
-    prompt = read_chat(chat(**{"response_format": FORM, **body}))
-    overrides = read_overrides({"x-emulator-manner": manner, **(headers or {})})
-    return generate(prompt, overrides, ProviderModel(), seed=seed)[0]
+class Said(NamedTuple):
+    """One answer."""
+
+    text: str
+    finish_reason: str
+    tokens: int
+    tool: str | None
+    manner: str | None
 
 
-def text(choice: GeneratedChoice) -> str:
-    return "".join(choice.pieces)
+Ask = Callable[..., Said]
+
+
+@pytest.fixture
+def one_http(emulator: Emulator, trust: ssl.SSLContext) -> Iterator[httpx2.Client]:
+    headers = {"authorization": "Bearer any"}
+    with httpx2.Client(base_url=emulator.base_url, verify=trust, headers=headers, timeout=40) as client:
+        yield client
+
+
+@pytest.fixture
+def said(one_http: httpx2.Client, emulator: Emulator) -> Ask:
+    """What the emulator says to a chat completion that asks for the schema, in a manner."""
+
+    def ask(manner: str, *, headers: dict[str, str] | None = None, **body: Any) -> Said:
+        sent = {"x-emulator-manner": manner, **(headers or {})}
+        told = one_http.post("/chat/completions", json=chat(**{"response_format": FORM, **body}), headers=sent).json()
+        (choice,) = told["choices"]
+        (call,) = choice["message"].get("tool_calls") or [None]
+        text = choice["message"]["content"] if call is None else call["function"]["arguments"]
+        tool = None if call is None else call["function"]["name"]
+        tokens = told["usage"]["completion_tokens"]
+        return Said(text, choice["finish_reason"], tokens, tool, emulator.log()[-1].manner)
+
+    return ask
 
 
 def valid(answer: str) -> bool:
@@ -54,22 +79,6 @@ def valid(answer: str) -> bool:
     except (jsonschema.ValidationError, json.JSONDecodeError):
         return False
     return True
-
-
-EXACT = text(said("exact"))
-
-
-@given(
-    st.builds(
-        Manner,
-        kind=st.sampled_from(sorted(MANNERS)),
-        share=st.floats(0, 1),
-        repairs=st.floats(0, 1),
-        tokens=st.none() | st.integers(1, 1_000_000),
-    )
-)
-def test_a_manner_written_is_read_as_itself(manner: Manner) -> None:
-    assert Manner.parse(str(manner)) == manner
 
 
 @pytest.mark.parametrize(
@@ -84,152 +93,97 @@ def test_a_manner_written_is_read_as_itself(manner: Manner) -> None:
         ("prose,second", "one way only, got prose and second"),
     ],
 )
-def test_a_manner_that_cannot_be_says_so(manner: str, message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        parse_manners(manner)
+def test_manner_that_cannot_be_says_so(manner: str, message: str, one_http: httpx2.Client) -> None:
     with pytest.raises(ConfigurationError, match=message):
         ProviderModel(manner=manner)
-    with pytest.raises(ApiError, match=message):
-        read_overrides({"x-emulator-manner": manner})
+    answer = one_http.post("/chat/completions", json=chat(), headers={"x-emulator-manner": manner})
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_value")
+    assert message in answer.json()["error"]["message"]
 
 
-def test_every_manner_is_on_the_page() -> None:
+def test_every_manner_is_on_the_page(one_http: httpx2.Client) -> None:
     page = (Path(__file__).parents[2] / "docs/emulator.md").read_text(encoding="utf-8")
+    refused = one_http.post("/chat/completions", json=chat(), headers={"x-emulator-manner": "rude"}).json()
+    known = refused["error"]["message"].partition("known ones are ")[2].partition(":")[0].rstrip(".").split(", ")
 
-    assert [kind for kind in MANNERS if f"| `{kind}` |" not in page] == []
-
-
-def test_an_answer_is_exact_unless_something_else_is_asked_for() -> None:
-    plain = generate(read_chat(chat(response_format=FORM)), Overrides(), ProviderModel(), seed=0)[0]
-
-    assert text(plain) == EXACT
-    assert valid(EXACT)
-    assert plain.manner == ()
+    assert len(known) >= 8
+    assert [kind for kind in known if f"| `{kind}` |" not in page] == []
 
 
 @pytest.mark.parametrize("kind", ["whitespace", "prose", "second"])
 @pytest.mark.parametrize("limit", [None, 300])
-def test_what_runs_on_begins_with_the_exact_answer_and_goes_to_its_limit(kind: str, limit: int | None) -> None:
-    choice = said(kind, max_tokens=limit)
+def test_what_runs_on_begins_exactly_and_goes_to_its_limit(said: Ask, kind: str, limit: int | None) -> None:
+    exact, answer = said("exact"), said(kind, max_tokens=limit)
+    behind = answer.text.removeprefix(exact.text)
 
-    assert text(choice).startswith(EXACT)
-    assert text(choice)[len(EXACT)] == "\n"
-    assert len(choice.pieces) == (limit or 4_096)
-    assert choice.finish_reason == "length"
-    assert choice.manner == (kind,)
-
-
-def test_each_way_of_running_on_says_something_else() -> None:
-    behind = {kind: text(said(kind))[len(EXACT) :] for kind in ("whitespace", "prose", "second")}
-
-    assert behind["whitespace"].isspace()
-    assert behind["prose"].strip()[0].isalpha()
-    assert valid(behind["second"].strip().splitlines()[0])
+    assert valid(exact.text)
+    assert exact.manner is None
+    assert behind[0] == "\n"
+    assert {"whitespace": behind.isspace(), "prose": behind.strip()[:1].isalpha(), "second": behind.strip()[:1] == "{"}[
+        kind
+    ]
+    assert (answer.tokens, answer.finish_reason, answer.manner) == (limit or 4_096, "length", kind)
 
 
-def test_reasoning_is_part_of_the_limit_to_which_it_runs_on() -> None:
-    choice = said("whitespace", headers={"x-emulator-reasoning-tokens": "40"}, max_tokens=200)
+def test_reasoning_is_part_of_the_limit(said: Ask) -> None:
+    answer = said("whitespace", headers={"x-emulator-reasoning-tokens": "40"}, max_tokens=200)
 
-    assert len(choice.reasoning) == 40
-    assert choice.tokens == 200
-    assert choice.finish_reason == "length"
+    assert (answer.tokens, answer.finish_reason) == (200, "length")
 
 
-def test_running_on_for_so_many_tokens_ends_by_itself() -> None:
-    choice = said("prose;tokens=10")
+def test_running_on_for_some_tokens_or_to_a_stop_ends_by_itself(said: Ask) -> None:
+    exact = said("exact").text
+    some, stopped = said("prose;tokens=10"), said("whitespace", stop="\n\n")
 
-    assert len(text(choice)) == len(EXACT) + 40
-    assert choice.finish_reason == "stop"
-
-
-def test_a_fence_stands_around_the_answer_and_prose_behind_it() -> None:
-    assert text(said("fence")) == f"```json\n{EXACT}\n```"
-    assert text(said("prose,fence")).startswith(f"```json\n{EXACT}\n```\n\n")
+    assert (len(some.text), some.finish_reason) == (len(exact) + 40, "stop")
+    assert (stopped.text, stopped.finish_reason) == (exact, "stop")
 
 
-def test_a_talkative_model_thinks_aloud_where_no_schema_binds_it() -> None:
+def test_fence_stands_around_the_answer(said: Ask) -> None:
+    exact = said("exact").text
+
+    assert said("fence").text == f"```json\n{exact}\n```"
+    assert said("prose,fence", max_tokens=300).text.startswith(f"```json\n{exact}\n```\n\n")
+
+
+def test_talkative_model_thinks_aloud_without_a_schema(said: Ask) -> None:
     given = '{"category": "billing"}'
     free = said("talkative,fence", headers={"x-emulator-output-text": given}, response_format=None)
-    prose = said("talkative", response_format=None)
+    before, _, answer = free.text.partition("\n\n")
 
-    before, _, answer = text(free).partition("\n\n")
     assert answer == f"```json\n{given}\n```"
     assert before.count(".") >= 3
-    assert len(before) >= 4 * 60
-    assert free.manner == ("fence", "talkative")
-    assert len(prose.pieces) > 64 + 60
-    assert text(said("talkative")) == EXACT
-    assert said("talkative").manner == ()
-
-
-def test_free_text_knows_no_other_manner() -> None:
-    plain = said("exact", response_format=None)
-
-    assert said("whitespace,fence,truncated", response_format=None) == plain
+    assert free.manner == "fence,talkative"
+    assert said("talkative").text == said("exact").text
 
 
 @pytest.mark.parametrize("kind", ["wrong_enum", "truncated"])
-@settings(max_examples=20)
-@given(seed=st.integers(0, 10_000))
-def test_an_answer_that_goes_wrong_is_not_valid(kind: str, seed: int) -> None:
-    choice = said(kind, seed=seed)
-
-    assert not valid(text(choice))
-    assert choice.manner == (kind,)
-
-
-def test_what_is_wrong_is_what_the_manner_says() -> None:
-    wrong = json.loads(text(said("wrong_enum")))
-
-    assert wrong["category"] not in CATEGORIES
-    assert {**wrong, "category": CATEGORIES[0]}.keys() == SCHEMA["properties"].keys()
-    assert valid(json.dumps({**wrong, "category": CATEGORIES[0]}))
-    assert EXACT.startswith(text(said("truncated")))
-    assert said("truncated").finish_reason == "length"
+def test_answer_that_goes_wrong_is_not_valid(said: Ask, kind: str) -> None:
+    exact = said("exact").text
+    for draw in range(20):
+        answer = said(kind, headers={"x-emulator-draw": str(draw)})
+        assert not valid(answer.text)
+        assert answer.manner == kind
+    if kind == "truncated":
+        assert answer.finish_reason == "length"
+        assert exact.startswith(said(kind).text)
+    else:
+        wrong = json.loads(answer.text)
+        assert wrong["category"] not in CATEGORIES
+        assert valid(json.dumps({**wrong, "category": CATEGORIES[0]}))
 
 
-def test_a_schema_that_cannot_be_got_wrong_is_answered_exactly() -> None:
-    plain = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object", "properties": {}}}}
-    choice = said("wrong_enum", response_format=plain)
+def test_share_of_answers_misbehaves_and_equal_draws_alike(said: Ask) -> None:
+    def struck(manner: str, prompt: str) -> list[bool]:
+        messages = [{"role": "user", "content": prompt}]
+        answers = [said(manner, messages=messages, headers={"x-emulator-draw": str(draw)}) for draw in range(60)]
+        return ["truncated" in (answer.manner or "") for answer in answers]
 
-    assert text(choice) == "{}"
-    assert choice.manner == ()
+    first = struck("truncated;share=0.3", "one")
 
-
-def test_the_arguments_of_a_tool_are_written_in_the_same_manner() -> None:
-    exact = said("exact", response_format=None, tools=TOOLS, tool_choice="required")
-    choice = said("whitespace", response_format=None, tools=TOOLS, tool_choice="required", max_tokens=100)
-
-    assert choice.tool == "file"
-    assert text(choice).rstrip() == text(exact)
-    assert (exact.finish_reason, choice.finish_reason) == ("tool_calls", "length")
-
-
-def test_a_share_of_the_answers_misbehaves_and_which_ones_is_the_seeds_choice() -> None:
-    def struck(manner: str, number: int) -> bool:
-        return "truncated" in said(manner, messages=[{"role": "user", "content": f"Ticket {number}"}]).manner
-
-    first = [struck("truncated;share=0.3", number) for number in range(200)]
-
-    assert 30 <= sum(first) <= 90
-    assert first == [struck("fence;share=0.9,truncated;share=0.3", number) for number in range(200)]
-
-
-def test_equal_draws_misbehave_alike_whatever_the_prompts() -> None:
-    def struck(prompt: str) -> list[bool]:
-        return [
-            bool(said("truncated;share=0.5", messages=[{"role": "user", "content": prompt}], headers=wish).manner)
-            for wish in ({"x-emulator-draw": str(number)} for number in range(50))
-        ]
-
-    assert struck("one") == struck("another")
-    assert len(set(struck("one"))) == 2
-
-
-def test_one_that_asks_again_is_answered_exactly() -> None:
-    assert valid(text(said("wrong_enum,whitespace", messages=AGAIN)))
-    assert not valid(text(said("wrong_enum;repairs=1", messages=AGAIN)))
-    assert not valid(text(said("wrong_enum", messages=AGAIN[:1])))
+    assert 6 <= sum(first) <= 32
+    assert first == struck("fence;share=0.9,truncated;share=0.3", "another")
 
 
 @pytest.mark.parametrize(
@@ -238,49 +192,25 @@ def test_one_that_asks_again_is_answered_exactly() -> None:
         ([], False),
         ([{"role": "user", "content": "And the next?"}], False),
         ([{"role": "assistant", "content": "{"}, {"role": "user", "content": "no"}], True),
-        ([{"role": "assistant", "tool_calls": []}, *([{"role": "tool", "content": "no"}] * 3)], True),
-        ([{"role": "assistant", "tool_calls": []}, {"role": "tool"}, {"role": "user", "content": "no"}], True),
-        ([{"type": "function_call"}, {"type": "function_call_output"}, {"role": "user", "content": "no"}], True),
         ([{"role": "assistant", "content": "{"}, *([{"role": "user", "content": "And these?"}] * 2)], False),
-        (["odd"], False),
     ],
 )
-def test_one_asks_again_where_the_model_has_just_spoken(behind: list[Any], again: bool) -> None:
-    items = [{"role": "system", "content": "Sort."}, {"role": "user", "content": "Sort this."}, *behind]
+def test_one_that_asks_again_is_answered_exactly(said: Ask, behind: list[Any], again: bool) -> None:
+    messages = [{"role": "system", "content": "Sort."}, {"role": "user", "content": "Sort this."}, *behind]
 
-    assert asks_again({"messages": items}) is again
-    assert asks_again({"input": items}) is again
-
-
-def test_a_text_for_input_asks_for_the_first_time() -> None:
-    assert not asks_again({"input": "Sort this."})
-    assert not asks_again({"prompt": "Sort this."})
+    assert valid(said("wrong_enum", messages=messages).text) is again
+    assert not valid(said("wrong_enum;repairs=1", messages=messages).text)
 
 
-def test_a_response_is_written_in_the_same_manner() -> None:
+def test_response_is_written_in_the_same_manner(one_http: httpx2.Client) -> None:
     form = {"format": {"type": "json_schema", "name": "ticket", "schema": SCHEMA}}
-    prompt = read_responses({"model": "m", "input": "Sort this.", "text": form, "max_output_tokens": 90})
-    choice = generate(prompt, read_overrides({"x-emulator-manner": "prose"}), ProviderModel(), seed=0)[0]
+    body = {"model": "m", "input": "Sort this.", "text": form, "max_output_tokens": 90}
+    told = one_http.post("/responses", json=body, headers={"x-emulator-manner": "prose"}).json()
 
-    assert len(choice.pieces) == 90
-    assert choice.finish_reason == "length"
-
-
-def test_a_requests_wish_goes_before_the_models_own_manner() -> None:
-    prompt, rude = read_chat(chat(response_format=FORM)), ProviderModel(manner="prose", run_on_tokens=500)
-
-    assert len(generate(prompt, Overrides(), rude, seed=0)[0].pieces) == 500
-    assert text(generate(prompt, read_overrides({"x-emulator-manner": "exact"}), rude, seed=0)[0]) == EXACT
+    assert (told["usage"]["output_tokens"], told["status"]) == (90, "incomplete")
 
 
-def test_a_stop_sequence_ends_what_runs_on() -> None:
-    choice = said("whitespace", stop="\n\n")
-
-    assert text(choice) == EXACT
-    assert choice.finish_reason == "stop"
-
-
-def test_the_record_says_how_an_answer_misbehaved(http: httpx2.Client, emulator: Emulator) -> None:
+def test_record_says_how_an_answer_misbehaved(http: httpx2.Client, emulator: Emulator) -> None:
     body = chat(response_format=FORM, max_tokens=120)
     streamed = stream(http, body, x_emulator_manner="whitespace,fence")
     exact = http.post("/chat/completions", json=body).json()["choices"][0]["message"]["content"]
@@ -291,23 +221,9 @@ def test_the_record_says_how_an_answer_misbehaved(http: httpx2.Client, emulator:
     assert emulator.log()[0].output_tokens == 120
 
 
-def test_an_unknown_manner_is_a_400(http: httpx2.Client) -> None:
-    answer = http.post("/chat/completions", json=chat(), headers={"x-emulator-manner": "rude"})
-
-    assert answer.status_code == 400
-    assert answer.json()["error"]["code"] == "invalid_value"
-
-
-TWO_TOOLS = [
-    {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
-    for name in ("weather", "time")
-]
-QUESTION: dict[str, Any] = {"role": "user", "content": "Weather and time?"}
-
-
-def called(*names: str, **body: Any) -> str | None:
-    """The tool that is called where the named ones have returned already."""
-    said_before = [
+def returned(*names: str) -> list[dict[str, Any]]:
+    """A conversation in which the named tools have returned already."""
+    return [QUESTION] + [
         message
         for name in names
         for message in (
@@ -315,71 +231,48 @@ def called(*names: str, **body: Any) -> str | None:
             {"role": "tool", "content": f"the {name}"},
         )
     ]
-    settings = {"response_format": None, "messages": [QUESTION, *said_before], "tools": TWO_TOOLS, **body}
-    return said("tools,echo", **settings).tool
 
 
-def test_a_model_that_calls_tools_calls_one_after_the_other_and_answers_then() -> None:
-    assert [called(), called("weather"), called("weather", "time")] == ["weather", "time", None]
+@pytest.mark.parametrize(
+    ("names", "choice", "tool"),
+    [
+        ((), "auto", "weather"),
+        (("weather",), "auto", "time"),
+        (("weather", "time"), "auto", None),
+        (("weather", "time"), "required", "time"),
+        ((), {"type": "function", "function": {"name": "time"}}, "time"),
+        (("time",), {"type": "function", "function": {"name": "time"}}, "time"),
+        ((), "none", None),
+    ],
+)
+def test_tools_are_called_one_after_the_other(said: Ask, names: tuple[str, ...], choice: Any, tool: str | None) -> None:
+    answer = said("tools,echo", response_format=None, messages=returned(*names), tools=TOOLS, tool_choice=choice)
+
+    assert answer.tool == tool
+    if tool is None:
+        assert (answer.text, answer.finish_reason) == (returned(*names)[-1]["content"], "stop")
 
 
-def test_what_a_loop_of_tools_ends_with_is_what_the_last_one_returned() -> None:
-    back = [
-        {
-            "role": "assistant",
-            "tool_calls": [{"function": {"name": name, "arguments": "{}"}} for name in ("weather", "time")],
-        },
-        {"role": "tool", "content": "18 degrees"},
-        {"role": "tool", "content": "noon"},
-    ]
-    answer = said("tools,echo", response_format=None, messages=[QUESTION, *back], tools=TWO_TOOLS)
-
-    assert (answer.tool, text(answer), answer.finish_reason) == (None, "noon", "stop")
-
-
-def test_new_words_of_the_user_begin_the_loop_anew() -> None:
-    before = [
-        {"role": "assistant", "tool_calls": [{"function": {"name": "weather"}}]},
-        {"role": "tool", "content": "18"},
-    ]
-
-    assert called(messages=[QUESTION, *before, QUESTION]) == "weather"
-
-
-def test_who_must_call_a_tool_calls_the_last_when_all_were_called() -> None:
-    assert [called(*names, tool_choice="required") for names in ((), ("weather",), ("weather", "time"))] == [
-        "weather",
-        "time",
-        "time",
-    ]
-
-
-def test_the_requests_own_choice_of_a_tool_is_kept() -> None:
-    named = {"type": "function", "function": {"name": "time"}}
-
-    assert called(tool_choice=named) == "time"
-    assert called("time", tool_choice=named) == "time"
-    assert called(tool_choice="none") is None
-    assert called(tools=None) is None
-
-
-def test_the_tools_of_a_response_are_called_in_the_same_way() -> None:
+def test_tools_of_a_response_are_called_in_the_same_way(one_http: httpx2.Client) -> None:
     tools = [{"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}]
-    wish = read_overrides({"x-emulator-manner": "tools,echo"})
     back = [
         {"type": "function_call", "call_id": "1", "name": "weather", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "1", "output": "18 degrees"},
     ]
     first, last = (
-        generate(read_responses({"model": "m", "input": given, "tools": tools}), wish, ProviderModel(), seed=0)[0]
+        one_http.post(
+            "/responses",
+            json={"model": "m", "input": given, "tools": tools},
+            headers={"x-emulator-manner": "tools,echo"},
+        ).json()["output"][0]
         for given in ([QUESTION], [QUESTION, *back])
     )
 
-    assert (first.tool, first.manner) == ("weather", ("tools",))
-    assert (last.tool, text(last)) == (None, "18 degrees")
+    assert (first["type"], first["name"]) == ("function_call", "weather")
+    assert last["content"][0]["text"] == "18 degrees"
 
 
-def test_an_echo_in_a_structure_stands_where_the_schema_has_a_place_for_it() -> None:
+def test_echo_stands_where_the_schema_has_a_place_for_it(said: Ask) -> None:
     properties = {"echo": {"type": "string"}, "enum": {"type": "string"}, "short": {"$ref": "#/$defs/short"}}
     short = {"type": "object", "properties": {"echo": {"type": "string", "maxLength": 3}}, "required": ["echo"]}
     place = {"type": "object", "properties": properties, "required": [*properties], "$defs": {"short": short}}
@@ -389,11 +282,7 @@ def test_an_echo_in_a_structure_stands_where_the_schema_has_a_place_for_it() -> 
 
     for body in ({"response_format": form}, {"response_format": None, "tools": tools, "tool_choice": named}):
         answer = said("echo", messages=[QUESTION], **body)
-        value = json.loads(text(answer))
+        value = json.loads(answer.text)
         assert (value["echo"], value["short"]) == (QUESTION["content"], {"echo": QUESTION["content"][:3]})
         assert value["enum"] != QUESTION["content"]
-        assert answer.manner == ("echo",)
-
-
-def test_an_echo_changes_no_structure_without_a_place_for_it() -> None:
-    assert said("echo") == said("exact")
+        assert answer.manner == "echo"

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Iterator
 from enum import Enum
@@ -180,21 +179,3 @@ def test_azures_paths_answer_likewise(emulator: Emulator, trust: ssl.SSLContext)
         "/openai/deployments/deployed/chat/completions",
         "/openai/responses",
     ]
-
-
-@pytest.mark.asyncio
-async def test_the_asynchronous_client_streams_many_at_once(emulator: Emulator, trust: ssl.SSLContext) -> None:
-    async with openai.AsyncOpenAI(
-        base_url=emulator.base_url, api_key="any", http_client=httpx2.AsyncClient(http2=True, verify=trust)
-    ) as client:
-
-        async def one(number: int) -> str:
-            stream = await client.chat.completions.create(
-                model="m", messages=[{"role": "user", "content": str(number)}], stream=True
-            )
-            return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
-
-        texts = await asyncio.gather(*map(one, range(20)))
-
-    assert {len(text) for text in texts} == {256}
-    assert len(set(texts)) == 20

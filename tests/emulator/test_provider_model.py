@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -118,11 +117,6 @@ def test_a_setting_that_cannot_work_is_refused_by_name(kind: Any, settings: dict
         kind(**settings)
 
 
-def test_an_unknown_setting_is_answered_by_the_known_ones() -> None:
-    with pytest.raises(errors.ConfigurationError, match=r"ProviderModel: output_tokens: .*default_output_tokens"):
-        ProviderModel().changed({"output_tokens": 900})
-
-
 def test_a_model_survives_json() -> None:
     limits = KeyRateLimits(requests_per_minute=3, window="quantized")
     dialect = Dialect(headers={"Server": "x"}, owned_by="me", cached_tokens_path="usage.a.b")
@@ -131,15 +125,6 @@ def test_a_model_survives_json() -> None:
         ProviderModel(rate_limits=limits, model_rate_limits={"a": limits}, dialect=dialect),
     ):
         assert ProviderModel.from_json(json.loads(json.dumps(model.to_json()))) == model
-
-
-def test_equal_draws_are_equal_whatever_the_prompt() -> None:
-    provider = Provider(preset("bench"), seed=1)
-    other = read_chat({"model": "m", "messages": [{"role": "user", "content": "y"}]})
-    one = provider.luck(4, PROMPT, Overrides(draw=9))
-    two = provider.luck(5, other, Overrides(draw=9))
-
-    assert (one.prefill, one.pace, one.jitter.random()) == (two.prefill, two.pace, two.jitter.random())
 
 
 def late(provider: Provider, count: int, **overrides: Any) -> list[bool]:
@@ -154,21 +139,6 @@ def test_the_share_that_was_asked_for_is_late_the_same_ones_every_time(share: fl
     assert sum(drawn) / len(drawn) == pytest.approx(share, abs=0.025)
     assert drawn == late(provider, 4_000)
     assert (drawn != late(Provider(ProviderModel(late_share=share), seed=1), 4_000)) == (0 < share < 1)
-
-
-def test_late_ones_take_their_factor_and_leave_the_others_as_they_are() -> None:
-    on_time = Provider(preset("gpt-4.1-nano-chat"))
-    provider = Provider(replace(on_time.model, late_share=0.5, late_factor=7))
-    for number in range(20):
-        lucks = [each.luck(number, PROMPT, Overrides()) for each in (on_time, provider)]
-        taken = [
-            provider.prefill_ns(
-                uncached_tokens=100, luck=luck, tier=provider.model.service_tiers["default"], overrides=Overrides()
-            )
-            for luck in lucks
-        ]
-        assert taken[1] == pytest.approx(taken[0] * (7 if lucks[1].late else 1))
-        assert lucks[0].random.random() == lucks[1].random.random()
 
 
 def test_a_request_that_asks_for_its_time_is_never_late() -> None:
@@ -189,14 +159,3 @@ def test_equal_draws_are_late_alike_and_a_second_attempt_has_another_chance() ->
     assert arms[0] == arms[1]
     assert again != arms[0]
     assert 10 < sum(again) < 40
-
-
-def test_jitter_keeps_the_mean_and_its_bounds() -> None:
-    provider = Provider(ProviderModel(inter_token_s=0.01, inter_token_jitter=0.5))
-    gaps = provider.gaps_ns(
-        luck=provider.luck(0, PROMPT, Overrides()), tier=provider.model.service_tiers["default"], overrides=Overrides()
-    )
-    drawn = [next(gaps) for _ in range(2_000)]
-
-    assert 5e6 <= min(drawn) < max(drawn) <= 15e6
-    assert sum(drawn) / len(drawn) == pytest.approx(1e7, rel=0.03)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-from random import Random
 
 import pytest
 from hypothesis import given, strategies as st
@@ -45,13 +44,6 @@ def test_a_prefix_is_forgotten_when_it_expires_and_use_keeps_it() -> None:
 
     assert cache.cached_tokens(0, "m", text, 150) == 15 * 128
     assert cache.cached_tokens(0, "m", text, 190) == 0
-
-
-def test_a_key_leads_always_to_one_machine_and_no_key_to_any() -> None:
-    cache, random = make(machines=4), Random(0)
-
-    assert len({cache.machine("user-1", random) for _ in range(50)}) == 1
-    assert {cache.machine(None, random) for _ in range(50)} == {0, 1, 2, 3}
 
 
 @pytest.mark.asyncio

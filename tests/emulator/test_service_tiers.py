@@ -9,26 +9,11 @@ import httpx2
 import pytest
 
 from fastlane.emulator import ProviderModel, RequestLog, Server
-from fastlane.emulator._admission import SlotQueue
-from tests.emulator.requests import chat, events
+from tests.emulator.requests import chat, events, serving
 
 # Ends a test that waits for ever, and nothing else.
 PATIENCE_S = 40
 ENDLESS = {"x-emulator-token-ms": "20", "x-emulator-output-tokens": "100000"}
-
-
-@asynccontextmanager
-async def serving(
-    *, tiers: dict[str, dict[str, Any]] | None = None, **settings: Any
-) -> AsyncIterator[tuple[Server, httpx2.AsyncClient]]:
-    model = ProviderModel(**settings).changed({"service_tiers": tiers or {}})
-    async with (
-        Server(model=model, tls=False) as server,
-        httpx2.AsyncClient(
-            base_url=server.base_url, headers={"authorization": "Bearer any"}, timeout=PATIENCE_S
-        ) as client,
-    ):
-        yield server, client
 
 
 async def ask(client: httpx2.AsyncClient, tier: str | None = None, **headers: str) -> httpx2.Response:
@@ -62,7 +47,7 @@ async def waits(server: Server, number: int) -> RequestLog:
 
 @pytest.mark.asyncio
 async def test_a_tier_without_capacity_refuses_as_openai_does_and_the_next_one_serves() -> None:
-    async with serving(tiers={"flex": {"exhausted": 1.0}}) as (server, client):
+    async with serving(ProviderModel().changed({"service_tiers": {"flex": {"exhausted": 1.0}}})) as (server, client):
         refused, served = await ask(client, "flex"), await ask(client, "auto")
         log = server.log
 
@@ -74,21 +59,6 @@ async def test_a_tier_without_capacity_refuses_as_openai_does_and_the_next_one_s
         ("auto", "default", None),
     ]
     assert (log[0].admitted_ns, log[0].output_tokens) == (None, 0)
-
-
-@pytest.mark.asyncio
-async def test_a_share_is_refused_the_same_ones_in_every_run() -> None:
-    tiers = {"flex": {"exhausted": 0.5}}
-    runs = []
-    for _ in range(2):
-        async with serving(tiers=tiers) as (server, client):
-            for tier in ("flex", "priority") * 40:
-                await ask(client, tier)
-            runs.append([(each.asked_tier, each.service_tier) for each in server.log])
-
-    assert runs[0] == runs[1]
-    assert set(runs[0]) == {("flex", "flex"), ("flex", None), ("priority", "priority")}
-    assert 8 < runs[0].count(("flex", None)) < 32
 
 
 @pytest.mark.parametrize("path", ["/chat/completions", "/responses"])
@@ -137,20 +107,3 @@ async def test_tiers_and_places_can_change_while_requests_are_inside() -> None:
         assert (await waiting).status_code == 200
         server.provider.change({"service_tiers": {"flex": {"exhausted": 1.0}}, "concurrency": 3})
         assert (await ask(client, "flex")).status_code == 429
-
-
-@pytest.mark.asyncio
-async def test_fewer_places_are_reached_as_requests_leave() -> None:
-    queue = SlotQueue(3)
-    for _ in range(3):
-        await queue.enter(0)
-    queue.set_slots(1)
-    waiting = asyncio.create_task(queue.enter(0))
-    for _ in range(2):
-        queue.leave()
-        await asyncio.sleep(0)
-        assert not waiting.done()
-    queue.leave()
-
-    assert await waiting is True
-    assert queue.full

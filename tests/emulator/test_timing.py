@@ -7,38 +7,21 @@ waits for are compared, which are exact on any machine; of what was measured, on
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import httpx2
 import pytest
 
-from fastlane._clock import now_ns
-from fastlane.emulator import ProviderModel, RequestLog, Server, _answer
-from tests.emulator.requests import chat, content
+from fastlane.emulator import RequestLog, _answer
+from tests.emulator.requests import chat, content, serving
 
 pytestmark = pytest.mark.asyncio
+over_tls = partial(serving, http2=True)
 MS = 1_000_000
 # Ends a test that waits for ever, and nothing else.
 PATIENCE_S = 40
-
-
-@asynccontextmanager
-async def serving(*, http2: bool = True, **settings: Any) -> AsyncIterator[tuple[Server, httpx2.AsyncClient]]:
-    seed = settings.pop("seed", 0)
-    async with Server(model=ProviderModel(**settings), seed=seed) as server:
-        context = server.client_context()
-        assert isinstance(context, ssl.SSLContext)
-        async with httpx2.AsyncClient(
-            base_url=server.base_url,
-            http2=http2,
-            verify=context,
-            headers={"authorization": "Bearer any"},
-            timeout=PATIENCE_S,
-        ) as client:
-            yield server, client
 
 
 async def post(client: httpx2.AsyncClient, body: dict[str, Any], **headers: str) -> dict[str, Any]:
@@ -94,17 +77,8 @@ def planned_prefill_ms(record: RequestLog, planned: list[int]) -> float:
     return (first_token_planned_ns(record, planned) - body_complete_ns(record)) / MS
 
 
-async def test_a_moment_is_waited_for_and_a_past_one_costs_nothing() -> None:
-    deadline_ns = now_ns() + 20 * MS
-    await _answer.until(deadline_ns)
-    assert now_ns() >= deadline_ns
-
-    with pytest.raises(StopIteration):  # it has ended without giving way to anything
-        _answer.until(deadline_ns).send(None)
-
-
 async def test_prefill_takes_its_base_and_every_uncached_token(planned: list[int]) -> None:
-    async with serving(prefill_base_s=0.1, prefill_s_per_token=50e-6) as (server, client):
+    async with over_tls(prefill_base_s=0.1, prefill_s_per_token=50e-6) as (server, client):
         await post(client, chat("a" * 8_000, stream=True))
         await post(client, chat("a" * 8_000, stream=True))
     cold, warm = server.log
@@ -119,7 +93,7 @@ async def test_prefill_takes_its_base_and_every_uncached_token(planned: list[int
 
 
 async def test_the_record_says_which_first_tokens_were_late_and_they_were(planned: list[int]) -> None:
-    async with serving(prefill_base_s=0.01, late_share=0.5, late_factor=3) as (server, client):
+    async with over_tls(prefill_base_s=0.01, late_share=0.5, late_factor=3) as (server, client):
         for number in range(12):
             await post(client, chat(str(number), stream=number % 2 == 0))
     for record in server.log:
@@ -139,7 +113,10 @@ async def test_tokens_come_at_their_rate_and_late_ones_do_not_make_the_next_ones
         await asyncio.sleep(0.007)
 
     monkeypatch.setattr(_answer, "until", late)
-    async with serving(prefill_base_s=0.0, inter_token_s=0.005, default_output_tokens=31) as (server, client):
+    async with over_tls(prefill_base_s=0.0, inter_token_s=0.005, default_output_tokens=31) as (
+        server,
+        client,
+    ):
         await post(client, chat(stream=True))
     record = server.log[0]
 
@@ -148,25 +125,10 @@ async def test_tokens_come_at_their_rate_and_late_ones_do_not_make_the_next_ones
     assert all(came >= moment for came, moment in zip(record.token_ns, due, strict=True))
 
 
-async def test_a_whole_answer_takes_as_long_as_a_streamed_one(planned: list[int]) -> None:
-    async with serving(prefill_base_s=0.05, inter_token_s=0.005, default_output_tokens=31) as (server, client):
-        await post(client, chat(stream=True))
-        of_stream = max(planned)
-        planned.clear()
-        await post(client, chat())
-    streamed, whole = server.log
-
-    assert of_stream - body_complete_ns(streamed) == 200 * MS
-    assert planned == [body_complete_ns(whole) + 200 * MS]
-    assert whole.finished_ns is not None
-    assert whole.finished_ns >= planned[0]
-    assert whole.token_ns == ()
-
-
 async def test_a_request_beyond_the_limit_waits_for_a_place_and_then_for_its_prefill(
     gate: asyncio.Event, planned: list[int]
 ) -> None:
-    async with serving(prefill_base_s=0.1, default_output_tokens=1, concurrency=1) as (server, client):
+    async with over_tls(prefill_base_s=0.1, default_output_tokens=1, concurrency=1) as (server, client):
         asked = [asyncio.ensure_future(post(client, chat(str(number)))) for number in range(3)]
         # A prompt is counted right before its request queues.
         await happens(lambda: len(server.log) == 3 and all(record.prompt_tokens for record in server.log))
@@ -182,7 +144,7 @@ async def test_a_request_beyond_the_limit_waits_for_a_place_and_then_for_its_pre
 
 
 async def test_a_client_that_leaves_gives_its_place_back() -> None:
-    async with serving(prefill_base_s=300, concurrency=1) as (server, client):
+    async with over_tls(prefill_base_s=300, concurrency=1) as (server, client):
         # Over HTTP/1.1, where giving up closes the connection; over HTTP/2 the stock client leaves its stream open.
         headers = {"authorization": "Bearer any"}
         async with httpx2.AsyncClient(verify=server.client_context(), headers=headers, timeout=PATIENCE_S) as impatient:
@@ -197,38 +159,17 @@ async def test_a_client_that_leaves_gives_its_place_back() -> None:
     assert server.log[1].status == 200
 
 
-async def test_tiers_differ_in_time(planned: list[int]) -> None:
-    async with serving(prefill_base_s=0.1) as (server, client):
-        for tier in ("flex", "default", "priority"):
-            await post(client, chat(stream=True, service_tier=tier))
-    flex, default, priority = (planned_prefill_ms(record, planned) for record in server.log)
-
-    assert flex > default == 100 > priority
-
-
 async def test_a_request_can_ask_for_its_own_times(planned: list[int]) -> None:
-    async with serving(prefill_base_s=30, inter_token_s=30, default_output_tokens=4) as (server, client):
+    async with over_tls(prefill_base_s=30, inter_token_s=30, default_output_tokens=4) as (server, client):
         await post(client, chat(stream=True), x_emulator_prefill_ms="60", x_emulator_token_ms="1")
     (record,) = server.log
 
     assert sorted({moment - body_complete_ns(record) for moment in planned}) == [60 * MS, 61 * MS, 62 * MS, 63 * MS]
 
 
-async def test_a_run_repeats_in_text_and_in_time() -> None:
-    planned = []
-    for _ in range(2):
-        async with serving(prefill_base_s=0.0, seed=11) as (_server, client):
-            answers = [await client.post("/chat/completions", json=chat(str(number))) for number in range(3)]
-            planned.append([answer.content for answer in answers])
-    async with serving(seed=12) as (_server, client):
-        other = [(await client.post("/chat/completions", json=chat(str(number)))).content for number in range(3)]
-
-    assert planned[0] == planned[1] != other
-
-
 async def test_the_role_chunk_can_come_before_prefill(gate: asyncio.Event) -> None:
     async with (
-        serving() as (server, client),
+        over_tls() as (server, client),
         client.stream(
             "POST", "/chat/completions", json=chat(stream=True), headers={"x-emulator-fault": "early_role"}
         ) as response,
@@ -248,7 +189,7 @@ async def test_the_role_chunk_can_come_before_prefill(gate: asyncio.Event) -> No
 
 @pytest.mark.parametrize("http2", [True, False], ids=["HTTP/2", "HTTP/1.1"])
 async def test_a_request_that_comes_in_time_keeps_a_connection_that_would_be_closed(http2: bool) -> None:
-    async with serving(http2=http2) as (server, client):
+    async with over_tls(http2=http2) as (server, client):
         await post(client, chat(), x_emulator_prefill_ms="0", x_emulator_fault="idle_close=60")
         (connection,) = server._open
         closing = connection._idle
@@ -263,7 +204,7 @@ async def test_a_request_that_comes_in_time_keeps_a_connection_that_would_be_clo
 
 
 async def test_a_prompt_longer_than_the_context_window_is_refused() -> None:
-    async with serving(models=("one",), context_window_tokens=100) as (_, client):
+    async with over_tls(models=("one",), context_window_tokens=100) as (_, client):
         long = await client.post("/chat/completions", json={**chat("x" * 1_000), "model": "one"})
         missing = await client.get("/models/two")
 
@@ -278,7 +219,7 @@ async def test_a_bug_becomes_a_500_and_a_traceback(
         raise RuntimeError("a bug")
 
     monkeypatch.setattr("fastlane.emulator._server.one_model", broken)
-    async with serving() as (_, client):
+    async with over_tls() as (_, client):
         response = await client.get("/models")
 
     assert response.status_code == 500
@@ -289,14 +230,17 @@ async def test_a_bug_becomes_a_500_and_a_traceback(
 async def test_a_body_beyond_the_limit_is_a_413(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("_request", "_http"):
         monkeypatch.setattr(f"fastlane.emulator.{module}.MAXIMUM_BYTES", 1_000)
-    async with serving() as (_, client):
+    async with over_tls() as (_, client):
         response = await client.post("/chat/completions", json=chat("x" * 2_000))
 
     assert response.status_code == 413
 
 
 async def test_many_streams_keep_their_pace(planned: list[int]) -> None:
-    async with serving(prefill_base_s=0.1, inter_token_s=0.01, default_output_tokens=30) as (server, client):
+    async with over_tls(prefill_base_s=0.1, inter_token_s=0.01, default_output_tokens=30) as (
+        server,
+        client,
+    ):
         await asyncio.gather(*(post(client, chat(str(number), stream=True)) for number in range(32)))
 
     # Each token has its own moment from the start, so that no stream's lateness adds up or delays another stream.

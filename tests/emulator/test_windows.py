@@ -3,15 +3,13 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 from dataclasses import replace
-from urllib.parse import urlsplit
 
 import httpx2
 import pytest
 from h2.events import RemoteSettingsChanged
 
 from fastlane.emulator import Dialect, Emulator, preset
-from tests.emulator.raw_http2 import RawHttp2
-from tests.emulator.requests import chat
+from tests.emulator.requests import chat, raw_http2
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +21,7 @@ def narrow() -> Iterator[Emulator]:
 
 def announced(emulator: Emulator) -> tuple[int, int, int]:
     """The stream window, the connection window and the streams that a server announces."""
-    context = ssl.create_default_context(cafile=str(emulator.certificate_authority))
-    with RawHttp2(urlsplit(emulator.direct_base_url).port or 0, context) as raw:
+    with raw_http2(emulator) as raw:
         # The server's settings and its first credit come in one write; the acknowledgement of ours comes later.
         raw.read_until(lambda event: isinstance(event, RemoteSettingsChanged))
         settings = raw.h2.remote_settings

@@ -210,22 +210,6 @@ async def test_a_reset_reaches_the_server_even_after_the_end_of_the_clients_stre
         await until(lambda: running.open_connections == 0)
 
 
-async def test_a_reset_right_behind_the_end_of_the_clients_stream_closes_both_sides() -> None:
-    async def stay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(await reader.readexactly(1))
-        await reader.read()
-        await asyncio.sleep(PATIENCE_S)
-
-    async with far_server(Wire(round_trip_time_s=0.05), stay) as running, connected(running) as (reader, writer):
-        writer.write(b"x")
-        await reader.readexactly(1)
-        (link,) = running._links
-        link.client.eof_received()
-        link.client.abort()
-
-        await until(lambda: running.open_connections == 0)
-
-
 async def test_a_reset_does_not_wait_for_a_client_that_does_not_read() -> None:
     flooded = asyncio.Event()
 
@@ -318,31 +302,3 @@ async def test_closing_the_wire_resets_what_is_open_and_leaves_no_task_and_no_co
     del clients, reader, writer
     gc.collect()
     assert not [link for link in gc.get_objects() if isinstance(link, ProxiedConnection)]
-
-
-async def test_a_thousand_connections_are_carried_at_once() -> None:
-    async def call(running: RunningWire, number: int) -> None:
-        async with connected(running) as (reader, writer):
-            message = b"%06d" % number
-            writer.write(message)
-            assert await reader.readexactly(6) == message
-
-    async with far_server(Wire(round_trip_time_s=0.02), echo) as running:
-        await asyncio.gather(*(call(running, number) for number in range(200)))
-        for _ in range(4):
-            await asyncio.gather(*(call(running, number) for number in range(200)))
-        await until(lambda: running.open_connections == 0)
-
-        assert running.connections == 1_000
-
-
-async def test_both_sides_send_small_packets_at_once() -> None:
-    async with far_server(Wire(round_trip_time_s=0.002), echo) as running, connected(running) as (reader, writer):
-        writer.write(b"x")
-        await reader.readexactly(1)
-        (link,) = running._links
-
-        for end in (link.client, link.server):
-            assert end._transport is not None
-            connection = end._transport.get_extra_info("socket")
-            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

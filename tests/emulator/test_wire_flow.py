@@ -134,24 +134,8 @@ def test_each_time_out_of_silence_halves_the_window(idle_ms: int, rounds: int) -
     assert arrives_ns(flow, now_ns, 123_400) == now_ns + (rounds - 1) * RTT + RTT // 2
 
 
-def test_small_messages_keep_an_open_window_open_but_do_not_open_it() -> None:
-    flow, now_ns = heated(Wire())
-    cold = Flow(Wire(), 0)
-    for _ in range(20):
-        now_ns = arrives_ns(flow, now_ns + 100 * MS, 200)
-        arrives_ns(cold, now_ns, 200)
-    now_ns += 100 * MS
-
-    assert arrives_ns(flow, now_ns, 123_400) == now_ns + RTT // 2
-    assert arrives_ns(cold, now_ns, 123_400) == now_ns + 3 * RTT + RTT // 2
-
-
 def test_without_slow_start_every_body_arrives_at_once() -> None:
     assert Flow(Wire(slow_start=False), 0).send(0, 10_000_000) == [Delivery(RTT // 2, 10_000_000)]
-
-
-def test_the_first_bytes_wait_for_the_handshake() -> None:
-    assert arrives_ns(Flow(Wire(), RTT), 0, 200) == RTT + RTT // 2
 
 
 def test_small_writes_that_wait_for_the_window_leave_together() -> None:

@@ -1,116 +1,128 @@
-"""Cells run by several processes beside one another, so that those that wait do not wait for each other."""
+"""One process of the fault matrix: it runs cells one after the other, so that what is left over is one cell's."""
 
 from __future__ import annotations
 
-import json
-import queue
-import subprocess
+import gc
+import logging
+import os
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
+import uuid
 from pathlib import Path
+from typing import Any
 
-from tests.faults.judging import Verdict
-from tests.faults.table import FAULTS, Cell
+import openai
 
-ROOT = Path(__file__).parent.parent.parent
-LARGE_BYTES = 100_000_000
-PROCESSES = 12
-"""Most cells wait: for pauses between attempts, for time-outs."""
+from fastlane.emulator import Emulator, preset
+from tests import known_ports
+from tests.faults.calls import our_call, stock_call
+from tests.faults.judging import problems_of
+from tests.faults.servers import counted, serving
+from tests.faults.table import FAULTS, FORMS, PLAYS, PROTOCOLS, Cell, Fault
+from tests.transport.peer import authority
+from tests.transport.resources import descriptors, threads
+from tests.waiting import comes_true
 
-
-class _Process:
-    """One process, started when it is needed and again where it hung."""
-
-    def __init__(self, *, large_bytes: int, quick: bool) -> None:
-        self._arguments = [str(large_bytes), "quick" if quick else "as it is"]
-        self._process: subprocess.Popen[str] | None = None
-
-    def run(self, cells: list[Cell], limit_s: float) -> list[Verdict]:
-        """The verdicts of a unit; where it takes longer than the limit, the process is ended and all of it failed."""
-        if self._process is None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.worker", *self._arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                cwd=ROOT,
-            )
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        watch = threading.Timer(limit_s, process.kill)
-        watch.start()
-        try:
-            unit = [[cell.fault, cell.form, cell.stream, cell.protocol, cell.plays] for cell in cells]
-            process.stdin.write(json.dumps(unit) + "\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-        except OSError:
-            line = ""
-        finally:
-            watch.cancel()
-        if line:
-            return [Verdict.from_json(each) for each in json.loads(line)]
-        self._process = None
-        process.wait()
-        why = f"not over after {limit_s:.0f} s, or the process ended"
-        return [Verdict(cell=cell, problems=[why]) for cell in cells]
-
-    def close(self) -> None:
-        """End the process, with all that it has started."""
-        if self._process is not None:
-            self._process.communicate()
+QUICK = 1, 4_000_000
+"""Retries, each after a tenth of openai's pause, and the size of large answers."""
+IN_FULL = 2, 100_000_000
 
 
-def units(cells: Iterable[Cell]) -> list[list[Cell]]:
-    """Cells that share the stock client's call, those that take longest first and the large ones last."""
-    groups = [
-        list(group)
-        for _, group in groupby(sorted(cells), key=lambda cell: (cell.fault, cell.form, cell.stream, cell.protocol))
-    ]
-    return sorted(groups, key=lambda group: (FAULTS[group[0].fault].is_large, not FAULTS[group[0].fault].waits))
+class _Logged(logging.Handler):
+    """Keeps what fastlane logs, and what others tell at INFO and above: openai's own DEBUG quotes prompts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.startswith("fastlane") or record.levelno >= logging.INFO:
+            self.lines.append(self.format(record))
 
 
-def run(
-    cells: Iterable[Cell],
-    *,
-    told: Callable[[Verdict], object] = lambda verdict: None,
-    large_bytes: int = LARGE_BYTES,
-    quick: bool = False,
-    processes: int = PROCESSES,
-) -> dict[Cell, Verdict]:
-    """Run cells and give the verdict of each; `told` hears of each as it comes."""
-    waiting: queue.SimpleQueue[list[Cell]] = queue.SimpleQueue()
-    for unit in (listed := units(cells)):
-        waiting.put(unit)
-    verdicts: dict[Cell, Verdict] = {}
-    one_large_at_once = threading.Lock()
+class Bench:
+    """Certificates that clients trust, the embedded provider, and a clean start."""
 
-    def work() -> None:
-        process = _Process(large_bytes=large_bytes, quick=quick)
-        try:
-            while True:
-                try:
-                    unit = waiting.get_nowait()
-                except queue.Empty:
-                    return
-                fault = FAULTS[unit[0].fault]
-                limit_s = 60 + fault.bound_s * (len(unit) + 1) + 60 * len(unit)
-                if fault.is_large:
-                    with one_large_at_once:
-                        found = process.run(unit, limit_s)
-                else:
-                    found = process.run(unit, limit_s)
-                for verdict in found:
-                    verdicts[verdict.cell] = verdict
-                    told(verdict)
-        finally:
-            process.close()
+    def __init__(self, retries: int, large_bytes: int) -> None:
+        self.retries, self.large_bytes = retries, large_bytes
+        if (retries, large_bytes) == QUICK:
+            base: Any = openai._base_client
+            base.INITIAL_RETRY_DELAY /= 10
+        self.emulator = Emulator(model=preset("instant"), seed=0)
+        self.certificates = Path(tempfile.mkdtemp(), "authorities.pem")
+        self.certificates.write_bytes(authority().cert_pem.bytes() + self.emulator.certificate_authority.read_bytes())
+        os.environ["SSL_CERT_FILE"] = str(self.certificates)
+        self.logged = _Logged()
+        logging.getLogger().addHandler(self.logged)
+        logging.getLogger().setLevel(logging.INFO)
+        logging.getLogger("fastlane").setLevel(logging.DEBUG)
+        self.noise: list[str] = []
+        sys.unraisablehook = lambda unraised: self.noise.append(f"unraisable {unraised.exc_type.__name__}")
+        threading.excepthook = lambda args: self.noise.append(f"a thread ended by {args.exc_type.__name__}")
+        self._goods: dict[object, Any] = {}
+        # One good call of every kind, after which what the process keeps for good is there.
+        for protocol in PROTOCOLS:
+            for form in FORMS:
+                for plays in PLAYS:
+                    self.call(our_call, Cell("none", form, False, protocol, plays), Fault(name="none", peer="script"))
+        gc.collect()
+        gc.freeze()
 
-    with ThreadPoolExecutor(min(processes, len(listed)) or 1) as threads:
-        for future in [threads.submit(work) for _ in range(min(processes, len(listed)))]:
-            future.result()
-    return verdicts
+    def call(self, make: Any, cell: Cell, fault: Fault) -> Any:
+        """Make a call; what came of it, what the server counted, and what it complains about."""
+        tag = uuid.uuid4().hex
+        with serving(cell, fault, self.emulator, self.large_bytes) as place:
+            came = make(cell, fault, place.base_url, tag, self.retries)
+            complaints = [] if place.is_left() else ["a connection is still open"]
+            counts = counted(place, fault, self.emulator, tag)
+        return came, counts, [*complaints, *place.complaints()]
+
+    def good(self, cell: Cell, fault: Fault) -> Any:
+        """Return what the call gives where nothing goes wrong, if the table promises it."""
+        if not any(each.raises is None and each.holds(cell) for each in fault.differs):
+            return None
+        fine = Fault(name="none", peer="emulator" if fault.peer == "emulator" else "script")
+        key = cell.protocol, cell.stream, fine.peer
+        if key not in self._goods:
+            self._goods[key] = self.call(stock_call, cell, fine)[0].result
+        return self._goods[key]
+
+    def problems(self, cell: Cell, stock: Any) -> list[str]:
+        """Run one cell."""
+        fault = FAULTS[cell.fault]
+        good = self.good(cell, fault)
+        known_ports.forget()
+        gc.collect()
+        self.noise.clear()
+        self.logged.lines = []
+        files, running = descriptors(), threads()
+        mine, counts, found = self.call(our_call, cell, fault)
+
+        def left() -> set[str]:  # the timer is shared by all clients
+            return {thread.name for thread in threads() - running} - {"fastlane timer"}
+
+        if not comes_true(lambda: not left()):
+            found.append(f"threads left: {left()}")
+        if not comes_true(lambda: len(descriptors()) <= len(files)):
+            found.append(f"{len(descriptors()) - len(files)} file descriptors left")
+        mine.logged = self.logged.lines
+        found += problems_of(cell, fault, stock, (mine, counts), good=good, retries=self.retries)
+        del mine
+        gc.collect()
+        return [*found, *self.noise]
+
+
+_benches: list[Bench] = []
+
+
+def prepare(retries: int, large_bytes: int) -> None:
+    """Make this process ready to run cells."""
+    _benches.append(Bench(retries, large_bytes))
+
+
+def run(cells: list[Cell]) -> list[list[str]]:
+    """Return what went wrong in each of several cells that differ in their plays alone: they share the stock call."""
+    (bench,) = _benches
+    came, counts, _ = bench.call(stock_call, cells[0], FAULTS[cells[0].fault])
+    return [bench.problems(cell, (came, counts)) for cell in cells]

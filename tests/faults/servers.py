@@ -38,12 +38,11 @@ class Place:
 
 
 @contextmanager
-def serving(cell: Cell, fault: Fault, emulator: Emulator | None, *, large_bytes: int) -> Iterator[Place]:
+def serving(cell: Cell, fault: Fault, emulator: Emulator, large_bytes: int) -> Iterator[Place]:
     """The server of a cell, for one call."""
     counts = Counts()
     with ExitStack() as stack:
         if fault.peer == "emulator":
-            assert emulator is not None
             yield Place(emulator.base_url)
         elif fault.tls in ("cut", "silent"):
             yield Place(f"https://127.0.0.1:{stack.enter_context(_no_handshake(fault.tls))}/v1")
@@ -63,9 +62,9 @@ def serving(cell: Cell, fault: Fault, emulator: Emulator | None, *, large_bytes:
             yield Place(f"{server.url}/v1", counts, [server, server.other])
 
 
-def counted(place: Place, fault: Fault, emulator: Emulator | None, tag: str) -> Counts:
+def counted(place: Place, fault: Fault, emulator: Emulator, tag: str) -> Counts:
     """What the server of a cell has counted of a call."""
-    if place.servers or emulator is None:
+    if fault.peer != "emulator":
         return place.counts
     entries = [entry for entry in emulator.log() if entry.tag == tag]
     begun = sum(entry.admitted_ns is not None for entry in entries) if fault.begins else 0

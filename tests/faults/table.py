@@ -1,10 +1,11 @@
-"""The one table that the fault matrix is generated from: what goes wrong, who makes it, what is expected."""
+"""The table behind the fault matrix: what goes wrong, who makes it, what is expected, and which cells stand for all."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
 from typing import Literal
 
 from tests.faults import scripts
@@ -242,27 +243,36 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-def why_not(fault: Fault, cell: Cell) -> str | None:
-    """Why a fault has no meaning in a cell; None where it has one."""
-    if cell.protocol not in fault.protocols:
-        return f"{cell.protocol} has no such frame"
-    if fault.only_streams and not cell.stream and cell.plays != "all":
-        return "no events are asked for"
-    return None
-
-
-def all_cells() -> list[Cell]:
-    """Every cell, those without a meaning included."""
+def applicable() -> list[Cell]:
+    """Return every cell that means something: HTTP/1.1 has no such frames, and whole answers no events."""
     return [
-        Cell(fault, form, stream, protocol, plays)
-        for fault in FAULTS
-        for protocol in PROTOCOLS
+        Cell(fault.name, form, stream, protocol, plays)
+        for fault in FAULTS.values()
+        for protocol in fault.protocols
         for form in FORMS
         for stream in STREAMS
         for plays in PLAYS
+        if stream or plays == "all" or not fault.only_streams
     ]
 
 
-def applicable() -> list[Cell]:
-    """Every cell with a meaning."""
-    return [cell for cell in all_cells() if why_not(FAULTS[cell.fault], cell) is None]
+def pairs(cell: Cell) -> frozenset[object]:
+    """Return the pairs of values of a cell. Faults of one family differ in a number alone, and share their pairs."""
+    ways = (("form", cell.form), ("stream", cell.stream), ("protocol", cell.protocol), ("plays", cell.plays))
+    if FAULTS[cell.fault].family:
+        return frozenset([*combinations(ways, 2), cell.fault])
+    return frozenset(combinations([cell.fault, *ways], 2))
+
+
+def covering() -> list[Cell]:
+    """Return the cells that stand for all: of each family they have every pair that any of its cells has."""
+    families: dict[str, list[Cell]] = {}
+    for cell in applicable():
+        families.setdefault(FAULTS[cell.fault].family or cell.fault, []).append(cell)
+    chosen = []
+    for members in families.values():
+        missing = frozenset[object]().union(*map(pairs, members))
+        while missing:
+            chosen.append(max(members, key=lambda cell: len(pairs(cell) & missing)))
+            missing -= pairs(chosen[-1])
+    return chosen

@@ -11,8 +11,8 @@ import pytest
 
 import fastlane
 from fastlane import Session
-from tests.faults.calling import KEY, PROMPT, Came, Ours
-from tests.faults.judging import Verdict, judge
+from tests.faults.calls import KEY, PROMPT, OurCall, Outcome
+from tests.faults.judging import problems_of
 from tests.faults.table import Cell, Difference, Fault
 from tests.faults.wire import Counts
 
@@ -25,23 +25,21 @@ class Case:
 
     def __init__(self, record: fastlane.CallRecord) -> None:
         self.fault = FAULT
-        self.stock, self.stock_counts = Came(result=["answer"], sent=1), Counts(requests=1, begun=1)
-        self.ours = Ours(came=Came(result=["answer"]), calls=(record,), hooked=[record])
+        self.stock, self.stock_counts = Outcome(result=["answer"]), Counts(requests=1, begun=1)
+        self.ours = OurCall(result=["answer"], calls=(record,), hooked=[record])
         self.ours.opened = self.ours.closed = [Session()]
         self.counts = Counts(requests=1, begun=1)
-        self.logged = ""
-        self.beside: list[str] = []
 
-    def verdict(self) -> Verdict:
+    def problems(self) -> list[str]:
         stock, ours = (self.stock, self.stock_counts), (self.ours, self.counts)
-        return judge(CELL, self.fault, stock, ours, good=["good answer"], logged=self.logged, beside=self.beside)
+        return problems_of(CELL, self.fault, stock, ours, good=["good answer"], retries=2)
 
     def now_the_record_is(self, **fields: Any) -> None:
         record = replace(self.ours.calls[0], **fields)
         self.ours.calls, self.ours.hooked = (record,), [record]
 
     def fails(self, error: BaseException) -> None:
-        self.ours.came = Came(error=error)
+        self.ours.error = error
         self.now_the_record_is(outcome="failed", error=type(error).__name__)
 
 
@@ -52,9 +50,8 @@ def case(arguments: dict[str, Any]) -> Case:
     return Case(client.calls[0])
 
 
-def test_a_call_that_went_well_with_both_is_the_same(case: Case) -> None:
-    assert case.verdict().problems == []
-    assert case.verdict().verdict == "same"
+def test_call_that_went_well_with_both_has_no_problems(case: Case) -> None:
+    assert case.problems() == []
 
 
 def put(thing: object, **fields: Any) -> None:
@@ -65,7 +62,7 @@ def put(thing: object, **fields: Any) -> None:
 def retry(case: Case) -> None:
     (attempt,) = case.ours.calls[0].attempts
     case.now_the_record_is(attempts=(attempt, replace(attempt, number=2, kind="retry")))
-    case.counts.requests = 2
+    case.counts.requests, case.ours.retries = 2, 1
 
 
 def fail_both(case: Case, error: Exception, cause: Exception | None = None) -> None:
@@ -75,9 +72,9 @@ def fail_both(case: Case, error: Exception, cause: Exception | None = None) -> N
 
 
 SPOILT: dict[str, Callable[[Case], None]] = {
-    "another result": lambda case: put(case.ours.came, result=["another"]),
+    "another result": lambda case: put(case.ours, result=["another"]),
     "another error": lambda case: case.fails(openai.OpenAIError("no")),
-    "slow": lambda case: put(case.ours.came, seconds=FAULT.bound_s + 1),
+    "slow": lambda case: put(case.ours, seconds=FAULT.bound_s + 1),
     "retried": retry,
     "billed twice": lambda case: put(case.counts, begun=2),
     "two records": lambda case: put(case.ours, hooked=case.ours.hooked * 2),
@@ -85,42 +82,39 @@ SPOILT: dict[str, Callable[[Case], None]] = {
     "an open session": lambda case: put(case.ours, closed=[]),
     "wrong outcome": lambda case: case.now_the_record_is(outcome="failed", error="APIError"),
     "an attempt too few": lambda case: put(case.counts, requests=2),
-    "key in the log": lambda case: put(case, logged=f"asked with {KEY}"),
+    "key in the log": lambda case: put(case.ours, logged=[f"asked with {KEY}"]),
     "prompt in the error": lambda case: fail_both(case, openai.OpenAIError(f"of {PROMPT}")),
     "prompt in a cause": lambda case: fail_both(case, openai.OpenAIError("no"), ValueError(PROMPT)),
     "prompt in the record": lambda case: case.now_the_record_is(changes=(f"cut {PROMPT}",)),
     "key elsewhere": lambda case: put(case.counts, keys_elsewhere=1),
-    "a leak": lambda case: put(case, beside=["a connection is still open"]),
-    "noise": lambda case: put(case.ours, noise=["task left: wait"]),
+    "noise": lambda case: put(case.ours, noise=["tasks are left"]),
 }
 
 
 @pytest.mark.parametrize("promise", SPOILT)
-def test_a_broken_promise_fails_the_cell(case: Case, promise: str) -> None:
+def test_broken_promise_is_a_problem(case: Case, promise: str) -> None:
     SPOILT[promise](case)
 
-    assert case.verdict().verdict == "failed"
-    assert case.verdict().problems
+    assert case.problems()
 
 
-def test_what_is_otherwise_on_purpose_has_to_happen_so(case: Case) -> None:
+def test_what_differs_on_purpose_has_to_happen_so(case: Case) -> None:
     otherwise = Difference(why="it is better", raises="APITimeoutError")
     case.fault = replace(FAULT, differs=(otherwise,))
 
-    assert case.verdict().problems == ["raised answer, where the table expects APITimeoutError"]
+    assert case.problems() == ["raised answer, where APITimeoutError is expected"]
 
     case.stock.error = openai.OpenAIError("")
     case.fault = replace(FAULT, differs=(replace(otherwise, raises=None),))
-    assert case.verdict().problems == ["the answer is not the good one"]
+    assert case.problems() == ["another result: part 0: ['answer'] in place of ['good answer']"]
 
-    case.ours.came.result = ["good answer"]
-    assert case.verdict().verdict == "better"
-    assert case.verdict().why == "it is better"
+    case.ours.result = ["good answer"]
+    assert case.problems() == []
 
 
-def test_a_second_attempt_that_is_on_the_record_is_no_second_bill(case: Case) -> None:
+def test_second_attempt_of_a_hedge_is_no_second_bill(case: Case) -> None:
     (attempt,) = case.ours.calls[0].attempts
     case.now_the_record_is(attempts=(attempt, replace(attempt, number=2, kind="hedge", given_up="lost")))
-    case.counts = Counts(requests=2, begun=2)
+    case.ours.hedges, case.counts = 1, Counts(requests=2, begun=2)
 
-    assert case.verdict().problems == []
+    assert case.problems() == []

@@ -35,8 +35,8 @@ class Counts:
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
 
-class Wire:
-    """One request, and what can be done to it."""
+class Received:
+    """One request over either protocol."""
 
     def __init__(self, server: Server, method: str, path: str, body: bytes, encoding: str | None) -> None:
         self.server = server
@@ -55,48 +55,12 @@ class Wire:
         with self.server.counts.lock:
             self.server.counts.begun += 1
 
-    def head(
-        self,
-        status: int = 200,
-        kind: str | None = None,
-        headers: Iterable[tuple[str, str]] = (),
-        *,
-        length: int | None = None,
-    ) -> None:
-        raise NotImplementedError
-
-    def head_dripped(self) -> None:
-        """The head of an answer, a few bytes at a time."""
-        raise NotImplementedError
-
-    def send(self, data: bytes) -> None:
-        raise NotImplementedError
-
-    def end(self) -> None:
-        """The answer's end, in good order."""
-        raise NotImplementedError
-
-    def cut_short(self) -> None:
-        """End in the middle: of a chunk, or of what `content-length` says."""
-        raise NotImplementedError
-
-    def reset_connection(self) -> None:
-        """Break TCP off."""
-        raise NotImplementedError
-
-    def reset_stream(self, code: int) -> None:
-        raise NotImplementedError
-
-    def stall(self) -> None:
-        """Send nothing more until the client leaves."""
-        raise NotImplementedError
-
     @property
     def kind(self) -> str:
         return "text/event-stream" if self.streamed else "application/json"
 
 
-class WireH1(Wire):
+class WireH1(Received):
     def __init__(self, server: Server, request: Request1) -> None:
         body = request.body()
         super().__init__(server, request.method, request.target, body, request.header("content-encoding"))
@@ -142,7 +106,7 @@ class WireH1(Wire):
         self._request.left()
 
 
-class WireH2(Wire):
+class WireH2(Received):
     def __init__(self, server: Server, stream: Stream) -> None:
         body = stream.body()
         super().__init__(server, stream.method, stream.path, body, stream.header("content-encoding"))
@@ -186,6 +150,8 @@ class WireH2(Wire):
         self._stream.hold_until_left()
 
 
+Wire = Any
+"""A request and what can be done to it: `WireH1` or `WireH2`."""
 Script = Callable[[Wire], None]
 
 

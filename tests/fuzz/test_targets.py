@@ -4,14 +4,35 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.fuzz.guard import limited
-from tests.fuzz.mutating import mutate
+from tests.fuzz.drawn import mutate
 from tests.fuzz.targets import TARGETS
+
+LIMIT_S = 20.0
+"""CPU time of one input; the slowest takes a hundredth of it."""
+
+
+@contextmanager
+def limited(seconds: float = LIMIT_S) -> Iterator[None]:
+    """Raise TimeoutError in the block once it has used so much CPU time. For the main thread alone."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"more than {seconds:g} s of CPU time for one input")
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
 
 EXAMPLES = max(300, settings().max_examples)
 """How many inputs each parser gets: the number of the profile `fuzz` under `make fuzz`."""
@@ -19,7 +40,8 @@ EXAMPLES = max(300, settings().max_examples)
 
 @functools.cache
 def seeds_of(name: str) -> Sequence[bytes]:
-    return TARGETS[name].seeds()
+    found: Sequence[bytes] = TARGETS[name].seeds()
+    return found
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from openai.types import Completion, CompletionUsage
+from openai.types import CompletionUsage
 from openai.types.responses import ResponseUsage
 
 from fastlane.protocol.answer_texts import AnswerText, answer_texts, verdict_of
@@ -62,12 +62,6 @@ def test_calls_of_tools_come_with_their_names_and_ids() -> None:
         AnswerText("tool_call", "{}", (0, 0), "tool_calls", "search", "call_1"),
         AnswerText("tool_call", "select 1", (0, 1), "tool_calls", "sql", "call_2", "custom"),
     ]
-
-
-def test_the_older_form_of_a_call_is_no_empty_content() -> None:
-    answer = chat({"content": None, "function_call": {"name": "search", "arguments": "{}"}})
-
-    assert answer_texts(answer, CHAT) == []
 
 
 def test_a_refusal_is_no_content() -> None:
@@ -160,13 +154,3 @@ def test_an_estimated_usage_is_in_the_endpoints_own_names_and_says_so() -> None:
     assert (
         CompletionUsage.model_validate(estimated_usage(COMPLETIONS, input_tokens=-1, output_tokens=3)).total_tokens == 3
     )
-
-
-def test_openais_own_types_carry_the_mark() -> None:
-    body = {"id": "1", "choices": [], "created": 0, "model": "m", "object": "text_completion"}
-    usage = estimated_usage(COMPLETIONS, input_tokens=7, output_tokens=3)
-
-    read = Completion.model_validate({**body, "usage": usage}).usage
-
-    assert read is not None
-    assert read.model_extra == {"estimated": True}

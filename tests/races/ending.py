@@ -8,6 +8,7 @@ told as JSON.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import os
@@ -15,7 +16,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,17 +24,13 @@ from typing import Any
 import fastlane
 from fastlane import Connection, Hedging, Urgency
 from fastlane.plays.routing.clients import upstream_clients_of
-from tests.attempts.scripted import MESSAGES, Asked, routing, used_to
+from tests.attempts.scripted import MESSAGES, routing, used_to
 
 LIMIT_S = 40.0
 """Longer than any program takes to end on the busiest machine, and shorter than any time-out of its calls."""
-FOREVER: dict[str, Any] = {"timeout": 600.0, "max_retries": 1}
-
 kept: list[Any] = []
 """What a program's modules keep until its very end."""
-
-State = Callable[[str], None]
-AsyncState = Callable[[str], Awaitable[None]]
+PROMPT = [{"role": "system", "content": "Rivers."}]
 
 
 def say(text: str) -> None:
@@ -41,48 +38,52 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def until(happened: Callable[[], object]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not happened():
-        if time.monotonic() > deadline:
-            sys.exit("it did not come into its state")
-        time.sleep(0.005)
+class Program:
+    """What a program does with clients of one kind: threads beside the main one, or tasks beside the main task."""
 
+    def __init__(self, url: str, *, asynchronous: bool) -> None:
+        self.url = url
+        self.asynchronous = asynchronous
 
-async def async_until(happened: Callable[[], object]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not happened():
-        if time.monotonic() > deadline:
-            sys.exit("it did not come into its state")
-        await asyncio.sleep(0.005)
+    def client(self, *plays: Any, **options: Any) -> Any:
+        kind: Any = fastlane.AsyncOpenAI if self.asynchronous else fastlane.OpenAI
+        options = {"timeout": 600.0, "max_retries": 1, **options}
+        made = kind(api_key="sk-test", base_url=self.url, only_plays=[Connection(), *plays], **options)
+        kept.append(made)
+        return made
 
+    async def of(self, value: Any) -> Any:
+        """What comes of a call: it is waited for where it is a coroutine."""
+        return await value if self.asynchronous else value
 
-def client_of(url: str, *plays: Any, **options: Any) -> Any:
-    client = fastlane.OpenAI(
-        api_key="sk-test", base_url=url, only_plays=[Connection(), *plays], **{**FOREVER, **options}
-    )
-    kept.append(client)
-    return client
+    def beside(self, call: Callable[[], Any]) -> None:
+        if self.asynchronous:
+            kept.append(asyncio.get_running_loop().create_task(call()))
+        else:
+            threading.Thread(target=call, daemon=True).start()
 
-
-def async_client_of(url: str, *plays: Any, **options: Any) -> Any:
-    options = {**FOREVER, **options}
-    client = fastlane.AsyncOpenAI(api_key="sk-test", base_url=url, only_plays=[Connection(), *plays], **options)
-    kept.append(client)
-    return client
+    async def until(self, happened: Callable[[], object]) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while not happened():
+            if time.monotonic() > deadline:
+                sys.exit("it did not come into its state")
+            if self.asynchronous:
+                await asyncio.sleep(0.005)
+            else:
+                time.sleep(0.005)  # noqa: ASYNC251 - there is no event loop
 
 
 def ask(client: Any, model: str, **more: Any) -> Any:
     return client.chat.completions.create(model=model, messages=MESSAGES, temperature=0, **more)
 
 
-def beside(work: Callable[[], object], *, daemon: bool = True) -> None:
-    threading.Thread(target=work, daemon=daemon).start()
+def connections(client: Any) -> list[Any]:
+    return list(client._client._transport._engine.members())
 
 
 def is_sent(client: Any) -> bool:
     """Whether a request of the client's is under way."""
-    return any(member.is_busy for member in list(client._client._transport._engine.members()))
+    return any(member.is_busy for member in connections(client))
 
 
 def waits(client: Any, count: int) -> bool:
@@ -92,213 +93,149 @@ def waits(client: Any, count: int) -> bool:
     return len(waiting_on(client._client)) >= count
 
 
-# States of synchronous programs
-
-
-def with_a_stream(url: str) -> None:
-    stream = ask(client_of(url), "stream", stream=True)
-    assert next(stream).choices
-    kept.append(stream)
-
-
-def with_a_stream_in_a_thread(url: str) -> None:
-    read = threading.Event()
-
-    def work() -> None:
-        for _ in ask(client_of(url), "stream", stream=True):
-            read.set()
-
-    beside(work)
-    assert read.wait(LIMIT_S)
-
-
-def waiting_for_an_answer(url: str) -> None:
-    client = client_of(url)
-    beside(lambda: ask(client, "silent"))
-    until(lambda: is_sent(client))
-
-
-def in_the_queue(url: str) -> None:
-    client = client_of(url, Urgency(max_concurrency=1))
-    for _ in range(3):
-        beside(lambda: ask(client, "silent"))
-    until(lambda: waits(client, 2))
-
-
-def before_a_retry(url: str) -> None:
-    client = client_of(url)
-    beside(lambda: ask(client, "429"))
-    until(lambda: waits(client, 1))
-
-
-def hedged(url: str) -> None:
-    asked = Asked("sync", url, Hedging(budget=1.0))
-    kept.append(asked)
-    used_to(asked, upstream_at(url), model="answer")
-    beside(lambda: asked.client.with_options(timeout=600.0).chat.completions.create(**late(), stream=True))
-    until(lambda: any(thread.name == "fastlane race" for thread in threading.enumerate()))
-
-
-def late() -> dict[str, Any]:
-    return {"model": "answer", "messages": MESSAGES, "extra_body": {"user": "silent"}}
-
-
 def upstream_at(url: str, name: str = "near") -> Any:
     return SimpleNamespace(name=name, url=url, connections=[], asked=[], answered=[])
 
 
-def falling_back(url: str) -> None:
-    client = client_of(url, routing(upstream_at(url), upstream_at(url, "far")))
-    beside(lambda: ask(client, "fastlane/auto"))
+# States of programs of either kind. Those of synchronous ones never wait for an event loop.
+
+
+async def with_a_stream(program: Program) -> None:
+    stream = await program.of(ask(program.client(), "stream", stream=True))
+    assert (await program.of(anext(stream) if program.asynchronous else next(stream))).choices
+    kept.append(stream)
+
+
+async def waiting_for_an_answer(program: Program) -> None:
+    client = program.client()
+    program.beside(lambda: ask(client, "silent"))
+    await program.until(lambda: is_sent(client))
+
+
+async def in_the_queue(program: Program) -> None:
+    client = program.client(Urgency(max_concurrency=1))
+    for _ in range(3):
+        program.beside(lambda: ask(client, "silent"))
+    await program.until(lambda: waits(client, 2))
+
+
+async def before_a_retry(program: Program) -> None:
+    client = program.client()
+    program.beside(lambda: ask(client, "429"))
+    await program.until(lambda: waits(client, 1))
+
+
+async def hedged(program: Program) -> None:
+    client = program.client(Hedging(budget=1.0))
+    for _ in range(2):
+        await program.of(ask(client, "answer"))
+    asked: Any = SimpleNamespace(client=client, record=client.last_call, text=len)
+    used_to(asked, upstream_at(program.url), model="answer")
+    program.beside(lambda: ask(client, "answer", extra_body={"user": "silent"}, stream=True))
+    await program.until(
+        lambda: sum(one.http.open_exchanges for one in connections(client) if one.http is not None) == 2
+    )
+
+
+async def falling_back(program: Program) -> None:
+    client = program.client(routing(upstream_at(program.url), upstream_at(program.url, "far")))
+    program.beside(lambda: ask(client, "fastlane/auto"))
     siblings = upstream_clients_of(client._fastlane.pipeline)
-    until(lambda: any(is_sent(one) for one in list(siblings._made.values())))
+    await program.until(lambda: any(is_sent(one) for one in list(siblings._made.values())))
 
 
-PROMPT = [{"role": "system", "content": "Rivers."}]
+async def keeping_a_prompt(program: Program) -> None:
+    warmth = program.client().prompt_cache.keep_warm(PROMPT, model="m", every_s=500.0)
+    kept.append(await program.of(warmth.__aenter__() if program.asynchronous else warmth.__enter__()))
+    if program.asynchronous:
+        await asyncio.sleep(0.01)  # its task has begun to wait
 
 
-def keeping_a_prompt(url: str) -> None:
-    kept.append(client_of(url).prompt_cache.keep_warm(PROMPT, model="m", every_s=500.0).__enter__())
+async def kept_warm(program: Program) -> None:
+    assert await program.of(program.client().warm())
 
 
-def kept_warm(url: str) -> None:
-    assert client_of(url).warm()
-
-
-def connecting(url: str) -> None:
+async def connecting(program: Program) -> None:
     """To a server that takes the connection, and does not answer its TLS."""
-    client = client_of(url)
-    beside(lambda: ask(client, "m"))
-    until(lambda: list(client._client._transport._engine.members()))
+    client = program.client()
+    program.beside(lambda: ask(client, "m"))
+    await program.until(lambda: connections(client))
 
 
-SYNC: dict[str, State] = {
+EITHER: dict[str, Callable[[Program], Coroutine[Any, Any, None]]] = {
     state.__name__: state
     for state in (
-        with_a_stream, with_a_stream_in_a_thread, waiting_for_an_answer, in_the_queue,
-        before_a_retry, hedged, falling_back, keeping_a_prompt, kept_warm, connecting,
+        with_a_stream, waiting_for_an_answer, in_the_queue, before_a_retry, hedged, falling_back, keeping_a_prompt,
+        kept_warm, connecting,
     )
 }  # fmt: skip
 
 
-def in_threads_that_are_waited_for(url: str) -> None:
-    """Python itself waits for threads that are no daemons: they get their answers first."""
-    client = client_of(url)
+# States of synchronous programs
+
+
+def with_a_stream_in_a_thread(url: str) -> None:
+    client, read = Program(url, asynchronous=False).client(), threading.Event()
 
     def work() -> None:
-        say(ask(client, "late").choices[0].message.content)
+        for _ in ask(client, "stream", stream=True):
+            read.set()
 
-    beside(work, daemon=False)
-    until(lambda: is_sent(client))
+    threading.Thread(target=work, daemon=True).start()
+    assert read.wait(LIMIT_S)
+
+
+def in_threads_that_are_waited_for(url: str) -> None:
+    """Python itself waits for threads that are no daemons: they get their answers first."""
+    client = Program(url, asynchronous=False).client()
+    threading.Thread(target=lambda: say(ask(client, "late").choices[0].message.content)).start()
+    while not is_sent(client):
+        time.sleep(0.005)
 
 
 def in_a_pool_of_threads(url: str) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    client, pool = client_of(url), ThreadPoolExecutor()
+    client, pool = Program(url, asynchronous=False).client(), ThreadPoolExecutor()
     kept.append(pool)
     pool.submit(lambda: say(ask(client, "late").choices[0].message.content))
-    until(lambda: is_sent(client))
+    while not is_sent(client):
+        time.sleep(0.005)
 
 
-WAITED_FOR: dict[str, State] = {
-    state.__name__: state for state in (in_threads_that_are_waited_for, in_a_pool_of_threads)
-}
-
-
-# States of asynchronous programs
-
-
-def task(work: Any) -> None:
-    kept.append(asyncio.get_running_loop().create_task(work))
-
-
-async def async_with_a_stream(url: str) -> None:
-    stream = await ask(async_client_of(url), "stream", stream=True)
-    assert (await anext(stream)).choices
-    kept.append(stream)
-
-
-async def async_waiting_for_an_answer(url: str) -> None:
-    client = async_client_of(url)
-    task(ask(client, "silent"))
-    await async_until(lambda: is_sent(client))
-
-
-async def async_in_the_queue(url: str) -> None:
-    client = async_client_of(url, Urgency(max_concurrency=1))
-    for _ in range(3):
-        task(ask(client, "silent"))
-    await async_until(lambda: waits(client, 2))
-
-
-async def async_before_a_retry(url: str) -> None:
-    client = async_client_of(url)
-    task(ask(client, "429"))
-    await async_until(lambda: waits(client, 1))
-
-
-async def async_falling_back(url: str) -> None:
-    client = async_client_of(url, routing(upstream_at(url), upstream_at(url, "far")))
-    task(ask(client, "fastlane/auto"))
-    siblings = upstream_clients_of(client._fastlane.pipeline)
-    await async_until(lambda: any(is_sent(one) for one in list(siblings._made.values())))
-
-
-async def async_hedged(url: str) -> None:
-    client = async_client_of(url, Hedging(budget=1.0))
-    for _ in range(2):
-        await ask(client, "answer")
-    asked: Any = SimpleNamespace(client=client, record=client.last_call, text=len)
-    used_to(asked, upstream_at(url), model="answer")
-    task(client.chat.completions.create(**late(), stream=True))
-    members = client._client._transport._engine.members
-    await async_until(lambda: sum(one.http.open_exchanges for one in members() if one.http is not None) == 2)
-
-
-async def async_keeping_a_prompt(url: str) -> None:
-    kept.append(await async_client_of(url).prompt_cache.keep_warm(PROMPT, model="m", every_s=500.0).__aenter__())
-    await asyncio.sleep(0.01)  # its task has begun to wait
-
-
-async def async_connecting(url: str) -> None:
-    client = async_client_of(url)
-    task(ask(client, "m"))
-    await async_until(lambda: list(client._client._transport._engine.members()))
-
-
-ASYNC: dict[str, AsyncState] = {
-    state.__name__: state
-    for state in (
-        async_with_a_stream, async_waiting_for_an_answer, async_in_the_queue,
-        async_before_a_retry, async_falling_back, async_hedged, async_keeping_a_prompt,
-        async_connecting,
-    )
-}  # fmt: skip
+async def under_way(url: str) -> None:
+    program = Program(url, asynchronous=True)
+    await with_a_stream(program)
+    await waiting_for_an_answer(program)
 
 
 def on_a_loop_that_is_left(url: str) -> None:
     """A loop that is never closed, with a call under way."""
     loop = asyncio.new_event_loop()
     kept.append(loop)
-    loop.run_until_complete(async_with_a_stream(url))
-    loop.run_until_complete(async_waiting_for_an_answer(url))
+    loop.run_until_complete(under_way(url))
 
 
 def on_a_loop_in_a_thread(url: str) -> None:
     loop = asyncio.new_event_loop()
-    beside(loop.run_forever)
-    asyncio.run_coroutine_threadsafe(async_with_a_stream(url), loop).result(LIMIT_S)
-    asyncio.run_coroutine_threadsafe(async_waiting_for_an_answer(url), loop).result(LIMIT_S)
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    asyncio.run_coroutine_threadsafe(under_way(url), loop).result(LIMIT_S)
 
 
 def after_a_run(url: str) -> None:
     """With a client that goes on to be used outside of the loop that it was used on."""
-    asyncio.run(async_with_a_stream(url))
+    asyncio.run(with_a_stream(Program(url, asynchronous=True)))
     kept.append(kept[0].copy())
 
 
-SYNC |= {state.__name__: state for state in (on_a_loop_that_is_left, on_a_loop_in_a_thread, after_a_run)}
+SYNC: dict[str, Callable[[str], None]] = {
+    state.__name__: state
+    for state in (with_a_stream_in_a_thread, on_a_loop_that_is_left, on_a_loop_in_a_thread, after_a_run)
+}
+WAITED_FOR: dict[str, Callable[[str], None]] = {
+    state.__name__: state for state in (in_threads_that_are_waited_for, in_a_pool_of_threads)
+}
+STATES = [*SYNC, *EITHER, *(f"async_{name}" for name in EITHER)]
 
 # Ends
 
@@ -333,18 +270,22 @@ ENDS: dict[str, Callable[[], None]] = {
 
 def be(state: str, url: str, end: Callable[[], None]) -> None:
     """Come into a state, and end."""
-    if state in ASYNC:
 
-        async def main() -> None:
-            await ASYNC[state](url)
-            say("there")
-            end()
+    async def main() -> None:
+        program = Program(url, asynchronous=state.startswith("async_"))
+        await EITHER[state.removeprefix("async_")](program)
+        say("there")
+        end()
 
+    if state.startswith("async_"):
         asyncio.run(main())
-        return
-    (SYNC | WAITED_FOR)[state](url)
-    say("there")
-    end()
+    elif state in EITHER:
+        with contextlib.suppress(StopIteration):
+            main().send(None)
+    else:
+        (SYNC | WAITED_FOR)[state](url)
+        say("there")
+        end()
 
 
 # The process that all of them are children of

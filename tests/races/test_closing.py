@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
-import time
 from concurrent.futures import Future
 from typing import Any
 
@@ -13,14 +11,12 @@ import openai
 import pytest
 
 from fastlane import Connection, Hedging, Urgency
-from fastlane.engine.drivers import TaskPause, ThreadPause, waiting_on
+from fastlane.engine.drivers import waiting_on
 from fastlane.plays.urgency.slots import queues
 from tests.attempts.scripted import Upstream, refuse, say_nothing
-from tests.knowledge.forks import in_child
 from tests.races.callers import (
     HANG_S,
     KINDS,
-    MESSAGES,
     Party,
     answer,
     held,
@@ -160,45 +156,3 @@ def test_a_client_of_two_loops_is_closed_on_one_of_them_for_both(upstream: Upstr
         assert is_told_that_the_client_is_closed(waits)
         gate.set()
         before.result(HANG_S)
-
-
-def test_a_pause_that_somebody_else_has_replaced_is_theirs(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
-    upstream.scripts = [refuse(429, ENDLESS)]
-    slept: list[float] = []
-    this, sleep = threading.current_thread(), time.sleep
-
-    def note(seconds: float) -> None:
-        if threading.current_thread() is this:
-            slept.append(seconds)
-        else:
-            sleep(seconds)
-
-    monkeypatch.setattr("time.sleep", note)
-    with party_of("sync", upstream) as party:
-        client = a_client(party, max_retries=1)
-
-        client.chat.completions.create(model="m", messages=MESSAGES)
-        assert slept == [59.0]
-        client.close()
-
-
-def test_a_pause_is_called_off_twice_and_behind_the_end_of_its_loop_without_an_error() -> None:
-    async def pausing() -> TaskPause:
-        return TaskPause()
-
-    for pause in (ThreadPause(), asyncio.run(pausing())):
-        pause.call_off()
-        pause.call_off()
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
-def test_nobody_waits_in_a_child_process() -> None:
-    with openai.OpenAI(api_key="sk-test") as client:
-        pause = ThreadPause()
-        pause._begin(client._client, None)
-        assert in_child(lambda: len(waiting_on(client._client))) == 0
-        assert waiting_on(client._client) == [pause]
-
-
-def _http2() -> Any:
-    return openai.DefaultHttpxClient(http2=True)

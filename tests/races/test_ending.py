@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.attempts.scripted import Upstream, answer, answer_after, chunk, refuse, say_nothing
-from tests.races.ending import ASYNC, ENDS, SYNC, WAITED_FOR
+from tests.races.ending import ENDS, STATES, WAITED_FOR
 from tests.transport.peer import Stream
 
 CODES = {"returns": 0, "exits": 3, "fails": 1, "is_terminated": -15, "takes_its_leave": 3}
@@ -122,7 +122,7 @@ def is_as_ever(end: str, ended: Ended, printed: str = "there\n") -> bool:
     return ended.code == CODES[end]
 
 
-@pytest.mark.parametrize("state", [*SYNC, *ASYNC])
+@pytest.mark.parametrize("state", STATES)
 def test_a_program_ends_amid_its_calls(state: str, programs: Programs, url: str, mute: str) -> None:
     ended = programs.run(state, mute if state.endswith("connecting") else url, *ENDS)
 

@@ -7,12 +7,10 @@ import gc
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -21,14 +19,9 @@ import fastlane
 from fastlane import Connection, Hedging, Urgency
 from fastlane.engine.drivers import waiting_on
 from fastlane.plays.urgency.slots import queues
-from fastlane.transport import PoolSettings
-from fastlane.transport.drivers.requests import Timeouts
-from fastlane.transport.drivers.thread_driver import ThreadPool
-from fastlane.transport.pool.settings import ServerOrigin
 from tests.attempts.scripted import MESSAGES, Asked, Upstream, answer, refuse, say_nothing, used_to
 from tests.races.callers import HANG_S, held, in_steps, until
 from tests.transport.faces import in_a_thread
-from tests.transport.peer import make_trusting
 
 ENDLESS = ("retry-after", "59")
 PATIENT_S = 500.0
@@ -304,28 +297,3 @@ def test_at_any_moment(upstream: Upstream, plays: tuple[Any, ...]) -> None:
         until(lambda: not any(sum(queue.in_flight) + sum(queue.queued) for _, queue in queues.items()))
         assert ask(client.with_options(timeout=HANG_S)).choices[0].message.content
         until(lambda: not pauses(client))
-
-
-def test_a_connection_that_was_to_be_opened_is_opened_for_others() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        pool = ThreadPool(PoolSettings(), make_trusting)
-        origin = ServerOrigin("http", "127.0.0.1", server.getsockname()[1], "127.0.0.1")
-        timeouts = Timeouts(PATIENT_S, PATIENT_S, PATIENT_S, PATIENT_S)
-        others: list[Any] = []
-
-        def interrupt(frame: FrameType, event: str, _: Any) -> None:
-            if event == "call" and frame.f_code.co_name == "_start":
-                sys.setprofile(None)
-                others.append(in_a_thread(pool.acquire, origin, timeouts))
-                time.sleep(0.1)  # in which that one comes to wait, too
-                raise KeyboardInterrupt
-
-        sys.setprofile(interrupt)
-        try:
-            with pytest.raises(KeyboardInterrupt):
-                pool.acquire(origin, timeouts)
-        finally:
-            sys.setprofile(None)
-        others[0].result()
-        until(lambda: not pool.pool.is_opening(origin))
-        pool.close()

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from types import FrameType
 from typing import Any
 
 import openai
@@ -18,7 +16,6 @@ import pytest
 
 import fastlane
 from fastlane import BoundedOutput, CallRecord, Connection, Hedging, PromptCache, Urgency
-from fastlane.engine.client_state import ClientState
 from fastlane.engine.drivers import _waits
 from fastlane.plays.urgency.slots import queues
 from tests.attempts.scripted import EVENTS, JSON, Upstream, chunk, end, wants_usage, whole
@@ -214,31 +211,3 @@ def test_one_client_goes_through_many_runs_that_leave_streams_open(echoing: Upst
         runner.run(last())
     assert len({record.call_id for record in reported}) == len(reported) == 13
     assert Counter(record.outcome for record in reported)["completed"] >= 7
-
-
-def test_origin_beside_a_changed_base_url_is_right() -> None:
-    """Whichever line a thread is at that meets the new `base_url`, another one still gets the origin of the old."""
-    with fastlane.OpenAI(api_key="key", base_url="http://old.test/v1") as client:
-        old = client.base_url
-        client.base_url = "http://new.test/v1"
-        shell: Any = client._fastlane
-        beside: list[str] = []
-
-        def between_lines(frame: FrameType, event: str, _: object) -> Any:
-            if frame.f_code is ClientState.origin.__code__:
-                sys.settrace(None)
-                beside.append(shell.origin(old))
-                sys.settrace(between_lines)
-                return between_lines
-            return None
-
-        shell.origin(old)
-        traced = sys.gettrace()
-        sys.settrace(between_lines)
-        try:
-            found = shell.origin(client.base_url)
-        finally:
-            sys.settrace(traced)
-
-    assert found == "http://new.test:80"
-    assert set(beside) == {"http://old.test:80"}

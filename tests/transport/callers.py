@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from time import perf_counter_ns as now_ns
 from types import TracebackType
 from typing import Any, Self
 
 import fastlane
 from fastlane import CallRecord
-from fastlane._clock import now_ns
 from tests.waiting import Form, inner_of
 
 

@@ -126,21 +126,6 @@ def test_an_answer_that_is_collected_in_a_thread_that_holds_a_lock_waits_for_non
 
 
 @both_faces
-def test_an_answer_that_is_collected_makes_room_for_a_call_to_another_server(make_face: Any) -> None:
-    phases = Phases()
-    with Peer(SCRIPTS) as first, Peer() as second, make_face(max_connections=1) as face:
-        answer = face.open(f"{first.url}/one")
-        waiting = face.begin(second.url, extensions={PHASES: phases})
-        assert comes_true(lambda: phases.connection_wait_started_ns is not None)
-        assert not waiting.future.done()
-        del answer
-        gc.collect()
-
-        assert waiting.result().content == b"ok"
-        assert first.connections[0].closed.wait(30)
-
-
-@both_faces
 def test_an_answer_that_has_ended_is_not_reset(make_face: Any) -> None:
     def respond(stream: Stream) -> None:
         stream.body()
@@ -202,39 +187,6 @@ def test_an_upload_whose_source_fails_is_reset(make_face: Any) -> None:
             face.post(content=afailing() if make_face.asynchronous else failing())
 
         the_connection_goes_on(peer, face, CANCEL)
-
-
-@pytest.mark.parametrize("path", ["/silent", "/one", "/endless"])
-def test_a_cancelled_task_stops_the_server_and_keeps_the_connection(path: str) -> None:
-    with Peer(SCRIPTS) as peer, AsyncFace(peer.url) as face:
-        face.get("/first")
-        call = face.begin(path)
-        peer.wait_until(lambda: len(peer.requests) == 2 and (path == "/silent" or peer.requests[1].sent > 0))
-        call.cancel()
-
-        the_connection_goes_on(peer, face, CANCEL)
-
-
-def test_a_cancelled_upload_that_waits_for_the_window_stops_where_it_is() -> None:
-    with Peer(SCRIPTS, grants=False) as peer, AsyncFace(peer.url) as face:
-        face.get("/first")
-        call = face.begin("/silent", "POST", content=bytes(1_000_000))
-        peer.wait_until(lambda: len(peer.requests) == 2 and len(peer.requests[1].received) == 65_535)
-        call.cancel()
-
-        the_connection_goes_on(peer, face, CANCEL)
-
-
-def test_many_cancelled_calls_leave_room_for_as_many_more() -> None:
-    with Peer(SCRIPTS, settings={3: 10}) as peer, AsyncFace(peer.url, max_connections=1) as face:
-        face.get("/first")
-        for already in range(0, 50, 10):
-            calls = [face.begin("/silent") for _ in range(10)]
-            peer.wait_until(lambda already=already: len(peer.requests) == 1 + already + 10)  # type: ignore[misc]
-            for call in calls:
-                call.cancel()
-
-        the_connection_goes_on(peer, face, *[CANCEL] * 50)
 
 
 @both_faces
@@ -346,19 +298,6 @@ def test_over_http1_an_answer_that_is_forgotten_closes_the_connection(make_face:
         assert peer.left.acquire(timeout=30)
 
 
-def test_over_http1_a_cancelled_task_closes_the_connection() -> None:
-    def respond(request: Request1) -> None:
-        request.left()
-
-    with PeerH1(respond) as peer, AsyncFace(peer.url) as face:
-        call = face.begin()
-        while not peer.requests:
-            assert not call.future.done()
-        call.cancel()
-
-        assert peer.left.acquire(timeout=30)
-
-
 @pytest.mark.usefixtures("patient")
 @both_faces
 @pytest.mark.parametrize("apart", [False, True], ids=["in one write", "in writes of their own"])
@@ -377,21 +316,6 @@ def test_over_http1_a_stream_that_is_closed_after_done_keeps_its_connection(make
             answer.close()
 
         assert peer.connections == 1
-
-
-def test_a_cancelled_wait_for_a_slot_takes_no_slot() -> None:
-    with Peer(SCRIPTS, settings={3: 1}) as peer, AsyncFace(peer.url, max_connections=1) as face:
-        face.get("/first")
-        holding = face.open("/one")
-        gives_up = [face.begin("/gives-up") for _ in range(3)]
-        patient = face.begin("/patient")
-        for call in gives_up:
-            call.cancel()
-        assert not patient.future.done()
-        holding.close()
-
-        assert patient.result().content == b"ok"
-        assert [stream.path for stream in peer.requests] == ["/first", "/one", "/patient"]
 
 
 def test_a_task_that_is_cancelled_while_it_connects_harms_no_other_that_waits_for_the_same_connection() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from typing import Any
 
-import openai
 import pytest
 
 from fastlane import Connection
@@ -26,18 +25,6 @@ def test_more_calls_than_connections_all_complete(
     assert len({entry.connection_id for entry in provider.log()}) <= 2
 
 
-def test_calls_that_wait_for_a_connection_go_on_after_an_early_close(
-    make_caller: Any, arguments: dict[str, Any], provider: Emulator
-) -> None:
-    with make_caller(**arguments, max_retries=0, only_plays=[Connection(max_connections=1)], timeout=40) as caller:
-        for _ in range(5):
-            stream = caller.start(1, output_tokens=500, token_ms=5)
-            stream.close()
-            caller.ask(output_tokens=1)
-
-        assert [call.outcome for call in caller.calls] == ["closed", "completed"] * 5
-
-
 @pytest.mark.slow
 def test_streams_that_are_dropped_unread_never_freeze_the_client(
     caller: Any, provider: Emulator, protocol: str, make_caller: Any
@@ -55,15 +42,3 @@ def test_streams_that_are_dropped_unread_never_freeze_the_client(
     outcomes = [call.outcome for call in caller.calls]
     assert outcomes.count("abandoned") == rounds * at_once
     assert len(outcomes) == rounds * at_once + 1
-
-
-def test_a_whole_answer_that_runs_into_its_time_out_gives_its_connection_back(
-    make_caller: Any, arguments: dict[str, Any]
-) -> None:
-    with make_caller(**arguments, max_retries=0, only_plays=[Connection(max_connections=1)], timeout=0.3) as caller:
-        for _ in range(3):
-            with pytest.raises(openai.APITimeoutError):
-                caller.ask(prefill_ms=600_000)
-            caller.client.timeout = 40
-            assert caller.ask(output_tokens=1).choices
-            caller.client.timeout = 0.3

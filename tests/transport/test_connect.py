@@ -14,14 +14,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import perf_counter_ns as now_ns
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane._clock import now_ns
 from fastlane.transport import Opening
-from fastlane.transport.drivers import connect as _addresses, connect as _connect
+from fastlane.transport.drivers import connect as _connect
 from fastlane.transport.drivers.connect import (
     Address,
     address_text,
@@ -250,10 +250,6 @@ def test_a_name_without_addresses(connect: Connect, resolve: Callable[..., None]
     assert caught.value.name == "ConnectError"
 
 
-def test_the_kernels_own_patience_is_a_time_out_too() -> None:
-    assert _addresses.connect_error(OSError(errno.ETIMEDOUT, "x")).name == "ConnectTimeout"
-
-
 def test_no_descriptor_left(connect: Connect, listening: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*args: Any) -> Any:
         raise OSError(errno.EMFILE, "Too many open files")
@@ -360,8 +356,3 @@ def test_families_alternate(given_addresses: list[Address]) -> None:
     of_each = [sum(one.family == family for one in once) for family in (socket.AF_INET, socket.AF_INET6)]
     families = [one.family for one in ordered[: 2 * min(of_each)]]
     assert all(first != second for first, second in itertools.pairwise(families))
-
-
-def test_text_of_addresses() -> None:
-    assert address_text(("1.2.3.4", 443)) == "1.2.3.4:443"
-    assert address_text(("::1", 443, 0, 0)) == "[::1]:443"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import math
 import socket
 import ssl
@@ -12,16 +11,13 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
 import pytest
 
 from fastlane.transport import PHASES, AsyncTransport, Phases, PoolSettings, Transport
-from fastlane.transport.drivers.connection import ClientConnection
-from fastlane.transport.protocols.h1 import Http1Connection
-from tests.transport.faces import AsyncFace, SyncFace, both_faces
+from tests.transport.faces import both_faces
 from tests.transport.peer import Header, Peer, Stream, by_path, make_trusting, trusting
 from tests.transport.peer_h1 import HEAD, OK, PeerH1, Request1
 from tests.waiting import comes_true
@@ -173,13 +169,6 @@ def test_paths_and_queries_arrive_as_httpx_writes_them(make_face: Any, serve: Se
 
 
 @both_faces
-def test_the_target_of_a_request_can_be_set(make_face: Any, serve: Serve) -> None:
-    server = serve()
-    with make_face(server.url) as face:
-        assert face.get("/path", extensions={"target": b"/other?x"}).headers["x-target"] == "/other?x"
-
-
-@both_faces
 def test_the_host_of_a_request_can_be_set(make_face: Any, serve: Serve) -> None:
     server = serve()
     with make_face(server.url) as face:
@@ -229,33 +218,6 @@ def test_the_answer_says_what_carried_it(make_face: Any, serve: Serve) -> None:
             assert answer.response.reason_phrase == "Reason"
         answer.rest()
         answer.close()
-
-
-@both_faces
-def test_an_attempt_is_stamped_in_the_order_of_what_happens(make_face: Any, serve: Serve) -> None:
-    server = serve()
-    with make_face(server.url) as face:
-        for reused in (False, True):
-            phases = Phases()
-            response = face.post(content=b"body", extensions={PHASES: phases})
-            assert response.extensions[PHASES] is phases
-            stamps = [
-                phases.started_ns,
-                phases.send_started_ns,
-                phases.first_byte_ns,
-                phases.first_data_ns,
-                phases.answer_ended_ns,
-            ]
-            present = [stamp for stamp in stamps if stamp is not None]
-            assert len(present) == len(stamps)
-            assert present == sorted(present)
-            # Another thread may read the answer before the one that sends has looked at the clock again.
-            assert phases.send_ended_ns is not None
-            assert phases.send_ended_ns >= present[1]
-            assert (phases.reused, phases.http_version, phases.resent) == (reused, server.version, 0)
-            assert phases.opening is not None
-            assert phases.opening.peer_address == f"127.0.0.1:{server.peer.port}"
-            assert phases.opening.connect_started_ns <= phases.opening.connect_ended_ns
 
 
 @both_faces
@@ -372,25 +334,6 @@ def test_an_answer_to_a_large_upload_outlives_the_reset_behind_it(make_face: Any
         assert len(peer.requests) == 30
 
 
-@both_faces
-def test_an_answer_to_an_upload_outlives_a_reset_that_comes_while_it_is_sent(
-    make_face: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = ClientConnection.push
-
-    def push(link: ClientConnection, exchange: Any, data: bytes, position: int, *, last: bool) -> int:
-        if position and not gone.is_set():
-            assert peer.left.acquire(timeout=30)
-            gone.set()
-        return real(link, exchange, data, position, last=last)
-
-    gone = threading.Event()
-    monkeypatch.setattr(ClientConnection, "push", push)
-    with PeerH1(too_large) as peer, make_face(peer.url) as face:
-        assert face.post(content=bytes(3_000_000)).status_code == 413
-        assert gone.is_set()
-
-
 class Slow:
     """Begins an answer over either protocol and ends it when the test says."""
 
@@ -485,31 +428,6 @@ def test_what_comes_together_with_the_end_of_the_connection_reaches_the_reader(m
                     answer.rest()
 
 
-def test_what_a_protocol_finds_out_at_the_end_of_the_connection_reaches_a_task_that_waits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def receive_end(connection: Http1Connection, time_ns: int) -> None:
-        assert connection._exchange is not None
-        connection._exchange.arrived(b"the last words", time_ns)
-        real(connection, time_ns)
-
-    def respond(request: Request1) -> None:
-        request.send(HEAD + b"\r\n")
-        request.hold(begun)
-        request.close()
-
-    real, begun = Http1Connection.receive_end, threading.Event()
-    monkeypatch.setattr(Http1Connection, "receive_end", receive_end)
-    with PeerH1(respond) as peer, AsyncFace(peer.url) as face:
-        answer = face.open("/")
-        reading = answer.begin_rest()
-        with pytest.raises(TimeoutError):
-            reading.future.result(0.2)
-        begun.set()
-
-        assert reading.result() == b"the last words"
-
-
 def origin_of_causes(error: BaseException | None) -> BaseException | None:
     """Where the chain of causes begins, for which applications look through it."""
     while error is not None and error.__cause__ is not None:
@@ -587,40 +505,6 @@ def test_settings_that_mean_nothing_are_refused_with_what_they_may_be(
 def test_a_scheme_that_is_none_of_ours_is_unsupported(make_face: Any) -> None:
     with make_face() as face, pytest.raises(httpx2.UnsupportedProtocol):
         face.get("ftp://127.0.0.1/")
-
-
-@both_faces
-def test_one_transport_serves_several_origins_at_once(make_face: Any) -> None:
-    with Peer() as first, Peer() as second, PeerH1() as third, make_face() as face:
-        answers = face.together(*[first.url, second.url, third.url] * 5)
-
-        assert [answer.content for answer in answers] == [b"ok"] * 15
-        assert [len(first.requests), len(second.requests), len(third.requests)] == [5] * 3
-
-
-def test_threads_that_come_and_go_may_share_a_transport() -> None:
-    with Peer() as peer, PeerH1() as plain, SyncFace() as face, ThreadPoolExecutor(12) as threads:
-        urls = [peer.url, plain.url] * 100
-        assert [answer.content for answer in threads.map(face.get, urls)] == [b"ok"] * 200
-
-
-@both_faces
-def test_lines_of_a_stream_come_as_they_are_sent(make_face: Any, serve: Serve) -> None:
-    events = [f"data: {json.dumps({'n': number})}" for number in range(30)]
-    server = serve(lambda *_: (200, [("content-type", "text/event-stream")], "\n\n".join(events).encode() + b"\n\n"))
-
-    def lines(client: httpx2.Client) -> list[str]:
-        with client.stream("POST", "/", json={}) as response:
-            return [line for line in response.iter_lines() if line]
-
-    async def alines(client: httpx2.AsyncClient) -> list[str]:
-        async with client.stream("POST", "/", json={}) as response:
-            return [line async for line in response.aiter_lines() if line]
-
-    with make_face(server.url) as face:
-        for _ in range(3):
-            assert face.use(alines if make_face.asynchronous else lines) == events
-    assert server.connections == 1
 
 
 @both_faces

@@ -85,20 +85,6 @@ def test_a_mocked_connection_pool_answers_until_the_mock_is_gone(
         assert [call.transport for call in caller.calls] == ["fastlane", "stock", "fastlane"]
 
 
-def test_a_mocked_transport_answers_until_the_mock_is_gone(
-    make_caller: Any, arguments: dict[str, Any], provider: Emulator, asynchronous: bool, prefix: str, method: str
-) -> None:
-    with make_caller(**arguments, max_retries=0) as caller:
-        with pytest.MonkeyPatch.context() as patch:
-            answer = http.Response(200, headers={"content-type": "application/json"}, content=MODELS)
-            patch.setattr(getattr(http, prefix + "HTTPTransport"), method, mocking(answer, asynchronous=asynchronous))
-            assert not models(caller)
-        assert models(caller)
-
-        assert len(provider.log()) == 1
-        assert [call.transport for call in caller.calls] == ["stock", "fastlane"]
-
-
 def test_a_wrapped_transport_sees_every_request_and_its_answer(
     make_caller: Any, arguments: dict[str, Any], prefix: str, method: str, asynchronous: bool
 ) -> None:
@@ -152,16 +138,6 @@ with fastlane.OpenAI(api_key="k", base_url={provider.base_url!r}, max_retries=0)
     ended = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
 
     assert (ended.stdout.split(), ended.stderr) == (["stock", "fastlane"], "")
-
-
-def test_a_mock_transport_of_the_library_is_the_callers_own(make_caller: Any, asynchronous: bool) -> None:
-    def answer(request: Any) -> Any:
-        return http.Response(200, headers={"content-type": "application/json"}, content=MODELS)
-
-    client = (http.AsyncClient if asynchronous else http.Client)(transport=http.MockTransport(answer))
-    with make_caller(api_key="k", base_url="http://provider.invalid/v1", http_client=client) as caller:
-        assert not models(caller)
-        assert caller.last_call.transport == "caller"
 
 
 class Refused(socket.socket):
@@ -277,22 +253,6 @@ def test_a_client_goes_from_one_trio_run_to_the_next_and_leaves_nothing_open(arg
     assert comes_true(lambda: descriptors() <= before)
 
 
-def test_a_client_of_one_trio_run_is_closed_and_collected_in_it(arguments: dict[str, Any]) -> None:
-    async def use() -> None:
-        for _ in range(2):
-            async with fastlane.AsyncOpenAI(**arguments, max_retries=0) as client:
-                await client.models.list()
-            del client
-            gc.collect()
-            await trio.lowlevel.checkpoint()
-
-    before = descriptors()
-    trio.run(use)
-    gc.collect()
-
-    assert descriptors() <= before
-
-
 def test_a_cancelled_call_under_trio_harms_no_other(arguments: dict[str, Any]) -> None:
     client: Any = fastlane.AsyncOpenAI(**arguments, max_retries=0)
 
@@ -309,13 +269,3 @@ def test_a_cancelled_call_under_trio_harms_no_other(arguments: dict[str, Any]) -
 
     assert descriptors() <= before
     assert [call.outcome for call in client.calls] == ["cancelled", "completed"]
-
-
-def test_no_connection_of_ours_is_opened_ahead_under_trio(arguments: dict[str, Any]) -> None:
-    client = fastlane.AsyncOpenAI(**arguments)
-
-    async def use() -> bool:
-        return await client.warm()
-
-    assert trio.run(use) is False
-    assert asyncio.run(CALLERS["async"](**arguments).client.warm())

@@ -91,17 +91,6 @@ def test_an_upload_that_has_used_up_the_connections_window_holds_up_no_call_with
 
 
 @both_faces
-def test_uploads_at_once_share_the_connections_window_and_all_arrive(make_face: Any) -> None:
-    bodies = [noise(400_000 + number) for number in range(5)]
-    with Peer(digest, settings={INITIAL_WINDOW_SIZE: 20_000}) as peer, make_face(peer.url) as face:
-        face.get("/first")
-        calls = [face.begin(f"/{number}", "POST", content=body) for number, body in enumerate(bodies)]
-
-        assert [call.result().text for call in calls] == [hashlib.sha256(body).hexdigest() for body in bodies]
-        assert len(peer.connections) == 1
-
-
-@both_faces
 def test_a_slow_reader_stops_its_server_at_the_window_and_nobody_else(make_face: Any) -> None:
     body = noise(64 << 20)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 from typing import Any
 
 import h11
@@ -98,53 +96,6 @@ def broken(connection: Http1Connection, data: bytes) -> TransportError:
     return caught.value
 
 
-def test_no_request_follows_bytes_that_nobody_has_asked_for() -> None:
-    connection = opened()
-    with pytest.raises(TransportError, match="no request has asked for"):
-        connection.receive(EMPTY, 0)
-
-    assert connection.capacity == 0
-
-
-def test_head_and_body_leave_as_one_piece() -> None:
-    connection, exchange = opened(), asked((b"content-LENGTH", b"5"), (b"X-Mixed", b"As Is"))
-
-    connection.begin(exchange, end=False)
-    assert (exchange.request_ended, connection.room(exchange) >= 65_536) == (False, True)
-    connection.send(exchange, b"hello", end=True)
-
-    sent = connection.data_to_send()
-    assert sent == b"POST /v1 HTTP/1.1\r\nHost: a.test\r\ncontent-LENGTH: 5\r\nX-Mixed: As Is\r\n\r\nhello"
-    assert Peer().hears(sent)[1] == b"hello"
-    assert (exchange.request_ended, connection.room(exchange), connection.data_to_send()) == (True, 0, b"")
-    assert exchange.phases.http_version == "HTTP/1.1"
-
-
-def test_that_a_connection_will_be_closed_is_known_with_the_head() -> None:
-    connection = opened()
-    exchange = begun(connection)
-
-    connection.receive(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n", 1)
-    assert (connection.capacity, connection.open_exchanges) == (0, 1)
-    connection.receive(b"ab", 2)
-
-    assert (exchange.answer_ended, body(exchange)) == (True, b"ab")
-
-
-@pytest.mark.parametrize("header", [(b"X-Key", b"se\ncret"), (b"se cret", b"x"), (b"Content-Length", b"secret")])
-def test_a_header_that_cannot_be_sent_harms_no_other_request(header: tuple[bytes, bytes]) -> None:
-    connection = opened()
-
-    with pytest.raises(TransportError) as caught:
-        connection.begin(asked(header), end=True)
-
-    assert caught.value.name == "LocalProtocolError"
-    assert "cret" not in caught.value.message
-    assert caught.value.__context__ is None
-    assert (connection.data_to_send(), connection.open_exchanges) == (b"", 0)
-    begun(connection)
-
-
 @pytest.mark.parametrize("sent", [b"four", b"sixsix"])
 def test_a_body_of_another_length_than_announced_is_an_error(sent: bytes) -> None:
     connection, exchange = opened(), asked((b"Content-Length", b"5"))
@@ -181,18 +132,6 @@ def test_the_first_byte_is_that_of_the_answers_own_head() -> None:
     assert (second.phases.first_byte_ns, second.answer_head) == (None, None)
 
 
-def test_each_read_is_one_piece() -> None:
-    connection = opened()
-    exchange = begun(connection)
-    reads = [CHUNKED + b"1\r\na\r\n", b"1\r\nb\r\n1\r\nc\r\n", b"5\r\nde", b"fgh\r\n1\r\ni\r", b"\n1"]
-    for now_ns, read in enumerate(reads, 1):
-        connection.receive(read, now_ns)
-    connection.receive(b"\r\nj\r\n0\r\n\r\n", 9)
-
-    assert list(exchange.chunks) == [(1, b"a"), (2, b"bc"), (3, b"de"), (4, b"fghi"), (9, b"j")]
-    assert (exchange.answer_ended, connection.capacity) == (True, 1)
-
-
 def test_whole_chunks_do_not_pass_h11(monkeypatch: pytest.MonkeyPatch) -> None:
     connection = opened()
     exchange = begun(connection)
@@ -225,21 +164,6 @@ def test_what_nobody_reads_is_not_kept() -> None:
 
     assert (list(exchange.chunks), exchange.tail[-6:]) == ([], b"[DONE]")
     assert (exchange.answer_ended, connection.capacity) == (True, 1)
-
-
-def test_an_answer_before_the_end_of_the_request_is_delivered_at_once() -> None:
-    connection, exchange = opened(), asked((b"Content-Length", b"5"))
-    connection.begin(exchange, end=False)
-    connection.send(exchange, b"he", end=False)
-    connection.data_to_send()
-
-    connection.receive(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno", 4)
-
-    assert (exchange.answer_ended, body(exchange), connection.room(exchange)) == (True, b"no", 0)
-    connection.send(exchange, b"llo", end=True)
-    assert (connection.data_to_send(), connection.open_exchanges) == (b"", 0)
-    assert not connection.cancel(exchange)
-    assert refuses(connection)
 
 
 @pytest.mark.parametrize(
@@ -382,22 +306,6 @@ def test_a_connection_that_changes_its_protocol_is_not_used_again(method: bytes,
     assert refuses(connection)
 
 
-def test_cancelling_costs_the_connection_unless_the_answer_is_complete() -> None:
-    connection = opened()
-    over = begun(connection)
-    connection.receive(EMPTY, 1)
-    assert connection.cancel(over)
-
-    open_now = begun(connection)
-    assert connection.cancel(over)
-    assert (open_now.error, connection.open_exchanges) == (None, 1)
-
-    assert not connection.cancel(open_now)
-    assert (open_now.error, connection.open_exchanges, refuses(connection)) == (None, 0, True)
-    broken(connection, EMPTY)
-    assert open_now.answer_head is None
-
-
 def test_there_are_no_windows_no_pings_and_no_goodbyes() -> None:
     connection = opened()
     exchange = begun(connection)
@@ -406,22 +314,3 @@ def test_there_are_no_windows_no_pings_and_no_goodbyes() -> None:
     connection.goodbye()
 
     assert (connection.ping(1), connection.ping_sent_ns, connection.data_to_send()) == (False, None, b"")
-
-
-def test_memory_stays_flat_over_many_exchanges() -> None:
-    connection = opened()
-
-    def blocks_after(exchanges: int) -> int:
-        for _ in range(exchanges):
-            exchange = begun(connection)
-            connection.receive(CHUNKED + b"2\r\nab\r\n", 1)
-            connection.receive(b"2\r\nab\r\n", 1)
-            connection.receive(b"0\r\n\r\n", 1)
-            assert exchange.answer_ended
-        del exchange
-        gc.collect()
-        return sys.getallocatedblocks()
-
-    before = blocks_after(300)
-
-    assert blocks_after(2_000) - before < 200

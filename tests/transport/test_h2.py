@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Callable, Iterator
 
 import pytest
 from h2.errors import ErrorCodes
-from h2.events import PingReceived
 from h2.settings import SettingCodes
 from hyperframe.frame import (
     GoAwayFrame,
-    PingFrame,
     PushPromiseFrame,
     RstStreamFrame,
     SettingsFrame,
@@ -21,7 +18,7 @@ from hyperframe.frame import (
 from fastlane.transport.protocols import limits as limits
 from fastlane.transport.protocols.exchange import TransportError
 from fastlane.transport.protocols.h2 import Http2Connection
-from tests.transport.h2_peer import OK, Fields, Pair, WokenExchange, frames_of, head_bytes, raw_frame, request_head
+from tests.transport.h2_peer import OK, Fields, Pair, frames_of, head_bytes, raw_frame, request_head
 
 SECOND = 1_000_000_000
 
@@ -76,14 +73,6 @@ def test_a_request_need_not_wait_for_the_servers_settings() -> None:
     assert pair.client.is_ready
     pair.answer(exchange, b"early bird")
     assert exchange.body == b"early bird"
-
-
-def test_a_server_that_does_not_speak_http_2_is_named_as_such() -> None:
-    pair = Pair(shake_hands=False)
-
-    message, _ = refused(pair, b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-    assert message == "The server does not speak HTTP/2"
 
 
 # Requests
@@ -198,16 +187,6 @@ def test_a_body_must_be_as_long_as_its_head_says(sent: bytes) -> None:
     assert other.answer_ended
 
 
-def test_trailers_that_are_not_the_end_break_their_stream_only() -> None:
-    pair = Pair()
-    broken, other = pair.begun(), pair.begun()
-    pair.receive(head_bytes(broken.stream_id) + head_bytes(broken.stream_id, [(b"a", b"b")]))
-
-    assert broken.error is not None
-    assert reset_codes(pair) == [(broken.stream_id, ErrorCodes.PROTOCOL_ERROR)]
-    assert not other.is_over
-
-
 @pytest.mark.parametrize("code", [ErrorCodes.INTERNAL_ERROR, ErrorCodes.NO_ERROR, 0xBEEF])
 def test_a_reset_is_named(code: int) -> None:
     pair = Pair()
@@ -235,20 +214,6 @@ def test_what_comes_behind_the_end_of_an_answer_is_swallowed_too() -> None:
     assert pair.client.open_exchanges == 0
 
 
-def test_a_late_head_keeps_the_two_header_tables_in_step() -> None:
-    pair = Pair()
-    cancelled, other = pair.begun(), pair.begun()
-    pair.server.send_headers(cancelled.stream_id, [*OK, (b"x-model", b"swift")])
-    pair.client.cancel(cancelled)
-    pair.to_client()
-    pair.to_server()
-
-    pair.answer(other, b"", [*OK, (b"x-model", b"swift")])
-
-    assert other.answer_head is not None
-    assert other.answer_head.headers == [(b"x-model", b"swift")]
-
-
 # Going away
 
 
@@ -257,22 +222,6 @@ def going_away(last_stream_id: int, code: int = 0) -> bytes:
 
 
 # The connection as a whole
-
-
-def test_a_ping_is_out_until_it_is_answered() -> None:
-    pair = Pair()
-    assert pair.client.ping(7)
-    assert pair.client.ping_sent_ns == 7
-    assert pair.client.ping(9)
-    assert pair.client.ping_sent_ns == 7
-    pair.receive(raw_frame(6, 1, 0, b"another8"[:8]))
-    assert pair.client.ping_sent_ns == 7
-
-    events = pair.to_server()
-    assert [type(event) for event in events] == [PingReceived]
-    pair.to_client()
-
-    assert pair.client.ping_sent_ns is None
 
 
 def test_the_answer_to_a_ping_measures_a_round_trip_and_the_last_few_are_kept() -> None:
@@ -286,31 +235,6 @@ def test_the_answer_to_a_ping_measures_a_round_trip_and_the_last_few_are_kept() 
         pair.to_client()
     kept = [each // 1_000_000 for each in pair.client.round_trips_ns]
     assert kept == list(range(limits.ROUND_TRIPS, 2 * limits.ROUND_TRIPS))
-
-
-def test_a_servers_ping_is_answered() -> None:
-    pair = Pair()
-    pair.receive(raw_frame(6, 0, 0, b"12345678"))
-
-    (answer,) = frames_of(pair.client.data_to_send())
-
-    assert isinstance(answer, PingFrame)
-    assert ("ACK" in answer.flags, answer.opaque_data) == (True, b"12345678")
-
-
-def test_a_goodbye_is_said_once_and_lets_what_is_open_end() -> None:
-    pair = Pair()
-    exchange = pair.begun()
-    pair.client.goodbye()
-    pair.client.goodbye()
-
-    (goaway,) = frames_of(pair.client.data_to_send())
-
-    assert isinstance(goaway, GoAwayFrame)
-    assert goaway.error_code == ErrorCodes.NO_ERROR
-    assert pair.client.capacity == 0
-    pair.answer(exchange, b"the last")
-    assert exchange.answer_ended
 
 
 def test_a_lost_connection_breaks_off_each_exchange_with_an_error_of_its_own() -> None:
@@ -485,33 +409,3 @@ def test_what_is_against_the_protocol_ends_the_connection(data: bytes, code: Err
     assert refused(pair, data)[1] is code
     with pytest.raises(TransportError):
         pair.receive(raw_frame(6, 0, 0, bytes(8)))
-
-
-@pytest.mark.parametrize("ends", ["answered", "cancelled", "reset"])
-def test_memory_stays_the_same_over_many_exchanges(ends: str) -> None:
-    pair = Pair()
-
-    def exchanges(count: int) -> None:
-        for _ in range(count):
-            exchange = WokenExchange(request_head())
-            pair.client.begin(exchange, end=True)
-            if ends == "answered":
-                pair.client.receive(raw_frame(1, 5, exchange.stream_id, b"\x88"), 5)
-                assert exchange.answer_ended
-            elif ends == "cancelled":
-                pair.client.cancel(exchange)
-                pair.client.receive(raw_frame(1, 5, exchange.stream_id, b"\x88"), 5)
-            else:
-                pair.client.receive(raw_frame(3, 0, exchange.stream_id, bytes(4)), 5)
-            pair.client.data_to_send()
-
-    exchanges(500)
-    tracemalloc.start()
-    try:
-        before, _ = tracemalloc.get_traced_memory()
-        exchanges(3_000)
-        after, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-
-    assert after - before < 30_000

@@ -99,19 +99,6 @@ def test_a_broken_answer_is_an_error_and_the_next_call_works(
 
 
 @both_faces
-def test_data_behind_the_end_of_an_answer_harms_no_later_call(make_face: Any) -> None:
-    def chatty(stream: Stream) -> None:
-        stream.body()
-        stream.answer(b"ok")
-        stream.connection.send(DataFrame(stream.id, data=b"more"))
-
-    with Peer(by_path(chatty=chatty)) as peer, make_face(peer.url) as face:
-        for _ in range(5):
-            face.get("/chatty")
-            assert face.get("/next", timeout=20).content == b"ok"
-
-
-@both_faces
 def test_data_behind_our_reset_harms_no_other_call(make_face: Any) -> None:
     def deaf(stream: Stream) -> None:
         stream.head()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
-import socket
 from collections.abc import Iterator
 from typing import Any
 
 import httpx2
 import pytest
 
-from fastlane.transport import AsyncTransport, Transport
+from fastlane.transport import Transport
 from tests.transport.faces import SyncFace, both_faces
 from tests.transport.peer import INTERNAL_ERROR, Peer, Stream, by_path, one_piece, silent, trusting
 from tests.transport.resources import descriptors, threads
@@ -47,24 +45,6 @@ def test_nothing_is_left_after_calls_that_went_badly(make_face: Any) -> None:
             face.open("/stalls").close()
             face.forget("/stalls", 1)
         peer.wait_until(lambda: len(peer.resets) == 15)
-
-
-@both_faces
-def test_nothing_is_left_of_connections_that_were_never_made(make_face: Any) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        refused = server.getsockname()[1]
-    with (
-        Peer(names=("somebody.else",)) as stranger,
-        socket.create_server(("127.0.0.1", 0)) as mute,
-        make_face() as face,
-    ):
-        for _ in range(10):
-            with pytest.raises(httpx2.ConnectError):
-                face.get(f"https://127.0.0.1:{refused}/")
-            with pytest.raises(httpx2.ConnectError):
-                face.get(stranger.url)
-            with pytest.raises(httpx2.ConnectTimeout):
-                face.get(f"https://127.0.0.1:{mute.getsockname()[1]}/", timeout=httpx2.Timeout(30, connect=0.05))
 
 
 @both_faces
@@ -107,23 +87,6 @@ def test_close_can_be_called_again_and_with_nothing_to_close(make_face: Any) -> 
         assert face.get().content == b"ok"
         assert [stream.connection.number for stream in peer.requests] == [1, 2]
         face.close()
-
-
-def test_no_task_is_left_after_close() -> None:
-    async def work(url: str) -> set[asyncio.Task[Any]]:
-        transport = AsyncTransport(verify=trusting())
-        async with httpx2.AsyncClient(transport=transport, base_url=url, timeout=30) as client:
-            await asyncio.gather(*(client.get("/") for _ in range(10)))
-            with pytest.raises(httpx2.ReadTimeout):
-                await client.get("/silent", timeout=httpx2.Timeout(30, read=0.05))
-        return asyncio.all_tasks()
-
-    with Peer(SCRIPTS) as peer:
-
-        async def left() -> int:
-            return len(await work(peer.url))
-
-        assert asyncio.run(left()) == 1
 
 
 @pytest.mark.slow

@@ -14,8 +14,6 @@ import pytest
 from fastlane.transport import AsyncTransport
 from tests.transport.faces import in_a_thread
 from tests.transport.peer import HANG_S, Peer, Stream, by_path, one_piece, silent, trusting
-from tests.transport.resources import threads
-from tests.waiting import comes_true
 
 
 def client_of(peer: Peer) -> httpx2.AsyncClient:
@@ -25,42 +23,6 @@ def client_of(peer: Peer) -> httpx2.AsyncClient:
 async def ask(client: httpx2.AsyncClient, calls: int = 2) -> None:
     for _ in range(calls):
         assert (await client.get("/")).content == b"ok"
-
-
-def test_a_client_goes_from_one_run_to_the_next_without_a_word() -> None:
-    before = threads()
-    with Peer() as peer:
-        client = client_of(peer)
-        for _ in range(4):
-            asyncio.run(ask(client))
-        gc.collect()  # what a loop has left behind would say so here
-
-        # Connections belong to their loops.
-        assert [stream.connection.number for stream in peer.requests] == [1, 1, 2, 2, 3, 3, 4, 4]
-        assert comes_true(peer.connections[0].closed.is_set)
-        asyncio.run(client.aclose())
-    assert comes_true(lambda: threads() <= before)
-
-
-def test_a_run_that_ends_amid_an_answer_harms_no_later_run() -> None:
-    async def leave(client: httpx2.AsyncClient) -> None:
-        response = await client.send(client.build_request("GET", "/silent"), stream=True)
-        assert await anext(response.aiter_raw()) == b"piece"
-
-    async def leave_a_task(client: httpx2.AsyncClient) -> None:
-        task = asyncio.create_task(client.get("/silent"))
-        await asyncio.sleep(0.1)
-        assert not task.done()
-
-    with Peer(by_path(silent=one_piece)) as peer:
-        client = client_of(peer)
-        asyncio.run(leave(client))
-        asyncio.run(leave_a_task(client))
-        gc.collect()
-        asyncio.run(ask(client))
-        asyncio.run(client.aclose())
-
-        assert comes_true(lambda: all(connection.closed.is_set() for connection in peer.connections))
 
 
 # Python itself says that such a loop's transports were not closed.

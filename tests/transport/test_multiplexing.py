@@ -43,26 +43,6 @@ class Together:
 
 
 @both_faces
-def test_a_fast_answer_does_not_wait_for_slow_ones_whose_heads_have_not_come(make_face: Any) -> None:
-    release = threading.Event()
-
-    def slow(stream: Stream) -> None:
-        stream.hold(release)
-        stream.answer(b"slow")
-
-    with Peer(by_path(slow=slow)) as peer, make_face(peer.url) as face:
-        face.get("/first")
-        waiting = [face.begin("/slow") for _ in range(4)]
-        peer.wait_until(lambda: len(peer.requests) == 5)
-        assert face.get("/fast").content == b"ok"
-        assert not any(call.future.done() for call in waiting)
-        release.set()
-
-        assert [call.result().content for call in waiting] == [b"slow"] * 4
-        assert len(peer.connections) == 1
-
-
-@both_faces
 def test_each_piece_reaches_its_reader_while_all_the_others_wait_for_theirs(make_face: Any) -> None:
     turns = {(stream, piece): threading.Event() for stream in range(6) for piece in range(4)}
 
@@ -101,16 +81,6 @@ def test_an_upload_that_pauses_holds_up_no_other_call(make_face: Any) -> None:
 
         assert pausing.result().content == b"ok"
         assert bytes(peer.requests[0].received) == b"halfrest"
-        assert len(peer.connections) == 1
-
-
-@both_faces
-def test_sixty_calls_are_under_way_on_one_connection_at_once(make_face: Any) -> None:
-    with Peer(by_path(all=Together(60))) as peer, make_face(peer.url) as face:
-        face.get("/first")
-        answers = face.together(*["/all"] * 60)
-
-        assert [answer.content for answer in answers] == [b"ok"] * 60
         assert len(peer.connections) == 1
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from fastlane.transport.pool.pool import MOST_FRUITLESS, MOST_IDLE, MOST_ORIGINS, PooledConnection
-from tests.transport.fake_members import FAILURE, HERE, THERE, Desk, FakeWaiter, http_of, origin_of, warm_desk
+from fastlane.transport.protocols.exchange import avoidance_wait_s
+from tests.transport.fake_members import FAILURE, HERE, THERE, Desk, FakeWaiter, origin_of, warm_desk
 
 
 def members_of(calls: list[FakeWaiter]) -> set[PooledConnection | None]:
@@ -79,17 +80,6 @@ def test_calls_to_other_origins_are_served_in_their_turn_when_all_connections_we
 # Failure
 
 
-def test_those_who_wait_are_told_each_for_himself() -> None:
-    desk = Desk()
-    calls = desk.ask_often(3)
-    desk.fails()
-    errors = [call.error for call in calls]
-
-    assert [str(error) for error in errors] == ["nobody there"] * 3
-    assert len(set(map(id, errors)) | {id(FAILURE)}) == 4
-    assert desk.members == []
-
-
 # Servers that allow nothing
 
 
@@ -105,19 +95,6 @@ def test_servers_that_leave_before_anybody_had_a_place_are_given_up() -> None:
     call = desk.ask()
     opened = desk.opens()
     assert opened is call.member
-
-
-def test_servers_that_leave_now_and_then_are_not_given_up() -> None:
-    desk = Desk(max_connections=1, http2=False)
-    calls = desk.ask_often(20)
-    while any(call.waits for call in calls):
-        before = [call for call in calls if not call.waits]
-        desk.closes(desk.opens(0))
-        member = desk.opens_http1()
-        desk.closes(member)
-        assert sum(not call.waits for call in calls) == len(before) + 1
-
-    assert all(call.error is None for call in calls)
 
 
 def test_servers_that_allow_nothing_do_not_close_each_others_connections_for_ever() -> None:
@@ -174,26 +151,6 @@ def test_a_hundred_idle_connections_are_kept_and_the_oldest_are_closed() -> None
 # Calls that leave
 
 
-def test_a_call_that_leaves_without_having_begun_gives_its_place_to_one_that_waits() -> None:
-    desk = Desk(http2=False, max_connections=1)
-    first, second = desk.ask(), desk.ask()
-    member = desk.opens_http1()
-    assert second.waits
-    desk.leaves(first)
-
-    assert second.member is member
-
-
-def test_a_connection_that_nobody_waits_for_any_more_is_closed_before_it_is_open() -> None:
-    desk = Desk()
-    call = desk.ask()
-    desk.pool.withdraw(HERE, call)
-    (unwanted,) = desk.pool.take_unwanted(HERE)
-
-    assert unwanted.is_closed
-    assert desk.members == []
-
-
 # What a pool does not know
 
 
@@ -223,19 +180,6 @@ def test_a_connection_of_a_pool_that_was_closed_disturbs_the_next_pool_in_nothin
     assert desk.made == 1
     opened = desk.opens()
     assert opened is there.member
-
-
-def test_a_connection_counts_as_open_when_the_pool_hears_of_it() -> None:
-    desk = Desk(max_connections=1)
-    desk.ask()
-    (member,) = desk.opening
-    other, _ = warm_desk()
-    member.http = http_of(other.members[0])
-    elsewhere = desk.ask(THERE)
-
-    assert desk.pool.is_opening(HERE)
-    assert desk.surplus == []
-    assert elsewhere.waits
 
 
 def test_thousands_of_origins_leave_little_behind() -> None:
@@ -273,3 +217,8 @@ def test_a_server_that_closes_what_replaces_a_connection_at_once_is_left_alone()
 
     assert desk.made == 2
     assert desk.members == []
+
+
+@pytest.mark.parametrize(("timeout_s", "most_s"), [(None, 1.0), (60.0, 1.0), (0.4, 0.2)])
+def test_half_of_a_short_time_is_left_for_the_same_connection(timeout_s: float | None, most_s: float) -> None:
+    assert avoidance_wait_s(timeout_s) == most_s

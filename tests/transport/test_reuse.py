@@ -22,17 +22,6 @@ def connections(provider: Emulator) -> int:
     return len({entry.connection_id for entry in provider.log()})
 
 
-@pytest.mark.usefixtures("patient")
-def test_streamed_calls_in_a_row_use_one_connection(caller: Any, provider: Emulator, protocol: str) -> None:
-    for _ in range(10):
-        caller.read(output_tokens=5)
-
-    assert connections(provider) == 1
-    assert {entry.http_version for entry in provider.log()} == {protocol}
-    assert [call.connection_reused for call in caller.calls[1:]] == [True] * 9
-    assert {call.outcome for call in caller.calls} == {"completed"}
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("patient")
 def test_calls_after_a_pause_longer_than_the_stock_clients_reuse_their_connection(
@@ -101,18 +90,6 @@ def test_a_connection_that_breaks_after_done_harms_nothing(make_caller: Any) -> 
         assert text_of(caller.read()) == "Hello"
         assert text_of(caller.read()) == "Hello"
     assert [call.outcome for call in caller.calls] == ["completed"] * 2
-
-
-def test_a_server_that_closes_after_each_answer_gets_a_connection_for_each_call(make_caller: Any) -> None:
-    head = CHUNKED.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
-    with (
-        ScriptedServer(lambda _: Script([head, HELLO, STOP, DONE, LAST_CHUNK], closes=True)) as server,
-        make_caller(base_url=server.base_url, api_key="sk-test", max_retries=0) as caller,
-    ):
-        for _ in range(3):
-            assert text_of(caller.read()) == "Hello"
-
-        assert server.connections == 3
 
 
 def test_a_refusal_whose_body_never_ends_is_tried_again_on_another_connection(make_caller: Any) -> None:

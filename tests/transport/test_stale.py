@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import select
 import socket
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +11,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from fastlane.transport.drivers.thread_driver import ThreadConnection, ThreadPool
-from fastlane.transport.protocols.exchange import PHASES, TransportError
-from tests.transport.faces import SyncFace, both_faces
+from fastlane.transport import PHASES
+from tests.transport.faces import both_faces
 from tests.transport.peer import Peer, PeerConnection, Stream, by_path
 from tests.transport.peer_h1 import CHUNKED, OK, PeerH1, Request1, chunk
 from tests.waiting import comes_true
@@ -76,45 +74,6 @@ def test_an_end_that_has_come_before_the_call_costs_no_error_however_soon_the_ca
             assert comes_true(has_come(response))
 
         assert len(peer.requests) == 60
-
-
-@pytest.mark.parametrize("by_us", [True, False], ids=["hung up on", "closed by the server"])
-def test_a_connection_that_has_ended_is_given_to_no_further_call_before_the_pool_has_heard(
-    by_us: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    may_tell, made = threading.Event(), list[ThreadConnection]()
-    finish, closed, make = ThreadConnection._finish, ThreadPool.closed, ThreadPool._make
-
-    def finish_later(link: ThreadConnection, error: Any) -> None:
-        may_tell.wait(30)
-        finish(link, error)
-
-    def closed_later(pool: ThreadPool, link: ThreadConnection, **how: Any) -> None:
-        may_tell.wait(30)
-        closed(pool, link, **how)
-
-    def note(pool: ThreadPool, origin: Any) -> ThreadConnection:
-        made.append(make(pool, origin))
-        return made[-1]
-
-    monkeypatch.setattr(ThreadPool, "_make", note)
-    if by_us:
-        monkeypatch.setattr(ThreadConnection, "_finish", finish_later)
-    else:
-        monkeypatch.setattr(ThreadPool, "closed", closed_later)
-    with Peer() as peer, SyncFace(peer.url) as face:
-        face.post(content=b"x")
-        if by_us:
-            made[0].hang_up(TransportError("ReadError", "hung up"))
-        else:
-            peer.connections[0].fin()
-            assert comes_true(lambda: made[0]._socket is None)
-        try:
-            response = face.post(content=b"x")
-            assert response.extensions[PHASES].resent == 0, "what was never sent is not sent again"
-            assert len(made) == 2
-        finally:
-            may_tell.set()
 
 
 @both_faces

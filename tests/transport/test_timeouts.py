@@ -14,7 +14,6 @@ from tests.transport.faces import both_faces
 from tests.transport.peer import (
     CANCEL,
     HANG_S,
-    INITIAL_WINDOW_SIZE,
     HeldHandshakes,
     Peer,
     Stream,
@@ -22,7 +21,6 @@ from tests.transport.peer import (
     one_piece,
     silent,
 )
-from tests.transport.peer_h1 import HEAD, PeerH1, Request1
 
 SHORT = 0.3
 
@@ -38,31 +36,6 @@ class Slow:
         stream.data(b"first ")
         stream.hold(self.release)
         stream.data(b"last", end=True)
-
-
-@both_faces
-@pytest.mark.parametrize("path", ["/silent", "/stalls"])
-@pytest.mark.parametrize(
-    "timeout", [SHORT, httpx2.Timeout(None, read=SHORT)], ids=["a number", "for reading, and else none"]
-)
-def test_a_read_timeout_resets_its_own_stream_and_harms_no_other(make_face: Any, path: str, timeout: Any) -> None:
-    slow = Slow()
-    with Peer(by_path(silent=silent, stalls=one_piece, slow=slow)) as peer, make_face(peer.url) as face:
-        other = face.open("/slow")
-        assert other.piece() == b"first "
-        rest = other.begin_rest()
-        started = time.monotonic()
-        with pytest.raises(httpx2.ReadTimeout):
-            face.get(path, timeout=timeout)
-        assert time.monotonic() - started >= SHORT
-        peer.wait_until(lambda: len(peer.resets) == 1)
-        assert not rest.future.done()
-        slow.release.set()
-
-        assert rest.result() == b"last"
-        assert [(reset.stream_id, reset.code) for reset in peer.connections[0].resets] == [(3, CANCEL)]
-        assert face.get("/next").content == b"ok"
-        assert len(peer.connections) == 1
 
 
 @both_faces
@@ -94,69 +67,6 @@ def test_pieces_for_others_do_not_put_a_read_timeout_off(make_face: Any) -> None
 
         assert others.piece()[:5] == b"piece"
         others.close()
-
-
-@both_faces
-def test_a_write_timeout_ends_an_upload_that_the_window_never_lets_through_and_harms_no_other(make_face: Any) -> None:
-    slow = Slow()
-    with (
-        Peer(by_path(silent=silent, slow=slow), settings={INITIAL_WINDOW_SIZE: 0}, grants=False) as peer,
-        make_face(peer.url) as face,
-    ):
-        face.get("/first")
-        other = face.open("/slow")
-        with pytest.raises(httpx2.WriteTimeout):
-            face.post("/silent", content=b"x" * 100, timeout=httpx2.Timeout(30, write=SHORT))
-        peer.wait_until(lambda: len(peer.resets) == 1)
-        slow.release.set()
-
-        assert other.rest() == b"first last"
-        assert [(reset.stream_id, reset.code) for reset in peer.connections[0].resets] == [(5, CANCEL)]
-        assert len(peer.connections) == 1
-
-
-@both_faces
-def test_over_http1_a_read_timeout_closes_the_connection(make_face: Any) -> None:
-    def respond(request: Request1) -> None:
-        if request.target == "/stalls":
-            request.send(HEAD + b"content-length: 10\r\n\r\nfirst")
-        request.left()
-
-    with PeerH1(respond) as peer, make_face(peer.url) as face:
-        for path in ("/silent", "/stalls"):
-            with pytest.raises(httpx2.ReadTimeout):
-                face.get(path, timeout=httpx2.Timeout(HANG_S, read=SHORT))
-            assert peer.left.acquire(timeout=30)
-
-        assert peer.connections == 2
-
-
-@both_faces
-def test_over_http1_a_write_timeout_ends_an_upload_that_nobody_reads(make_face: Any) -> None:
-    release = threading.Event()
-
-    def respond(request: Request1) -> None:
-        request.hold(release)
-        request.close()
-
-    with PeerH1(respond) as peer, make_face(peer.url) as face:
-        with pytest.raises(httpx2.WriteTimeout):
-            face.post(content=bytes(64 << 20), timeout=httpx2.Timeout(30, write=SHORT))
-        release.set()
-
-        assert len(peer.requests) == 1
-
-
-@both_faces
-def test_a_connect_timeout_covers_the_handshake(make_face: Any) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as mute:
-        port = mute.getsockname()[1]
-        with make_face(f"https://127.0.0.1:{port}") as face:
-            started = time.monotonic()
-            with pytest.raises(httpx2.ConnectTimeout):
-                face.get(timeout=httpx2.Timeout(30, connect=SHORT))
-
-            assert time.monotonic() - started >= SHORT
 
 
 @both_faces
@@ -204,32 +114,6 @@ def test_the_connect_timeout_of_the_call_that_began_to_connect_ends_no_others_wa
         held.go_on.set()
         assert patient.result().content == b"ok"
         assert [stream.path for stream in peer.requests] == ["/patient"]
-
-
-def hears_the_end(connection: socket.socket) -> bool:
-    """Whether the client closes a connection on which nobody has answered it."""
-    connection.settimeout(HANG_S)
-    with connection:
-        try:
-            while connection.recv(65_536):
-                pass
-        except ConnectionResetError:
-            pass
-        except TimeoutError:
-            return False
-    return True
-
-
-@both_faces
-def test_what_is_being_opened_is_given_up_when_nobody_waits_for_it_any_more(make_face: Any) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as mute:
-        mute.settimeout(HANG_S)
-        with make_face(f"https://127.0.0.1:{mute.getsockname()[1]}") as face:
-            calls = [face.begin(timeout=httpx2.Timeout(30, connect=connect)) for connect in (SHORT, 2 * SHORT)]
-            assert [type(call.error()) for call in calls] == [httpx2.ConnectTimeout] * 2
-
-            connection, _ = mute.accept()
-            assert hears_the_end(connection)
 
 
 @both_faces

@@ -113,18 +113,6 @@ def pieces(data: bytes, cuts: list[int]) -> Iterator[bytes]:
 # --- what is said arrives
 
 
-def test_a_conversation(version: str) -> None:
-    tls, server = connected(version)
-    assert (tls.version, tls.alpn, tls.ended) == (version, "h2", False)
-    assert tls.ssl_object.getpeercert()
-    tls.wrap(b"question")
-    assert server.hear(tls.data_to_send()) == b"question"
-    assert tls.data_to_send() == b""
-    assert tls.feed(server.say(b"answer")) == b"answer"
-    assert tls.feed(server.say(b"one") + server.say(b"two")) == b"onetwo"
-    assert tls.feed(b"") == b""
-
-
 @given(
     version=st.sampled_from(list(VERSIONS)),
     sizes=st.lists(st.sampled_from([1, 2, 340, 16_383, 16_384, 16_385, 50_000]), max_size=6),
@@ -208,8 +196,3 @@ def test_what_came_before_the_error_counts(version: str) -> None:
     with pytest.raises(TransportError) as caught:
         tls.feed(b"")
     assert caught.value.name == "ReadError"
-
-
-@pytest.mark.parametrize("name", ["127.0.0.1", "::1", "fe80::1%7"])
-def test_addresses_are_certified_too(name: str) -> None:
-    shake(Tls(CLIENT, name), Server())

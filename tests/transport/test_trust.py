@@ -92,19 +92,6 @@ def test_certificates_of_the_environment(
     assert trusts(ssl_context(True, NONE, "prefer", library=library)) != by_file
 
 
-def test_one_context_for_each_setting() -> None:
-    first = ssl_context(True, NONE, "prefer")
-    assert ssl_context(True, NONE, "prefer") is first
-    assert ssl_context(True, ("", ""), "prefer") is first
-    others = [
-        ssl_context(True, NONE, "never"),
-        ssl_context(True, NONE, "require"),
-        ssl_context(False, NONE, "prefer"),
-        ssl_context(True, NONE, "prefer", library="httpx"),
-    ]
-    assert len({id(context) for context in [first, *others]}) == 5
-
-
 def test_a_file_that_is_missing_is_said_each_time(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(FileNotFoundError):
@@ -136,15 +123,3 @@ def test_protocols(
     context = ssl_context(ssl.create_default_context() if own else True, NONE, http2)
     authority.configure_trust(context)
     assert agreed(context, authority, server_offers) == expected
-
-
-def test_a_context_of_the_applications_own_is_used_as_it_is(authority: trustme.CA) -> None:
-    own = ssl.create_default_context()
-    own.minimum_version = ssl.TLSVersion.TLSv1_3
-    authority.configure_trust(own)
-    before = trusts(own)
-    assert ssl_context(own, ("/nowhere.pem", None), "prefer") is own
-    assert trusts(own) == before
-    # What is offered is what was asked for last.
-    assert ssl_context(own, NONE, "never") is own
-    assert agreed(own, authority, ["h2", "http/1.1"]) == "http/1.1"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 import threading
@@ -15,7 +14,7 @@ import httpx2
 import openai
 import pytest
 
-from fastlane import AsyncOpenAI, Connection, OpenAI
+from fastlane import Connection, OpenAI
 from fastlane.emulator import Emulator
 from tests.transport.connect_proxy import ConnectProxy
 from tests.transport.peer import ENHANCE_YOUR_CALM, Peer, PeerConnection, authority
@@ -92,23 +91,7 @@ def test_many_threads_that_warm_at_once_open_one_connection(peer: Callable[..., 
     assert len(server.connections) == 1
 
 
-@pytest.mark.asyncio
-async def test_many_tasks_that_warm_at_once_open_one_connection(peer: Callable[..., Peer]) -> None:
-    server = peer()
-    async with AsyncOpenAI(api_key="k", base_url=server.url) as client:
-        assert all(await asyncio.gather(*(client.warm() for _ in range(40))))
-
-    assert len(server.connections) == 1
-
-
 # Connections that are not ours
-
-
-def test_a_client_of_the_applications_own_is_not_warmed(arguments: dict[str, Any], provider: Emulator) -> None:
-    with OpenAI(**arguments, http_client=openai.DefaultHttpxClient()) as client:
-        assert client.warm() is False
-
-    assert not provider.log()
 
 
 def test_connections_through_a_proxy_are_not_warmed(
@@ -127,11 +110,6 @@ def test_a_client_that_is_disabled_is_not_warmed(
 ) -> None:
     monkeypatch.setenv("FASTLANE_DISABLED", "1")
     with make_caller(**arguments, only_plays=plays) as caller:
-        assert warm(caller) is False
-
-
-def test_a_client_without_the_play_is_not_warmed(make_caller: Any, arguments: dict[str, Any]) -> None:
-    with make_caller(**arguments, only_plays=[]) as caller:
         assert warm(caller) is False
 
 
@@ -163,17 +141,6 @@ def test_a_server_that_says_nothing_is_given_the_clients_connect_time(make_calle
     timeout = openai.Timeout(60, connect=0.2)
     with (
         make_caller(api_key="k", base_url=black_hole, timeout=timeout) as caller,
-        pytest.raises(openai.APITimeoutError),
-    ):
-        warm(caller)
-
-
-def test_a_server_that_does_not_say_what_it_allows_is_given_the_same(
-    make_caller: Any, peer: Callable[..., Peer]
-) -> None:
-    server = peer(opening=lambda connection: None)
-    with (
-        make_caller(api_key="k", base_url=server.url, timeout=openai.Timeout(60, connect=1)) as caller,
         pytest.raises(openai.APITimeoutError),
     ):
         warm(caller)

@@ -8,9 +8,9 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
+from time import perf_counter_ns as now_ns
 from typing import Any, Final, TypeVar
 
-from fastlane._clock import now_ns
 from fastlane.bench._arms import Arm
 from fastlane.bench.recorded import Part, Sample, SampleKey, Vitals
 from fastlane.bench.running._requests import (

@@ -7,12 +7,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from itertools import pairwise
+from time import perf_counter_ns as now_ns
 from typing import Any
 
 import openai
 import pytest
 
-from fastlane._clock import now_ns
 from fastlane.errors import ConfigurationError
 from tests.truth import ServerPace, TruthServer, compiler, server as module, truth_server
 
@@ -93,22 +93,6 @@ def test_a_request_is_named_by_its_header_or_else_by_its_user(server: TruthServe
     assert set(server.log().by_tag()) >= {"by-header", "lane/1/2"}
 
 
-def test_a_pace_holds_for_the_requests_that_come_after_it(server: TruthServer) -> None:
-    stream(server, user="before")
-    server.answer_like(ServerPace(time_to_first_token_s=0.001, token_s=0.0, tokens=3))
-    stream(server, user="after")
-
-    counts = {tag: len(answer.sent_ns) for tag, answer in server.log().by_tag().items()}
-    assert counts == {"before": 7, "after": 3}
-
-
-def test_what_is_cleared_is_forgotten(server: TruthServer) -> None:
-    stream(server)
-    server.clear()
-
-    assert server.log().answers == ()
-
-
 def test_a_stall_stops_everything_and_is_logged(server: TruthServer) -> None:
     server.answer_like(
         ServerPace(time_to_first_token_s=0.001, token_s=0.001, tokens=400, stall_every_s=0.4, stall_s=0.1)
@@ -121,21 +105,6 @@ def test_a_stall_stops_everything_and_is_logged(server: TruthServer) -> None:
     for begun, ended in log.stalls:
         assert ended - begun >= 100_000_000
         assert not [stamp for stamp in log.answers[0].sent_ns if begun + 50_000_000 < stamp < begun + 100_000_000]
-
-
-def test_several_requests_follow_on_one_connection_and_side_by_side(server: TruthServer) -> None:
-    with openai.OpenAI(base_url=server.base_url, api_key="none") as client:
-        messages: Any = [{"role": "user", "content": "Is water wet?"}]
-        open_streams = [
-            client.chat.completions.create(model="truth", messages=messages, stream=True, user=f"{at}")
-            for at in range(5)
-        ]
-        counts = [
-            sum(bool(chunk.choices and chunk.choices[0].delta.content) for chunk in each) for each in open_streams
-        ]
-
-    assert counts == [7] * 5
-    assert set(server.log().by_tag()) == {"0", "1", "2", "3", "4"}
 
 
 def test_it_says_which_model_it_has_that_it_is_well_and_that_it_has_nothing_else(server: TruthServer) -> None:

@@ -1,24 +1,12 @@
-"""The readers that are fuzzed, each with what has to be true of it."""
+"""The readers that are fuzzed: `check(data)` raises if an input shows a defect, `seeds()` are inputs to change."""
 
 from __future__ import annotations
 
-from . import (
-    _assembly,
-    _batch,
-    _decode,
-    _h1,
-    _h2,
-    _json,
-    _rate_limits,
-    _sse,
-    _stream,
-)
-from ._target import Target as Target, WrongError as WrongError
+from types import ModuleType
 
-TARGETS: dict[str, Target] = {
-    module.TARGET.name: module.TARGET
-    for module in (
-        _sse, _stream, _decode, _json, _assembly, _h2, _h1, _rate_limits, _batch,
-    )
-}  # fmt: skip
-"""By name."""
+from . import _assembly, _batch, _decode, _h1, _h2, _json, _rate_limits, _sse, _stream
+
+TARGETS: dict[str, ModuleType] = {
+    module.__name__.rpartition("._")[2]: module
+    for module in (_sse, _stream, _decode, _json, _assembly, _h2, _h1, _rate_limits, _batch)
+}

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
 from typing import Any
 
+from fastlane.engine.call_state import CallState
+from fastlane.engine.pipeline import Pipeline
 from fastlane.protocol.answer_texts import answer_texts, verdict_of
 from fastlane.protocol.assembly import AnswerCut, assembly_of
 from fastlane.protocol.fields import from_json
 from fastlane.protocol.first_content import FirstContent, is_empty_answer
-from tests.engine.test_call_state import Told
 from tests.fuzz import corpus, mutation
 from tests.fuzz.drawn import Drawn, chance, json_value
-from tests.fuzz.targets._target import Target, holds
+from tests.fuzz.targets._target import holds
 
 _ENDPOINTS = {"/chat/completions": corpus.CHUNKS, "/completions": corpus.CHUNKS, "/responses": corpus.EVENTS}
 _NAMES = (
@@ -76,9 +76,17 @@ def check(data: bytes) -> None:
     _record(events, odd, endpoint)
 
 
+def _call(endpoint: str, *, streaming: bool) -> CallState:
+    state = CallState(
+        Pipeline((), ()), method="POST", endpoint=endpoint, origin="https://x:443", stream=streaming, transport="fake"
+    )
+    state.streaming = state.decoded = streaming
+    return state
+
+
 def _record(events: list[Any], answer: Any, endpoint: str) -> None:
     """Have them noted on records, of a stream and of a whole answer."""
-    stream, whole = Told().begin(endpoint), Told().begin(endpoint, streaming=False)
+    stream, whole = _call(endpoint, streaming=True), _call(endpoint, streaming=False)
     for event in events:
         stream.answer.event(from_json(json.dumps(event)))
     whole.note_raw_answer(json.dumps(answer).encode())
@@ -92,47 +100,3 @@ def _record(events: list[Any], answer: Any, endpoint: str) -> None:
 def seeds() -> list[bytes]:
     """Bytes that draw events."""
     return chance(40, 260)
-
-
-def _fed(make: Callable[[int], list[dict[str, Any]]]) -> Callable[[int], Callable[[], object]]:
-    def work(size: int) -> Callable[[], object]:
-        events = make(size)
-
-        def run() -> None:
-            assembly = assembly_of("/chat/completions")
-            assert assembly is not None
-            for event in events:
-                assembly.take(event)
-            assembly.body()
-
-        return run
-
-    return work
-
-
-def _chunk(delta: dict[str, Any]) -> dict[str, Any]:
-    return {"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
-
-
-TARGET = Target(
-    name="assembly",
-    check=check,
-    seeds=seeds,
-    grown={
-        "many pieces of a text": _fed(lambda size: [_chunk({"content": "x"})] * (size // 64)),
-        "many pieces of a tool's arguments": _fed(lambda size: [
-            _chunk({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f",
-            "arguments": "x"}}]})] * (size // 64)),
-        "many tools": _fed(lambda size: [
-            _chunk({"tool_calls": [{"index": number, "id": f"{number}", "function": {"name": "f", "arguments": "x"}}]})
-            for number in range(size // 64)]),
-        "many tools without an index": _fed(lambda size: [
-            _chunk({"tool_calls": [{"id": f"{number}", "function": {"name": "f", "arguments": "x"}}]})
-            for number in range(size // 64)]),
-        "many tools of one index": _fed(lambda size: [
-            _chunk({"tool_calls": [{"index": 0, "id": f"{number}", "function": {"name": "f", "arguments": "x"}}]})
-            for number in range(size // 64)]),
-        "many choices": _fed(lambda size: [
-            {"choices": [{"index": number, "delta": {"content": "x"}}]} for number in range(size // 64)]),
-    },
-)  # fmt: skip

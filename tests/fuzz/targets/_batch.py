@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 from fastlane.batch import Finished, Job, WorkerSettings
@@ -12,7 +11,7 @@ from fastlane.batch.requests import jobs_in
 from fastlane.errors import ConfigurationError
 from tests.fuzz import mutation
 from tests.fuzz.drawn import Drawn, chance, json_text, json_value
-from tests.fuzz.targets._target import Target, holds
+from tests.fuzz.targets._target import holds
 
 _SETTINGS = WorkerSettings()
 _BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hi."}], "temperature": 0.5}
@@ -129,32 +128,3 @@ def seeds() -> list[bytes]:
         *(b"\0" + json.dumps(one).encode() for one in _KNOWN),
         *(bytes([kind]) + one for one in drawn for kind in (1, 2)),
     ]
-
-
-def _fed(make: Callable[[int], str]) -> Callable[[int], Callable[[], object]]:
-    def work(size: int) -> Callable[[], object]:
-        line = make(size).encode()
-
-        def run() -> None:
-            _check_in(line)
-            _check_out(line)
-
-        return run
-
-    return work
-
-
-TARGET = Target(
-    name="batch",
-    check=check,
-    seeds=seeds,
-    grown={
-        "deep lists": _fed(lambda size: "[" * size),
-        "a long answer": _fed(lambda size: '{"custom_id":"fastlane-7","response":{"status_code":200,"body":{"a":"'
-                                           + "x" * size + '"}}}'),
-        "many messages": _fed(lambda size: _IN + '"messages":['
-                                           + ",".join(['{"role":"user","content":"x"}'] * (size // 30)) + "]}}"),
-        "many unknown arguments": _fed(lambda size: _IN + '"messages":[],'
-                                       + ",".join(f'"a{number}":1' for number in range(size // 10)) + "}}"),
-    },
-)  # fmt: skip

@@ -7,7 +7,7 @@ from functools import cache
 from tests.fuzz import mutation
 from tests.fuzz.differential import STRANGERS, TYPES, Differential
 from tests.fuzz.drawn import Drawn, chance
-from tests.fuzz.targets._target import Target, holds
+from tests.fuzz.targets._target import holds
 
 
 @cache
@@ -40,10 +40,3 @@ def seeds() -> list[bytes]:
         found += [bytes([whole]) + mutation.written(one, Drawn(b"")) for one in documents[:6]]
         found += [bytes([number]) + one for one in drawn]
     return found
-
-
-TARGET = Target(
-    name="decode",
-    check=check,
-    seeds=seeds,
-)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import h11
@@ -11,8 +11,7 @@ from fastlane.transport import Phases
 from fastlane.transport.protocols.exchange import Exchange, RequestHead, TransportError
 from fastlane.transport.protocols.h1 import IN_NO_HEAD, MAX_INFORMATIONAL, Http1Connection
 from tests.fuzz.drawn import Drawn, chance
-from tests.fuzz.targets._target import Target, holds
-from tests.transport.h2_peer import request_head
+from tests.fuzz.targets._target import holds
 
 _PARTS = (
     b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early\r\nLink: x\r\n\r\n",
@@ -162,43 +161,3 @@ def seeds() -> list[bytes]:
         *(bytes([kind]) + answer for answer in _PROPER for kind in (0, 2, 14)),
         *(bytes([kind]) + one for one in drawn for kind in (1, 3)),
     ]
-
-
-def _fed(make: Callable[[int], bytes], step: int) -> Callable[[int], Callable[[], object]]:
-    def work(size: int) -> Callable[[], object]:
-        answer = make(size)
-        reads = [answer[at : at + step] for at in range(0, len(answer), step)]
-
-        def run() -> None:
-            connection = Http1Connection()
-            exchange = Exchange(request_head(), Phases())
-            connection.begin(exchange, end=True)
-            try:
-                for number, read in enumerate(reads):
-                    connection.receive(read, number)
-            except TransportError:
-                pass
-
-        return run
-
-    return work
-
-
-_SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
-_CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-TARGET = Target(
-    name="h1",
-    check=check,
-    seeds=seeds,
-    grown={
-        "small chunks in one read": _fed(lambda size: _CHUNKED + b"1\r\na\r\n" * (size // 6), 1 << 30),
-        "small chunks byte by byte": _fed(lambda size: _CHUNKED + b"1\r\na\r\n" * (size // 6), 1),
-        "one large chunk in small reads": _fed(lambda size: _CHUNKED + b"%x\r\n" % size + b"a" * size, 64),
-        "a body of stated length": _fed(lambda size: _SIZED % size + b"a" * size, 64),
-        "chunks with extensions": _fed(lambda size: _CHUNKED + b"1;x\r\na\r\n" * (size // 8), 64),
-        "a long line of a size": _fed(lambda size: _CHUNKED + b"1;" + b" " * size, 64),
-        "a head in small reads": _fed(lambda size: b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * (size // 6), 64),
-        "a long head of blanks": _fed(lambda size: b"HTTP/1.1 200 OK\r\nX:" + b" " * size, 1_000),
-        "empty lines in front": _fed(lambda size: b"\r\n" * (size // 2), 64),
-    },
-)  # fmt: skip

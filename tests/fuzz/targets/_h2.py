@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -16,10 +16,9 @@ from fastlane.transport.protocols import frames as wire, limits as limits
 from fastlane.transport.protocols.exchange import RequestHead, TransportError
 from fastlane.transport.protocols.h2 import Http2Connection
 from tests.fuzz.drawn import Drawn, chance
-from tests.fuzz.targets._h2_frames import Server
-from tests.fuzz.targets._h2_ledger import Ledger
-from tests.fuzz.targets._target import Target, holds
-from tests.transport.h2_peer import WokenExchange, head_bytes, raw_frame, request_head
+from tests.fuzz.targets._h2_frames import Frames, Server
+from tests.fuzz.targets._target import holds
+from tests.transport.h2_peer import WokenExchange, request_head
 
 _STEPS = 60
 
@@ -121,7 +120,11 @@ class Conversation:
         self.client = Http2Connection()
         self.client.start(0)
         self._server = Server(draw)
-        self._ledger = Ledger()
+        self._sent, self._came = Frames(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), Frames()
+        self._reset: set[int] = set()
+        """Streams that we have reset."""
+        self._drawn, self._granted = 0, limits.FIRST_WINDOW
+        """Bytes of DATA that have come, and bytes that may come on the whole connection."""
         self._reference = Reference()
         self._exchanges: list[OnceExchange] = []
         self._left_alone = True
@@ -179,7 +182,14 @@ class Conversation:
     def _said(self) -> None:
         data = self.client.data_to_send()
         holds(len(data) < 4 << 20, "too much is queued", len(data))
-        self._ledger.said_by_us(data)
+        for kind, _, stream, payload in self._sent.of(data):
+            if kind in (wire.DATA, wire.RST_STREAM):
+                holds(stream not in self._reset, "a stream that we have reset is not left alone", stream)
+            if kind == wire.RST_STREAM:
+                self._reset.add(stream)
+            elif kind == wire.WINDOW_UPDATE:
+                self._granted += 0 if stream else int.from_bytes(payload)
+                holds(0 < int.from_bytes(payload) <= limits.LARGEST_WINDOW, "a window is opened by nothing, or too far")
 
     def _receive(self, data: bytes) -> None:
         over = {exchange.stream_id for exchange in self._exchanges if exchange.is_over}
@@ -193,12 +203,13 @@ class Conversation:
             raised = error
             holds(error.name == "RemoteProtocolError", "the server's fault has another name", error.name)
             holds(not error.unprocessed, "a request that was sent counts as one that was not")
-        frames = self._ledger.said_by_server(data)
-        if self._ledger.overdrawn_by_all:
+        frames = self._came.of(data)
+        self._drawn += sum(len(payload) for kind, _, _, payload in frames if kind == wire.DATA)
+        if self._drawn > self._granted:
             holds(raised is not None, "the connection's window is overdrawn, and nobody minds", data[:200])
         # What comes for a stream that is over is late, and no fault.
         is_other = any(kind in _OF_NO_CONCERN or stream in over for kind, _, stream, _ in frames)
-        is_other = is_other or self._ledger.waits_for_more
+        is_other = is_other or self._came.waits_for_more
         broken = sum(exchange.is_over for exchange in self._exchanges) > len(over)
         if self._reference.gave_up is None:
             takes = self._reference.receive(data)
@@ -211,7 +222,7 @@ class Conversation:
             if any(kind == wire.GOAWAY for kind, *_ in frames):
                 self._reference.leave()  # it ends every stream with it
         self._said()
-        if self._ledger.reset:
+        if self._reset:
             self._reference.leave()  # it has not been told, and takes what is late for wrong
         if raised is not None:
             self._break(raised)
@@ -255,7 +266,7 @@ class Conversation:
         for exchange in self._exchanges:
             holds(exchange.ends <= 1, "an exchange ends twice")
         for exchange in open_ones:
-            holds(exchange.is_over or exchange.stream_id in self._ledger.reset, "an exchange never ends")
+            holds(exchange.is_over or exchange.stream_id in self._reset, "an exchange never ends")
 
 
 def _is_stricter(raised: TransportError) -> bool:
@@ -299,43 +310,3 @@ def check(data: bytes) -> None:
 def seeds() -> list[bytes]:
     """Bytes that draw conversations of every length."""
     return chance(48, 600)
-
-
-def _fed(make: Callable[[int], bytes], *, step: int = 1 << 30) -> Callable[[int], Callable[[], object]]:
-    def work(size: int) -> Callable[[], object]:
-        data = make(size)
-        pieces = [data[at : at + step] for at in range(0, len(data), step)]
-
-        def run() -> None:
-            client = Http2Connection()
-            client.start(0)
-            exchange = OnceExchange(request_head())
-            client.begin(exchange, end=True)
-            client.receive(raw_frame(wire.SETTINGS, 0, 0), 0)
-            try:
-                for number, piece in enumerate(pieces):
-                    client.receive(piece, number)
-            except TransportError:
-                pass
-
-        return run
-
-    return work
-
-
-def _body(size: int, piece: int) -> bytes:
-    return head_bytes(1) + raw_frame(wire.DATA, 0, 1, b"x" * piece) * (size // (piece + 9))
-
-
-TARGET = Target(
-    name="h2",
-    check=check,
-    seeds=seeds,
-    grown={
-        "many small pieces of a body": _fed(lambda size: _body(size, 7)),
-        "large pieces of a body in small reads": _fed(lambda size: _body(size, 16_000), step=64),
-        "a body byte by byte": _fed(lambda size: _body(size, 1), step=1),
-        "a head in many fields": _fed(lambda size: raw_frame(1, 4, 1, (b"\0\1a\1b" * (size // 5))[:16_384])),
-        "fields out of the table": _fed(lambda size: raw_frame(1, 4, 1, (b"\x88" * size)[:16_384])),
-    },
-)  # fmt: skip

@@ -6,6 +6,7 @@ from hpack.hpack import Encoder
 
 from fastlane.transport.protocols import frames as wire
 from tests.fuzz.drawn import Drawn
+from tests.fuzz.targets._target import holds
 from tests.transport.h2_peer import raw_frame
 
 _SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 100, 1_000, 4_999, 5_000, 5_001, 16_383, 16_384, 16_385)
@@ -35,6 +36,39 @@ _FIELDS = (
     (b"transfer-encoding", b"chunked"), (b"Upper", b"x"), (b"", b"x"), (b"a b", b"x"), (b"x", b"a\r\nb"), (b"x", b"\0"),
     (b":path", b"/"), (b"host", b"a"), (b"x", b"\xff" * 40), (b"x-long", b"y" * 9_000), (b"x", b" a "),
 )  # fmt: skip
+
+
+Frame = tuple[int, int, int, bytes]
+"""Type, flags, stream, payload."""
+
+
+class Frames:
+    """Takes a stream of bytes apart into frames, and keeps what is not whole."""
+
+    def __init__(self, before: bytes = b"") -> None:
+        self._rest = b""
+        self._before = before
+
+    @property
+    def waits_for_more(self) -> bool:
+        """The head of a frame is there, and not all of it."""
+        return len(self._rest) >= 9
+
+    def of(self, data: bytes) -> list[Frame]:
+        """The frames that end in these bytes."""
+        data = self._rest + data
+        if self._before and data:
+            holds(data.startswith(self._before), "the connection does not begin as it must", data[:40])
+            data, self._before = data[len(self._before) :], b""
+        found: list[Frame] = []
+        while len(data) >= 9:
+            length = int.from_bytes(data[:3])
+            if len(data) < 9 + length:
+                break
+            found.append((data[3], data[4], int.from_bytes(data[5:9]) & 0x7FFFFFFF, data[9 : 9 + length]))
+            data = data[9 + length :]
+        self._rest = data
+        return found
 
 
 class Server:

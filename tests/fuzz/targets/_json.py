@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from fastlane.plays.bounded_output.scanner import JsonScanner
 from tests.fuzz.drawn import Drawn, chance, json_value
-from tests.fuzz.targets._target import Target, holds
+from tests.fuzz.targets._target import holds
 
 _WORDS = (
     *'{}[]",:\\0123456789.eE+-tfn \t\n\r\x00\x1f\x7f', "NaN", "'", "\\u12", "\\ud83d", "\\x", "\ufeff", "\u00a0",
@@ -84,36 +83,3 @@ def seeds() -> list[bytes]:
         *(b"\0" + text.encode() for text in texts),
         *(bytes([kind]) + one for one in drawn for kind in (1, 2)),
     ]
-
-
-def _fed(make: Callable[[int], str], step: int = 16) -> Callable[[int], Callable[[], object]]:
-    def work(size: int) -> Callable[[], object]:
-        text: Any = make(size)
-        pieces = [text[at : at + step] for at in range(0, len(text), step)]
-
-        def run() -> None:
-            scanner = JsonScanner()
-            for piece in pieces:
-                scanner.feed(piece)
-
-        return run
-
-    return work
-
-
-TARGET = Target(
-    name="json",
-    check=check,
-    seeds=seeds,
-    grown={
-        "a long text": _fed(lambda size: '"' + "x" * size + '"'),
-        "a long text of escapes": _fed(lambda size: '"' + "\\u00e9" * (size // 6) + '"'),
-        "a long number": _fed(lambda size: "1" * size + " "),
-        "deep arrays": _fed(lambda size: "[" * size),
-        "many properties": _fed(lambda size: "{" + '"a":1,' * (size // 6)),
-        "white space": _fed(lambda size: "[" * 1000 + " " * size),
-        "a fence": _fed(lambda size: "`" * size),
-        "white space in front": _fed(lambda size: "\n" * size + "{}"),
-        "white space behind a fence": _fed(lambda size: "```\n" + "\n" * size + "{}"),
-    },
-)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
 from functools import cache
 
 from fastlane.plays.rate_limits.bucket import RequestCost
@@ -13,7 +12,7 @@ from fastlane.plays.rate_limits.limiter import MAX_WAIT_S, RateLimiter
 from fastlane.protocol.header_times import MAX_RETRY_S, number, retry_after_s
 from fastlane.providers import facts_named, names
 from tests.fuzz.drawn import Drawn, chance
-from tests.fuzz.targets._target import Target, holds
+from tests.fuzz.targets._target import holds
 
 _TEXTS = (
     "0", "1", "100", "-1", "1e3", "1e400", "nan", "inf", "-inf", "1_000", "٣", " 5 ", "9" * 39, "9" * 400, "0.001",
@@ -50,7 +49,7 @@ def _text(draw: Drawn) -> str:
 def check(data: bytes) -> None:
     """Answers with drawn headers, at any distance of time, to a provider's facts."""
     draw = Drawn(data)
-    _check_readers(_text(draw))
+    check_readers(_text(draw))
     facts = facts_named(draw.choice(_facts())).rate_limits
     limiter = RateLimiter(facts, jitter=random.Random(0))
     fields = sorted({
@@ -82,7 +81,7 @@ def _check_wait(limiter: RateLimiter, now_ns: int, cost: RequestCost) -> None:
         holds(0 <= wait_s <= _LONGEST_S, "a request waits for longer than any provider means", wait_s, patient)
 
 
-def _check_readers(text: str) -> None:
+def check_readers(text: str) -> None:
     read = number(text)
     holds(read is None or math.isfinite(read), "a number is none", text, read)
     for form in (None, "duration", "seconds", "milliseconds", "rfc3339", "unix", "unix_milliseconds"):
@@ -97,25 +96,3 @@ def _check_readers(text: str) -> None:
 def seeds() -> list[bytes]:
     """Bytes that draw answers."""
     return chance(40, 300)
-
-
-def _fed(make: Callable[[int], str]) -> Callable[[int], Callable[[], object]]:
-    def work(size: int) -> Callable[[], object]:
-        text = make(size)
-        return lambda: _check_readers(text)
-
-    return work
-
-
-TARGET = Target(
-    name="rate_limits",
-    check=check,
-    seeds=seeds,
-    grown={
-        "many digits": _fed(lambda size: "1" * size),
-        "many digits of seconds": _fed(lambda size: "1" * min(size, 200_000) + "s"),
-        "many digits of minutes": _fed(lambda size: "1" * size + "m"),
-        "many blanks": _fed(lambda size: " " * size + "1"),
-        "many commas": _fed(lambda size: "," * size),
-    },
-)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from openai._streaming import SSEDecoder
 
 from fastlane.protocol.events import EventReader, EventSplitter
 from tests.fuzz.drawn import Drawn
-from tests.fuzz.targets._target import Target, holds
+from tests.fuzz.targets._target import holds
 
 LINES = (
     b"data: {}\n\n", b"data: [DONE]\n\n", b"data:{}\n\n", b": wait\n\n", b"event: message\ndata: {}\n\n", b"data: a\n",
@@ -117,37 +117,3 @@ def seeds() -> list[bytes]:
         b"\0\x05" + plain.replace(b"\n", b"\r\n"),
         *(bytes([1]) + bytes([kind, 1]) * 9 for kind in range(len(LINES))),
     ]
-
-
-def _fed(make: Callable[[int], bytes], step: int) -> Callable[[int], Callable[[], object]]:
-    def work(size: int) -> Callable[[], object]:
-        body = make(size)
-        pieces = [body[at : at + step] for at in range(0, len(body), step)]
-
-        def run() -> None:
-            for reader in (EventReader(), EventSplitter()):
-                for piece in pieces:
-                    for _ in reader.feed(piece):
-                        pass
-                    if getattr(reader, "stopped", False):
-                        break
-
-        return run
-
-    return work
-
-
-TARGET = Target(
-    name="sse",
-    check=check,
-    seeds=seeds,
-    grown={
-        "one long event": _fed(lambda size: b"data: " + b"x" * size + b"\n\n", 64),
-        "one long line behind a carriage return": _fed(lambda size: b":\r\ndata: " + b"x" * size + b"\r\n\r\n", 64),
-        "a line without an end": _fed(lambda size: b":\r\n" + b"x" * size, 64),
-        "many comments": _fed(lambda size: b": \n\n" * (size // 4), 64),
-        "many lines of one event": _fed(lambda size: b"data: x\n" * (size // 8) + b"\n", 64),
-        "many carriage returns": _fed(lambda size: b"\r" * size, 64),
-        "many events in one piece": _fed(lambda size: b"data: x\n\n" * (size // 9), 1 << 30),
-    },
-)

@@ -10,7 +10,7 @@ import openai
 import fastlane
 from tests.fuzz.drawn import Drawn, chance
 from tests.fuzz.targets._sse import LINES
-from tests.fuzz.targets._target import Target, holds
+from tests.fuzz.targets._target import holds
 from tests.prepared_server import LIBRARY, Server
 
 CREATE: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hi."}], "stream": True}
@@ -96,10 +96,3 @@ def check(data: bytes) -> None:
 def seeds() -> list[bytes]:
     """Bytes that draw bodies."""
     return chance(40, 90)
-
-
-TARGET = Target(
-    name="stream",
-    check=check,
-    seeds=seeds,
-)

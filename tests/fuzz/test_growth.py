@@ -69,7 +69,7 @@ def assemble(events: Sequence[Any]) -> None:
 
 
 def read_batch(pieces: Sequence[bytes]) -> None:
-    _batch.check(b"\0" + pieces[0])
+    _batch.check_line(pieces[0])
 
 
 def read_limits(pieces: Sequence[bytes]) -> None:
@@ -161,10 +161,9 @@ def ratio(feed: Callable[[Any], None], step: int, make: Callable[[int], Any]) ->
     short = long = found = float("inf")
     for _ in range(3):
         short = min(short, least_s(feed, step, make(size), 2))
-        long = min(long, least_s(feed, step, make(size * FACTOR), 1))
-        found = long / max(short, 1e-4) if long > 0.01 else 0.0
-        # Nothing that the machine does besides takes twice the most that may be.
-        if found <= MOST_RATIO or found > 2 * MOST_RATIO:
+        long = min(long, least_s(feed, step, make(size * FACTOR), 2))
+        found = long / short if long > 0.05 else 0.0
+        if found <= MOST_RATIO:
             break
     return found
 

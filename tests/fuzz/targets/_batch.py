@@ -51,6 +51,11 @@ def check(data: bytes) -> None:
         line = mutation.mutated(draw.choice(_KNOWN), draw, _KNOWN)
     else:
         line = json_text(draw, json_value(draw, _NAMES)).encode("utf-8", "surrogatepass")
+    check_line(line)
+
+
+def check_line(line: bytes) -> None:
+    """Read a line as one of a batch's input and as one of its output."""
     _check_in(line)
     _check_out(line)
 

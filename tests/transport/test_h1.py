@@ -96,6 +96,25 @@ def broken(connection: Http1Connection, data: bytes) -> TransportError:
     return caught.value
 
 
+def test_no_request_follows_bytes_that_nobody_has_asked_for() -> None:
+    connection = opened()
+    with pytest.raises(TransportError, match="no request has asked for"):
+        connection.receive(EMPTY, 0)
+
+    assert connection.capacity == 0
+
+
+def test_that_a_connection_will_be_closed_is_known_with_the_head() -> None:
+    connection = opened()
+    exchange = begun(connection)
+
+    connection.receive(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n", 1)
+    assert (connection.capacity, connection.open_exchanges) == (0, 1)
+    connection.receive(b"ab", 2)
+
+    assert (exchange.answer_ended, body(exchange)) == (True, b"ab")
+
+
 @pytest.mark.parametrize("sent", [b"four", b"sixsix"])
 def test_a_body_of_another_length_than_announced_is_an_error(sent: bytes) -> None:
     connection, exchange = opened(), asked((b"Content-Length", b"5"))
@@ -164,6 +183,21 @@ def test_what_nobody_reads_is_not_kept() -> None:
 
     assert (list(exchange.chunks), exchange.tail[-6:]) == ([], b"[DONE]")
     assert (exchange.answer_ended, connection.capacity) == (True, 1)
+
+
+def test_an_answer_before_the_end_of_the_request_is_delivered_at_once() -> None:
+    connection, exchange = opened(), asked((b"Content-Length", b"5"))
+    connection.begin(exchange, end=False)
+    connection.send(exchange, b"he", end=False)
+    connection.data_to_send()
+
+    connection.receive(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno", 4)
+
+    assert (exchange.answer_ended, body(exchange), connection.room(exchange)) == (True, b"no", 0)
+    connection.send(exchange, b"llo", end=True)
+    assert (connection.data_to_send(), connection.open_exchanges) == (b"", 0)
+    assert not connection.cancel(exchange)
+    assert refuses(connection)
 
 
 @pytest.mark.parametrize(
@@ -304,6 +338,22 @@ def test_a_connection_that_changes_its_protocol_is_not_used_again(method: bytes,
     assert exchange.answer_head is not None
     assert (exchange.answer_head.status, body(exchange), exchange.answer_ended) == (status, b"", True)
     assert refuses(connection)
+
+
+def test_cancelling_costs_the_connection_unless_the_answer_is_complete() -> None:
+    connection = opened()
+    over = begun(connection)
+    connection.receive(EMPTY, 1)
+    assert connection.cancel(over)
+
+    open_now = begun(connection)
+    assert connection.cancel(over)
+    assert (open_now.error, connection.open_exchanges) == (None, 1)
+
+    assert not connection.cancel(open_now)
+    assert (open_now.error, connection.open_exchanges, refuses(connection)) == (None, 0, True)
+    broken(connection, EMPTY)
+    assert open_now.answer_head is None
 
 
 def test_there_are_no_windows_no_pings_and_no_goodbyes() -> None:

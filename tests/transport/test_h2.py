@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from h2.errors import ErrorCodes
+from h2.events import PingReceived
 from h2.settings import SettingCodes
 from hyperframe.frame import (
     GoAwayFrame,
+    PingFrame,
     PushPromiseFrame,
     RstStreamFrame,
     SettingsFrame,
@@ -187,6 +189,16 @@ def test_a_body_must_be_as_long_as_its_head_says(sent: bytes) -> None:
     assert other.answer_ended
 
 
+def test_trailers_that_are_not_the_end_break_their_stream_only() -> None:
+    pair = Pair()
+    broken, other = pair.begun(), pair.begun()
+    pair.receive(head_bytes(broken.stream_id) + head_bytes(broken.stream_id, [(b"a", b"b")]))
+
+    assert broken.error is not None
+    assert reset_codes(pair) == [(broken.stream_id, ErrorCodes.PROTOCOL_ERROR)]
+    assert not other.is_over
+
+
 @pytest.mark.parametrize("code", [ErrorCodes.INTERNAL_ERROR, ErrorCodes.NO_ERROR, 0xBEEF])
 def test_a_reset_is_named(code: int) -> None:
     pair = Pair()
@@ -224,6 +236,22 @@ def going_away(last_stream_id: int, code: int = 0) -> bytes:
 # The connection as a whole
 
 
+def test_a_ping_is_out_until_it_is_answered() -> None:
+    pair = Pair()
+    assert pair.client.ping(7)
+    assert pair.client.ping_sent_ns == 7
+    assert pair.client.ping(9)
+    assert pair.client.ping_sent_ns == 7
+    pair.receive(raw_frame(6, 1, 0, b"another8"[:8]))
+    assert pair.client.ping_sent_ns == 7
+
+    events = pair.to_server()
+    assert [type(event) for event in events] == [PingReceived]
+    pair.to_client()
+
+    assert pair.client.ping_sent_ns is None
+
+
 def test_the_answer_to_a_ping_measures_a_round_trip_and_the_last_few_are_kept() -> None:
     pair = Pair()
     for number in range(1, 2 * limits.ROUND_TRIPS):
@@ -235,6 +263,31 @@ def test_the_answer_to_a_ping_measures_a_round_trip_and_the_last_few_are_kept() 
         pair.to_client()
     kept = [each // 1_000_000 for each in pair.client.round_trips_ns]
     assert kept == list(range(limits.ROUND_TRIPS, 2 * limits.ROUND_TRIPS))
+
+
+def test_a_servers_ping_is_answered() -> None:
+    pair = Pair()
+    pair.receive(raw_frame(6, 0, 0, b"12345678"))
+
+    (answer,) = frames_of(pair.client.data_to_send())
+
+    assert isinstance(answer, PingFrame)
+    assert ("ACK" in answer.flags, answer.opaque_data) == (True, b"12345678")
+
+
+def test_a_goodbye_is_said_once_and_lets_what_is_open_end() -> None:
+    pair = Pair()
+    exchange = pair.begun()
+    pair.client.goodbye()
+    pair.client.goodbye()
+
+    (goaway,) = frames_of(pair.client.data_to_send())
+
+    assert isinstance(goaway, GoAwayFrame)
+    assert goaway.error_code == ErrorCodes.NO_ERROR
+    assert pair.client.capacity == 0
+    pair.answer(exchange, b"the last")
+    assert exchange.answer_ended
 
 
 def test_a_lost_connection_breaks_off_each_exchange_with_an_error_of_its_own() -> None:

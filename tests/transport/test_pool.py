@@ -83,6 +83,17 @@ def test_calls_to_other_origins_are_served_in_their_turn_when_all_connections_we
 # Servers that allow nothing
 
 
+def test_those_who_wait_are_told_each_for_himself() -> None:
+    desk = Desk()
+    calls = desk.ask_often(3)
+    desk.fails()
+    errors = [call.error for call in calls]
+
+    assert [str(error) for error in errors] == ["nobody there"] * 3
+    assert len(set(map(id, errors)) | {id(FAILURE)}) == 4
+    assert desk.members == []
+
+
 def test_servers_that_leave_before_anybody_had_a_place_are_given_up() -> None:
     desk = Desk()
     calls = desk.ask_often(3)

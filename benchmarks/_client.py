@@ -27,7 +27,7 @@ _pools = itertools.count(1)
 
 
 def client_of(side: str, mode: str, base_url: str, **options: Any) -> Any:
-    """Make a client as it comes with default plays, or as it is told to use another version of HTTP; without retries.
+    """Make a client with default plays, or with another version of HTTP; without retries.
 
     `side` is stock, stock_http2, fastlane or fastlane_http1.
     """
@@ -50,7 +50,7 @@ def ours(mode: str, base_url: str, *plays: fastlane.Play, **options: Any) -> Any
 
 
 def over_http2(side: str, mode: str, base_url: str, tag: str, **options: Any) -> Any:
-    """Make openai's client told to use HTTP/2, or ours with a pool of its own; its requests have this tag."""
+    """Make openai's client with HTTP/2, or ours with a separate pool; its requests have this tag."""
     headers = {**wishes(tag=tag), **options.pop("default_headers", {})}
     if side == "fastlane":
         return ours(mode, base_url, default_headers=headers, **options)
@@ -105,7 +105,7 @@ async def settled(value: Any) -> Any:
     return await value if isawaitable(value) else value
 
 
-# Calls, timed, and compared with what was asked for
+# Calls, timed, and compared with the requests
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Is water wet?"}]
 

@@ -133,7 +133,7 @@ def _literals(random: Random) -> Drawn:
 
 
 def _other_form(random: Random, value: Any) -> Any:
-    """Return the same value, with its numbers written in another way."""
+    """Return the same value, with its numbers written differently."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         forms = (value, float(value), int(value)) if value else (0, 0.0, -0.0)
         return random.choice([form for form in forms if form == value])

@@ -1,4 +1,4 @@
-"""Ways to change one thing in a recorded conversation, each with the kind and the place that must be named."""
+"""Single changes of a recorded conversation, each with the kind and the path that must be named."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _mutate(kind: str, change: _Change, rng: random.Random, body: Body) -> Mutat
 
 
 def _at(body: Any, keys: _Keys) -> Any:
-    """Return a value; None where there is none."""
+    """Return a value; None if there is none."""
     try:
         for key in keys:
             body = body[key]
@@ -129,10 +129,10 @@ def _counter(rng: random.Random) -> tuple[str, str]:
 
 def _inserted(draw: Callable[[random.Random], tuple[str, str]], rng: random.Random, before: Body, after: Body) -> _Keys:
     first, second = draw(rng)
-    place = rng.choice(_PLACES)
-    keys = _text_of(rng, before, place)
+    position = rng.choice(_PLACES)
+    keys = _text_of(rng, before, position)
     text = _at(before, keys)
-    at = {"top": 0, "end": len(text)}.get(place, rng.randrange(len(text) + 1))
+    at = {"top": 0, "end": len(text)}.get(position, rng.randrange(len(text) + 1))
     _put(before, keys, text[:at] + first + text[at:])
     _put(after, keys, text[:at] + second + text[at:])
     return keys
@@ -144,15 +144,15 @@ def _far_from_the_end(body: Body) -> list[int]:
     return [at for at, size in enumerate(sizes) if size and sum(sizes[at + 1 :]) >= _BLOCKS_BEHIND]
 
 
-def _text_of(rng: random.Random, body: Body, place: str) -> _Keys:
+def _text_of(rng: random.Random, body: Body, position: str) -> _Keys:
     index = rng.randrange(len(body["tools"]))
     properties = body["tools"][index]["function"]["parameters"]["properties"]
     described = [key for key, one in properties.items() if "description" in one]
-    role = {"user": "user", "result": "tool", "assistant": "assistant"}.get(place)
+    role = {"user": "user", "result": "tool", "assistant": "assistant"}.get(position)
     spoken = [at for at in _far_from_the_end(body) if body["messages"][at]["role"] == role]
-    if place == "parameter" and described:
+    if position == "parameter" and described:
         return "tools", index, "function", "parameters", "properties", rng.choice(described), "description"
-    if place in {"tool", "parameter"}:
+    if position in {"tool", "parameter"}:
         return "tools", index, "function", "description"
     return "messages", rng.choice(spoken) if spoken else 0, "content"
 

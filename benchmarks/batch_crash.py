@@ -146,7 +146,7 @@ def _fill(ballast: Path) -> None:
 
 
 def _full_disk(jobs: int) -> tuple[dict[str, int], int, str]:
-    """Return what became of the jobs, how many submissions were refused, and in which way the disk was full."""
+    """Return what became of the jobs, how many submissions were refused, and how the disk was full."""
     with ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         emulator = stack.enter_context(_provider())

@@ -201,7 +201,7 @@ class _Mixed:
         self._arm = arm
         self._clients = [ours(mode, emulator.base_url, *plays, **own) for mode in ("async", "sync")]
         self.ttft_ms: list[tuple[int, float | None]] = []
-        """When each interactive call was issued, and its time to the first token; None where it failed."""
+        """When each interactive call was issued, and its time to the first token; None if it failed."""
 
     async def run(self, seconds: tuple[int, int], flood: int) -> tuple[int, int]:
         """Make calls, and return from when to when they count."""
@@ -212,7 +212,7 @@ class _Mixed:
         await asyncio.sleep(seconds[1])
         ended_ns = now_ns()
         coming.cancel()
-        # Whoever came in that time is heard to the end.
+        # Calls that started in that time run to their end.
         await asyncio.gather(*await coming)
         for task in background:
             task.cancel()
@@ -259,8 +259,8 @@ class _Mixed:
                     await asyncio.sleep(random.uniform(0.05, 0.15))
 
 
-def _place_s(log: Sequence[RequestLog], tag: str, begun_ns: int, ended_ns: int) -> float:
-    """Return the seconds for which requests of one tag had a place, within that time."""
+def _in_slot_s(log: Sequence[RequestLog], tag: str, begun_ns: int, ended_ns: int) -> float:
+    """Return the seconds for which requests of one tag had a slot, within that time."""
     total = 0
     for request in log:
         if request.tag == tag and request.admitted_ns is not None and request.status == 200:
@@ -269,10 +269,10 @@ def _place_s(log: Sequence[RequestLog], tag: str, begun_ns: int, ended_ns: int) 
     return total / 1e9
 
 
-def _mixed(emulator: Emulator, arm: str, seconds: tuple[int, int], places: int, most: int | None) -> dict[str, Figure]:
+def _mixed(emulator: Emulator, arm: str, seconds: tuple[int, int], slots: int, most: int | None) -> dict[str, Figure]:
     emulator.clear()
     calls = _Mixed(emulator, arm, most)
-    begun_ns, ended_ns = run(calls.run(seconds, 0 if arm == "idle" else 3 * places + 32))
+    begun_ns, ended_ns = run(calls.run(seconds, 0 if arm == "idle" else 3 * slots + 32))
     measured = [ms for at_ns, ms in calls.ttft_ms if begun_ns <= at_ns < ended_ns]
     answered = [ms for ms in measured if ms is not None]
     figures: dict[str, Figure] = {
@@ -285,10 +285,10 @@ def _mixed(emulator: Emulator, arm: str, seconds: tuple[int, int], places: int, 
     log = emulator.log()
     sent = [request for request in log if begun_ns <= request.received_ns < ended_ns]
     refused = sum(request.status is not None and request.status >= 400 for request in sent)
-    left_s = places * (ended_ns - begun_ns) / 1e9 - _place_s(log, f"{arm}:interactive", begun_ns, ended_ns)
+    left_s = slots * (ended_ns - begun_ns) / 1e9 - _in_slot_s(log, f"{arm}:interactive", begun_ns, ended_ns)
     return figures | {
         f"{arm}_failed": len(measured) - len(answered),
-        f"{arm}_background_share": _place_s(log, f"{arm}:background", begun_ns, ended_ns) / left_s,
+        f"{arm}_background_share": _in_slot_s(log, f"{arm}:background", begun_ns, ended_ns) / left_s,
         f"{arm}_refused_share": refused / len(sent) if sent else None,
     }
 
@@ -298,35 +298,35 @@ def urgency_mixed(quick: bool) -> Report:
 
     Providers serve 4, 16 or 64 calls at once (quickly: 16); a further one waits, or is refused with 503. Each gets
     forty interactive calls a minute, from a task and from a thread, and three times as many background calls as it has
-    places and 32 more. `Urgency()` finds the places of a provider that refuses, `Urgency(max_concurrency=...)` is given
+    slots and 32 more. `Urgency()` finds the slots of a provider that refuses, `Urgency(max_concurrency=...)` is given
     those of one that queues. Time runs five times as fast as at a usual provider.
 
     Inside: an interactive call from its issue to its first content, retries included. `ttft_ratio` is its p95 against
-    that of an idle provider. `background_share`: of the time of its places that interactive calls leave, what the
+    that of an idle provider. `background_share`: of the time of its slots that interactive calls leave, what the
     provider spends on background ones, by its own log. Outside: the first seconds of each arm.
     """
     seconds = _QUICK if quick else _FULL
     figures: dict[str, Figure] = {}
     idle_ms: dict[int, Figure] = {}
-    for places in (16,) if quick else (4, 16, 64):
+    for slots in (16,) if quick else (4, 16, 64):
         for name in ("queueing", "refusing"):
             model = ProviderModel(
                 prefill_base_s=Quantiles.from_quartiles(0.06, 0.08, 0.12),
                 inter_token_s=_DECODE_S / _ANSWER_TOKENS,
                 inter_token_jitter=0.3,
                 default_output_tokens=_ANSWER_TOKENS,
-                concurrency=places,
+                concurrency=slots,
                 queue_places=0 if name == "refusing" else None,
             )
             found: dict[str, Figure] = {}
             with providers(model=model) as (emulator,):
-                for arm in seconds if places not in idle_ms else ("without", "with"):
-                    found |= _mixed(emulator, arm, seconds[arm], places, places if name == "queueing" else None)
-            idle = idle_ms.setdefault(places, found.get("idle_ttft_p95_ms"))
+                for arm in seconds if slots not in idle_ms else ("without", "with"):
+                    found |= _mixed(emulator, arm, seconds[arm], slots, slots if name == "queueing" else None)
+            idle = idle_ms.setdefault(slots, found.get("idle_ttft_p95_ms"))
             for arm in ("without", "with"):
                 p95 = found[f"{arm}_ttft_p95_ms"]
                 found[f"{arm}_ttft_ratio"] = None if p95 is None or not idle else p95 / idle
-            figures |= {f"{name}_{places}_{figure}": value for figure, value in found.items()}
+            figures |= {f"{name}_{slots}_{figure}": value for figure, value in found.items()}
     return Report(
         figures=figures,
         reach={

@@ -123,7 +123,7 @@ def dashboard_lie(quick: bool) -> Report:
     """Compare what an application logs of a provider with what it did: openai's client, and ours.
 
     8, 32 and 50 streams at once of 2,000 tokens a second (first token after 50 ms, 200 tokens), with `async for` in one
-    event loop; the truth server is on another core if there is one. Inside: everything between the application's own
+    event loop; the truth server is on another core if there is one. Inside: everything between the caller's
     two stamps, before `create()` and at the first chunk with content. Outside: the first two rounds. `_ttft_*_ms` is
     what it logs, `_true_ttft_p50_ms` what the provider did, `_error_` the difference, request by request.
     """

@@ -48,7 +48,7 @@ _DATA = Path(__file__).parents[2] / "shared" / "data"
 
 
 def _recorded(name: str) -> list[Messages]:
-    """Return recorded runs, none where there are none."""
+    """Return recorded runs, an empty list if there are none."""
     file = _DATA / f"{name}_agent_runs.jsonl"
     return [json.loads(line)["messages"] for line in file.read_text().splitlines()] if file.is_file() else []
 
@@ -120,11 +120,11 @@ async def _fleet_calls(emulators: Sequence[Emulator], seconds: float) -> list[_C
     async def agent(number: int) -> None:
         await asyncio.sleep(number * _GAP_S / _AGENTS)
         for talk in itertools.count(number, _AGENTS):
-            said, pauses, messages = random.Random(talk), random.Random(-talk), [*conversation(1)]
+            wording, pauses, messages = random.Random(talk), random.Random(-talk), [*conversation(1)]
             for turn in range(_TURNS):
                 if now_s() > end_s:
                     return
-                messages = [*messages, *_turn(said, turn)]
+                messages = [*messages, *_turn(wording, turn)]
                 await one_call(messages, talk * _TURNS + turn)
                 messages = [*messages, {"role": "assistant", "content": "Done."}]
                 await asyncio.sleep(pauses.uniform(0.5, 1.5) * _GAP_S)
@@ -494,7 +494,7 @@ _PARAMETERS = (
 def _outside(kind: str, rng: random.Random, body: Body) -> Mutation:
     """Change what is no segment: another model or parameter, or nothing at all."""
     if kind == "changed_model":
-        # One that nobody has asked before: for any other the prompt may be in its cache.
+        # One without any earlier request: for any other the prompt may be in its cache.
         return Mutation(kind, body, {**body, "model": f"model-{rng.getrandbits(32):08x}"}, "model", None)
     if kind == "changed_parameter":
         name, one, other = rng.choice(_PARAMETERS)

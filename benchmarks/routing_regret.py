@@ -135,7 +135,7 @@ class Outcome(NamedTuple):
 
 
 class Fleet:
-    """Eight models over twenty minutes; the numbers of call n are the same, whoever asks and whatever was asked before.
+    """Eight models over twenty minutes; the numbers of call n are the same for every caller and every history.
 
     Each model for itself: first token = (base + slope x tokens) x factor, decoding = tokens / (pace x factor). Factors
     drift (an Ornstein-Uhlenbeck process of their logarithms), jump to another regime for some minutes (two of three
@@ -373,7 +373,7 @@ class _LastTen(_Router):
 
 
 class _Ours(_Router):
-    """fastlane's own router, which is told when an attempt begins and when its first token is there."""
+    """fastlane's router, which learns when an attempt begins and when its first token is there."""
 
     def __init__(self, fleet: Fleet, seed: int = 0) -> None:
         super().__init__(fleet)
@@ -442,7 +442,7 @@ class _Drive:
             then_s, _, event, seen = heappop(self._pending)
             self._router.learn(event, seen, then_s)
         now = at_s
-        # The next attempt goes where the first decision said: what was learned meanwhile by others is not asked again.
+        # The next attempt follows the first decision: what other calls learned meanwhile is not used.
         ranked = list(dict.fromkeys(self._router.rank(number, at_s)))
         self.first_choices += ranked[:1]
         for index in ranked:

@@ -171,7 +171,7 @@ _FIRST_LOOK: Final = 20
 
 
 class _Looked(NamedTuple):
-    """At which number of pairs each rule first said that there is a difference; None: at none."""
+    """At which number of pairs each rule first reported a difference; None: at none."""
 
     sequence: int | None
     """The confidence sequence excludes no change."""
@@ -241,7 +241,7 @@ def aa(quick: bool) -> Report:
     Simulated: 1,000 experiments of 1,000 pairs in random order. Really run: 30 experiments of an arm and its copy. Each
     rule is asked after 20, 30, 40 … pairs; any difference is a false verdict: of the confidence sequence
     (`sequence_…`), and of an interval made for a single look (`naive_…`). The report's interval is asked once, at the
-    end (`report_…`). `block_false_share` is what one arm after the other would have said, by a rank test.
+    end (`report_…`). `block_false_share` is the result with one arm after the other, by a rank test.
 
     Inside: the time to the first token as the caller sees it. Outside: each arm process's first request and warm-up.
     """
@@ -314,7 +314,7 @@ def _found(name: str, looked: Sequence[_Looked], covered: Sequence[bool], truth:
 def _truth(recorded: RecordedRun, effect: float) -> float:
     """Return the logarithm of what an arm's whole time is of the reference's, for a request of the usual size.
 
-    The emulator was told to take `effect` times the prefill, and the usual overhead once more for what it is of the
+    The emulator was set to take `effect` times the prefill, and the usual overhead once more for what it is of the
     effect; what the rest of a request's time really was is known from the provider's own stamps.
     """
     log = {entry.tag: entry for entry in recorded.log or ()}

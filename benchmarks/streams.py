@@ -1,6 +1,6 @@
 """What calls and typed chunks cost the client: openai's client as it comes against ours as it comes.
 
-openai's client uses HTTP/1.1 as it comes, and ours HTTP/2; `stock_http2` and `fastlane_http1` are told to do otherwise.
+openai's client uses HTTP/1.1 as it comes, and ours HTTP/2; `stock_http2` and `fastlane_http1` are set to do otherwise.
 The provider is on another core where there is one. The arms take turns, in reversed order every other round.
 """
 

@@ -87,7 +87,7 @@ class _Answer(NamedTuple):
     taken_ms: float
     text: str
     parsed: _Case | None
-    """None where the client raised its error instead."""
+    """None if the client raised its error instead."""
 
 
 class _Asked(NamedTuple):
@@ -212,7 +212,7 @@ def _written(number: int) -> tuple[_Case, str, str]:
 
 
 def _parsed(play: fastlane.BoundedOutput, *reads: bytes) -> _Case | None:
-    """Return what `.parse()` gives of a stream in these reads; None where it raises that there is no valid answer."""
+    """Return what `.parse()` gives of a stream in these reads; None if it raises that there is no valid answer."""
     http_client = httpx2.Client(transport=Prepared(reads))
     with client_of(
         "fastlane", "sync", "http://prepared.invalid/v1", http_client=http_client, only_plays=[play]
@@ -273,7 +273,7 @@ def early_stop(quick: bool) -> Report:
         exact = asyncio.run(_exact(emulator.base_url, pairs))
         answers = run(_ask_all("sync", emulator.base_url, range(pairs // 2), keep))
         answers |= run(_ask_all("async", emulator.base_url, range(pairs // 2, pairs), keep))
-        time.sleep(ROUND_TRIP_TIME_S)  # the last reset is on its way
+        time.sleep(ROUND_TRIP_TIME_S)  # the last reset is in flight
         log = emulator.log()
     if connections(log, "fastlane") != 2:
         raise RuntimeError("ours was to have one connection of each mode")
@@ -310,7 +310,7 @@ _Outcome = tuple[float, bool]
 
 
 async def _sorted(client: openai.AsyncOpenAI, tag: str, number: int, attempt: int, manner: str) -> _Ticket | None:
-    """Ask about a ticket; None where the answer cannot be read."""
+    """Ask about a ticket; None if the answer cannot be read."""
     # Another attempt is another sample.
     headers = wishes(tag=f"{tag}:{number}", draw=number + 1_000_003 * attempt, manner=manner)
     try:

@@ -116,7 +116,7 @@ _AT_THE_BEGINNING = {
 
 
 class _Side(NamedTuple):
-    """One way to tell of the same calls."""
+    """One exporter of the same calls."""
 
     providers: Providers
     around: Callable[[Callable[[], int]], int] | None = None
@@ -423,7 +423,7 @@ def telemetry_down(quick: bool) -> Report:
     for name in ("healthy_requests", "healthy_bytes", "hangs_requests", "fails_requests"):
         figures[name] = got.get(name, 0)
     if not all(got.get(name) for name in ("healthy_bytes", "hangs_requests", "fails_requests")):
-        raise RuntimeError("the collectors were not told of the calls: nothing was measured")
+        raise RuntimeError("the collectors got no calls: nothing was measured")
     return Report(
         figures=figures,
         reach={

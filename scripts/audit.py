@@ -91,7 +91,7 @@ ALLOWED = frozenset((
 KEPT_OUT = (
     "fastlane.bench", "fastlane.emulator", "fastlane.batch", "fastlane.doctor", "opentelemetry", "openai.resources",
 )  # fmt: skip
-"""What nobody should pay for who only imports it; all of these have a package that is allowed, or come with it."""
+"""Modules that an import must not load; all of these have a package that is allowed, or come with it."""
 
 # What an interpreter or a library of the system's reads on any start: none of it is a user's.
 _OF_THE_SYSTEM = re.compile(
@@ -127,7 +127,7 @@ class Environment:
         return _run([sys.executable, "-m", "pip", *options, *arguments])
 
     def probe(self, what: str, name: str, variables: Mapping[str, str], cwd: Path) -> dict[str, Any]:
-        """Return what an import or a file of code did. Raises EmptyError where it failed."""
+        """Return what an import or a file of code did. Raises EmptyError if it failed."""
         done = _run([self.python, "-I", "-B", str(_PROBE), what, name], variables, cwd)
         if done.returncode:
             raise EmptyError(f"{what} {Path(name).name} failed: " + "\n".join(done.stderr.strip().splitlines()[-3:]))
@@ -227,7 +227,7 @@ def called(environment: Environment, title: str, command: Sequence[str], cwd: Pa
         did["printed"][-1] if did["printed"] else "",
     )
     strangers = [one for one in did["network"] if "127.0.0.1" not in one or port[1] not in one]
-    yield judged(part, "it reaches its provider and nobody else", strangers, "; ".join(sorted(set(did["network"]))))
+    yield judged(part, "it reaches only its provider", strangers, "; ".join(sorted(set(did["network"]))))
     expected = {*_OF_OPENAI, variables.get("SSL_CERT_FILE"), str(file)}
     read = [one for one in outside(did) if one not in expected]
     yield judged(part, "it opens no file but those of Python, of packages, and its certificates", read)

@@ -47,7 +47,7 @@ def environment(home: Path, packages: Sequence[str], *, pins: Path, python: str 
         run(uv, "venv", "--quiet", "--no-project", "--no-config", "--python", python, str(home))
         run(uv, "pip", "install", "--no-config", "--python", own_python, *wanted)
     except UnavailableError:
-        # pip may know an index that uv was not told of.
+        # pip may know an index that uv does not.
         run(python, "-m", "venv", "--clear", str(home))
         run(own_python, "-m", "pip", "install", "--disable-pip-version-check", *wanted)
     made.touch()
@@ -68,7 +68,7 @@ def print_passed(passed: Mapping[str, bool]) -> int:
 
 
 def uv_program() -> str | None:
-    """Return the path of uv, beside this Python or anywhere on the PATH; None where it is not installed."""
+    """Return the path of uv, beside this Python or anywhere on the PATH; None if it is not installed."""
     return shutil.which("uv", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""))))
 
 

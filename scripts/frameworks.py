@@ -94,17 +94,17 @@ def lock(homes: Sequence[Home]) -> None:
 def test(home: Home, frameworks: Sequence[Framework], more: Sequence[str]) -> bool:
     """Install what is missing, run the tests, and return whether they passed."""
     try:
-        place = environment(ROOT / ".venv-frameworks" / home.name, (*_OURS, *home.packages), pins=home.pins)
+        folder = environment(ROOT / ".venv-frameworks" / home.name, (*_OURS, *home.packages), pins=home.pins)
     except UnavailableError as error:
         print(error, file=sys.stderr)
         return False
-    packages = [str(found) for found in place.glob("lib/python*/site-packages")]
+    packages = [str(found) for found in folder.glob("lib/python*/site-packages")]
     versions = {each.metadata["Name"].lower(): each.version for each in distributions(path=packages)}
     named = [f"{each.name} {versions[each.distribution]}" for each in frameworks]
     print(*named, f"with openai {versions['openai']}", sep=", ", flush=True)
     tests = [str(framework.tests) for framework in frameworks]
     arguments = ["-c", str(_TESTS / "pytest.toml"), "--disable-warnings", *tests, str(_TESTS / "test_page.py"), *more]
-    return run_tests(place, arguments, {"FRAMEWORKS": ",".join(framework.name for framework in frameworks)})
+    return run_tests(folder, arguments, {"FRAMEWORKS": ",".join(framework.name for framework in frameworks)})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -61,7 +61,7 @@ _PROGRAMS: Mapping[str, tuple[tuple[str, ...], str]] = {
 BROWSER_ARGUMENTS: Final = (
     "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"
 )  # fmt: skip
-"""With which Chromium runs without a display, as root, in a small container, and calls nobody at home."""
+"""With which Chromium runs without a display, as root, in a small container, and sends no reports home."""
 
 
 def program(name: str) -> str:
@@ -123,7 +123,7 @@ def _no_services() -> Iterator[None]:
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on."""
+    """Return a free port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -168,8 +168,8 @@ class LocalServer:
         """Start the server, with the data and on the port that it had before, if it had. Raises UnavailableError."""
         if self._home is None:
             # As root in /tmp, where the user of PostgreSQL can read as well.
-            place = "/tmp" if os.geteuid() == 0 else None
-            self._home = tempfile.TemporaryDirectory(prefix=f"{self.name}-", dir=place)
+            folder = "/tmp" if os.geteuid() == 0 else None
+            self._home = tempfile.TemporaryDirectory(prefix=f"{self.name}-", dir=folder)
             self.directory = Path(self._home.name)
             self._prepare()
         until = time.monotonic() + self.start_s
@@ -263,7 +263,7 @@ class HttpServer(LocalServer):
         return {}
 
     def _options(self) -> dict[str, Any]:
-        # What exporters of this process are told is not meant for the server, which may have some of its own.
+        # The exporter variables of this process are not meant for the server, which may have exporters too.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
         return {"env": {**inherited, **self._environment()}}
 
@@ -496,7 +496,7 @@ class Prometheus(HttpServer):
         return list(self.ask(f"/api/v1/query?{urlencode({'query': expression})}")["data"]["result"])
 
     def value(self, expression: str) -> float:
-        """Return the same for an expression that comes to one number. Raises UnavailableError where it does not."""
+        """Return the same for an expression that comes to one number. Raises UnavailableError if it does not."""
         found = self.query(expression)
         if len(found) != 1:
             raise UnavailableError(f"{expression} should come to one number, and comes to {len(found)}")
@@ -507,7 +507,7 @@ class Prometheus(HttpServer):
         return [rule for group in self.ask("/api/v1/rules")["data"]["groups"] for rule in group["rules"]]
 
     def wait_for(self, expression: str, at_least: float, *, within_s: float = 30.0) -> None:
-        """Wait until the expression has come to so much. Raises UnavailableError where that takes too long."""
+        """Wait until the expression has come to so much. Raises UnavailableError if that takes too long."""
         until = time.monotonic() + within_s
         while (found := sum(float(series["value"][1]) for series in self.query(expression))) < at_least:
             if time.monotonic() > until:

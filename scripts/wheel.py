@@ -37,7 +37,7 @@ class Finding(NamedTuple):
     part: str
     what: str
     outcome: str
-    said: str = ""
+    details: str = ""
 
 
 def judged(part: str, what: str, wrong: Iterable[str], right: str = "") -> Finding:
@@ -50,7 +50,7 @@ def judged(part: str, what: str, wrong: Iterable[str], right: str = "") -> Findi
 def report(findings: Sequence[Finding]) -> int:
     """Print findings, and return the exit code: 1 if something is broken."""
     for one in findings:
-        print(f"{one.part:10} {one.outcome:7} {one.what}{f' ({one.said})' if one.said else ''}")
+        print(f"{one.part:10} {one.outcome:7} {one.what}{f' ({one.details})' if one.details else ''}")
     counts = Counter(one.outcome for one in findings)
     print(f"{counts['holds']} hold, {counts['broken']} broken, {counts['skipped']} skipped")
     return int(counts["broken"] > 0)
@@ -117,7 +117,7 @@ def same(what: str, one: Path, other: Path) -> Finding:
     return judged(PART, what, different or ["the files within are in another order, or of other modes"])
 
 
-def contents(path: Path, names: Sequence[Path], places: Sequence[str]) -> Iterator[Finding]:
+def contents(path: Path, names: Sequence[Path], forbidden: Sequence[str]) -> Iterator[Finding]:
     """Check the files in a wheel against these sources, and for the names of the folders that it was built in."""
     with zipfile.ZipFile(path) as wheel:
         files = {name: wheel.read(name) for name in wheel.namelist()}
@@ -128,7 +128,7 @@ def contents(path: Path, names: Sequence[Path], places: Sequence[str]) -> Iterat
     yield judged(
         PART, "it holds the package, its licence and its metadata, and nothing else", wrong, f"{len(files)} files"
     )
-    built_in = [name for name, data in files.items() if any(place.encode() in data for place in places)]
+    built_in = [name for name, data in files.items() if any(unwanted.encode() in data for unwanted in forbidden)]
     yield judged(PART, "no file names the folder that it was built in", built_in)
 
 

@@ -172,7 +172,7 @@ def running_peer_of_one_protocol() -> Iterator[CallPeer]:
 
 @pytest.fixture
 def peer(running_peer: CallPeer, trusting_peers: None) -> CallPeer:
-    """A server that answers as it is told and remembers what it was asked, over each protocol."""
+    """A scripted server that records its requests, over each protocol."""
     running_peer.clear()
     return running_peer
 

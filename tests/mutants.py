@@ -1,4 +1,4 @@
-"""`make mutants`: break the core in random places, one at a time, and see which breaks the tests find.
+"""`make mutants`: break the core at random positions, one at a time, and see which breaks the tests find.
 
     python -m tests.mutants                       100 breaks (an hour on two cores)
     python -m tests.mutants --count 20 --seed 7   another draw
@@ -83,10 +83,10 @@ def in_annotations(source: str) -> set[tuple[int, int]]:
 
 
 def possible(path: Path) -> dict[tuple[int, int], list[Break]]:
-    """Return the breaks that are possible in a file, by the place that they change."""
+    """Return the breaks that are possible in a file, by the position that they change."""
     source = path.read_text(encoding="utf-8")
     tree, left_out = get_ast(source), in_annotations(source)
-    places: dict[tuple[int, int], list[Break]] = defaultdict(list)
+    possible_breaks: dict[tuple[int, int], list[Break]] = defaultdict(list)
     for name in operator_names():
         if name.endswith(LEFT_OUT):
             continue
@@ -94,16 +94,16 @@ def possible(path: Path) -> dict[tuple[int, int], list[Break]]:
         positions = [at for node in ast_nodes(tree) for at in operator().mutation_positions(node)]
         for occurrence, (start, _) in enumerate(positions):
             if start not in left_out:
-                places[start].append(Break(str(path.relative_to(ROOT)), start[0], name, occurrence))
-    return places
+                possible_breaks[start].append(Break(str(path.relative_to(ROOT)), start[0], name, occurrence))
+    return possible_breaks
 
 
 def drawn(count: int, seed: int) -> list[Break]:
-    """Draw places of the core, and one of the breaks that each allows."""
+    """Draw positions in the core, and one of the breaks that each allows."""
     draw = random.Random(seed)
     paths = [path for name in CORE for path in sorted((ROOT / "fastlane" / name).rglob("*.py"))]
-    places = [breaks for path in paths for _, breaks in sorted(possible(path).items())]
-    return [draw.choice(breaks) for breaks in draw.sample(places, count)]
+    possible_breaks = [breaks for path in paths for _, breaks in sorted(possible(path).items())]
+    return [draw.choice(breaks) for breaks in draw.sample(possible_breaks, count)]
 
 
 def pytest(folder: Path, *arguments: str) -> int:
@@ -166,11 +166,11 @@ def change(one: Break) -> str:
     return "\n".join(f"    {line}" for line in lines)
 
 
-def workers(place: Path) -> SimpleQueue[Path]:
+def workers(scratch: Path) -> SimpleQueue[Path]:
     """Return copies of the repository to break, one for each core."""
     copies: SimpleQueue[Path] = SimpleQueue()
     for number in range(os.cpu_count() or 1):
-        copies.put(shutil.copytree(ROOT, place / str(number), ignore=shutil.ignore_patterns(*LEFT_BEHIND)))
+        copies.put(shutil.copytree(ROOT, scratch / str(number), ignore=shutil.ignore_patterns(*LEFT_BEHIND)))
     return copies
 
 
@@ -185,11 +185,11 @@ def main() -> int:
     options = parser.parse_args()
     breaks = drawn(options.count, options.seed)
     missed: list[Break] = []
-    with tempfile.TemporaryDirectory(prefix="fastlane-mutants-") as place:
-        data = executed(Path(place, "coverage"))
+    with tempfile.TemporaryDirectory(prefix="fastlane-mutants-") as scratch:
+        data = executed(Path(scratch, "coverage"))
         by_file = [data.contexts_by_lineno(path).values() for path in data.measured_files()]
         lines = Counter(name.partition("|")[0] for file in by_file for names in file for name in names)
-        copies = workers(Path(place))
+        copies = workers(Path(scratch))
 
         def judge(one: Break) -> bool:
             folder = copies.get()

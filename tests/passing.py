@@ -1,4 +1,4 @@
-"""What instrumentations put in a method's place: an object that says of itself what the function inside it says."""
+"""What instrumentations replace a method with: an object with the attributes of the function inside it."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Reads(LIBRARY.SyncByteStream, LIBRARY.AsyncByteStream):  # type: ignore[mi
 
 
 class Server(LIBRARY.BaseTransport, LIBRARY.AsyncBaseTransport):  # type: ignore[misc]
-    """Answers every call with the same reads, and breaks off after them if told so."""
+    """Answers every call with the same reads, and breaks off after them if `failure` is set."""
 
     reads: list[bytes]
     failure: str | None = None

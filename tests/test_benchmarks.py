@@ -40,9 +40,9 @@ def test_a_table_says_where_its_figures_are_explained(capsys: pytest.CaptureFixt
 def test_help_of_a_benchmark_is_its_description(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["threads", "--help"]) == 0
 
-    told = capsys.readouterr().out
-    assert told.startswith("python -m benchmarks threads [--quick] [--json]")
-    assert "Inside" in told
+    printed = capsys.readouterr().out
+    assert printed.startswith("python -m benchmarks threads [--quick] [--json]")
+    assert "Inside" in printed
 
 
 def test_one_table_has_every_target_and_how_many_hold(capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,9 +52,9 @@ def test_one_table_has_every_target_and_how_many_hold(capsys: pytest.CaptureFixt
     )
     print_reach([json.loads(as_json("any", report))])
 
-    told = capsys.readouterr().out
-    assert "other_ms" in told
-    assert "1 of 2 targets hold" in told
+    printed = capsys.readouterr().out
+    assert "other_ms" in printed
+    assert "1 of 2 targets hold" in printed
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""A call ends as the stock client's ends, whichever way it takes: retries, errors, cancellation, others' code."""
+"""A call ends as the stock client's does: retries, errors, cancellation, patched code."""
 
 from __future__ import annotations
 
@@ -108,10 +108,10 @@ def test_a_call_is_tried_as_often_as_by_the_stock_client_and_ends_alike(
         expected = made(client)
     with ours(peer, form, max_retries=3) as client:
         assert made(client) == expected
-        told = attempts(client)[2:]
+        recorded = attempts(client)[2:]
     asked = expected[1]
-    assert sum(call[2] for call in told) == len(asked)
-    assert len(told) == 3
+    assert sum(call[2] for call in recorded) == len(asked)
+    assert len(recorded) == 3
 
 
 def _whole(answer: Any) -> Any:
@@ -368,8 +368,8 @@ def no_collection() -> Iterator[None]:
     gc.enable()
 
 
-def nobody() -> str:
-    """An address at which nobody listens."""
+def unused_address() -> str:
+    """An address without a server."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
 
@@ -397,7 +397,7 @@ def left_of_a_call(client: Any, form: Form) -> list[weakref.ref[Any]]:
 @pytest.mark.usefixtures("no_collection")
 @pytest.mark.parametrize("server", ["breaks off", "is not there"])
 def test_error_is_gone_with_the_last_who_holds_it(form: Form, peer: CallPeer, server: str) -> None:
-    options = {"base_url": nobody()} if server == "is not there" else {}
+    options = {"base_url": unused_address()} if server == "is not there" else {}
     with ours(peer, form, **options) as client:
         for _ in range(3):  # the last by the fast path
             peer.replies[:] = [Reply(0)]

@@ -74,9 +74,9 @@ def test_a_command_is_the_same_alone_as_among_all(name: str) -> None:
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
 def test_without_a_command_all_of_them_are_told_of(arguments: list[str]) -> None:
-    told = CliRunner().invoke(command_line(*arguments), arguments).output
+    printed = CliRunner().invoke(command_line(*arguments), arguments).output
 
-    assert all(name in told for name in ("batch", "bench", "doctor", "emulator", "trace", "live"))
+    assert all(name in printed for name in ("batch", "bench", "doctor", "emulator", "trace", "live"))
 
 
 def test_a_command_that_does_not_exist_is_named() -> None:

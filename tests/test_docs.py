@@ -49,7 +49,7 @@ def test_every_example_runs(page: Path, provider: Emulator, monkeypatch: pytest.
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("OPENAI_BASE_URL", provider.base_url)
     monkeypatch.setenv("OPENAI_API_KEY", "none")
-    # openai's module-level client remembers what it found when it was first looked at, whoever caused it to look.
+    # openai's module-level client remembers what it found when it was first looked at, by any code.
     for name in ("api_key", "base_url", "http_client"):
         monkeypatch.setattr(openai, name, None)
     if "telemetry.configure(" not in page.read_text():

@@ -125,7 +125,7 @@ ANYTHING = st.recursive(
 
 
 def stock(value: object) -> bytes | None:
-    """What openai's own function writes; None where it raises."""
+    """What openai's own function writes; None if it raises."""
     try:
         return openapi_dumps(value)
     except (TypeError, ValueError, RecursionError):

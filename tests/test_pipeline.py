@@ -70,7 +70,7 @@ def record(call_id: str = "a-1") -> CallRecord:
 
 
 class Over:
-    """A call that is over, which counts how often its record is asked for."""
+    """A call that is over, which counts how often its record is read."""
 
     def __init__(self, call_id: str = "a-1") -> None:
         self.asked = 0
@@ -101,16 +101,16 @@ def test_plays_plan_in_the_order_of_their_stages_and_then_in_the_order_given() -
 
 
 def test_the_last_calls_are_remembered_the_oldest_first() -> None:
-    told = pipeline()
-    before = told.calls, told.last_call
+    made = pipeline()
+    before = made.calls, made.last_call
     for number in range(REMEMBERED_CALLS + 5):
-        told.report(Over(f"a-{number}"))
+        made.report(Over(f"a-{number}"))
 
     assert before == ((), None)
     assert REMEMBERED_CALLS == 1_000
-    assert len(told.calls) == REMEMBERED_CALLS
-    assert told.calls[0].call_id == "a-5"
-    assert told.last_call is told.calls[-1]
+    assert len(made.calls) == REMEMBERED_CALLS
+    assert made.calls[0].call_id == "a-5"
+    assert made.last_call is made.calls[-1]
 
 
 def test_report_of_a_finalizer_is_made_by_another_thread() -> None:
@@ -121,8 +121,8 @@ def test_report_of_a_finalizer_is_made_by_another_thread() -> None:
         seen.append(threading.get_ident())
         reported.set()
 
-    told = pipeline(on_call_end=[hook])
-    told.report_later(lambda: told.report(Over(), quietly=True))
+    made = pipeline(on_call_end=[hook])
+    made.report_later(lambda: made.report(Over(), quietly=True))
 
     assert reported.wait(30)
     assert seen != [threading.get_ident()]
@@ -132,20 +132,20 @@ def test_calls_waits_for_reports_that_finalizers_have_left() -> None:
     seen: list[CallRecord] = []
     for number in range(50):
         over = Over(f"a-{number}")
-        told = pipeline(on_call_end=[seen.append])
-        told.report_later(partial(told.report, over, quietly=True))
+        made = pipeline(on_call_end=[seen.append])
+        made.report_later(partial(made.report, over, quietly=True))
 
-        assert told.calls == (over.record(),)
+        assert made.calls == (over.record(),)
         assert seen[number:] == [over.record()]
 
 
 def test_calls_can_be_read_by_a_hook_during_a_late_report() -> None:
     found: list[tuple[CallRecord, ...]] = []
-    told: Pipeline = pipeline(on_call_end=[lambda _: found.append(told.calls)])
+    made: Pipeline = pipeline(on_call_end=[lambda _: found.append(made.calls)])
     over = Over()
-    told.report_later(partial(told.report, over, quietly=True))
+    made.report_later(partial(made.report, over, quietly=True))
 
-    assert told.last_call is over.record()
+    assert made.last_call is over.record()
     assert found == [(over.record(),)]
 
 
@@ -158,16 +158,16 @@ def test_late_report_is_made_by_the_parent_of_a_fork_alone() -> None:
         begun.set()
         go_on.wait(30)
 
-    told = pipeline(on_call_end=[hook])
-    told.report_later(partial(told.report, Over(), quietly=True))
-    told.report_later(partial(told.report, Over("a-2"), quietly=True))
+    made = pipeline(on_call_end=[hook])
+    made.report_later(partial(made.report, Over(), quietly=True))
+    made.report_later(partial(made.report, Over("a-2"), quietly=True))
     begun.wait(30)
     child = os.fork()
     if child == 0:
-        took_the_lock = told._reporting.acquire(blocking=False)
-        os._exit(0 if took_the_lock and not told.unreported else 1)
+        took_the_lock = made._reporting.acquire(blocking=False)
+        os._exit(0 if took_the_lock and not made.unreported else 1)
     status = os.waitpid(child, 0)[1]
     go_on.set()
 
     assert os.waitstatus_to_exitcode(status) == 0
-    assert len(told.calls) == 2
+    assert len(made.calls) == 2

@@ -1,4 +1,4 @@
-"""Plain arguments are not walked through, where openai's own methods are as expected and nobody has replaced them."""
+"""Plain arguments are not walked through, if openai's own methods are as expected and not replaced."""
 
 from __future__ import annotations
 

@@ -17,9 +17,9 @@ FIELDS = ("max_tokens", "stream", "stream_options", "stop", "text", "temperature
 BODY: dict[str, Any] = dict.fromkeys(FIELDS, 1) | {"model": "m", "messages": [], "max_tokens": 4_000}
 
 
-def error_of(said: Any, status: int = 400) -> openai.APIStatusError:
+def error_of(error: Any, status: int = 400) -> openai.APIStatusError:
     """What openai's client makes of an error's body."""
-    content = said if isinstance(said, str) else json.dumps(said)
+    content = error if isinstance(error, str) else json.dumps(error)
     response = httpx2.Response(status, text=content, request=httpx2.Request("POST", "https://example.com"))
     with fastlane.OpenAI(api_key="sk-test") as client:
         return client._make_status_error_from_response(response)
@@ -30,7 +30,7 @@ def openai_error(message: str, param: str | None = None, code: str | None = None
 
 
 @pytest.mark.parametrize(
-    ("said", "named"),
+    ("error", "named"),
     [
         # OpenAI and Azure
         (openai_error("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens'.", "max_tokens"), "max_tokens"),
@@ -64,12 +64,12 @@ def openai_error(message: str, param: str | None = None, code: str | None = None
         ("The stop parameter is not allowed here.", "stop"),
     ],
 )  # fmt: skip
-def test_an_error_names_a_field_where_it_stands_as_one(said: Any, named: str) -> None:
-    assert _named(error_of(said), BODY, FIELDS) == (named,)
+def test_an_error_names_a_field_where_it_stands_as_one(error: Any, named: str) -> None:
+    assert _named(error_of(error), BODY, FIELDS) == (named,)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "error",
     [
         "",
         "Bad request",
@@ -85,8 +85,8 @@ def test_an_error_names_a_field_where_it_stands_as_one(said: Any, named: str) ->
         openai_error("the upstream's max_tokenserver and my_stream_options_2 are gone"),
     ],
 )
-def test_an_error_names_no_field_by_an_english_word(said: Any) -> None:
-    assert _named(error_of(said), BODY, FIELDS) == ()
+def test_an_error_names_no_field_by_an_english_word(error: Any) -> None:
+    assert _named(error_of(error), BODY, FIELDS) == ()
 
 
 @given(
@@ -94,8 +94,8 @@ def test_an_error_names_no_field_by_an_english_word(said: Any) -> None:
         st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
     )
 )
-def test_an_error_of_any_form_is_read_without_failing(said: Any) -> None:
-    assert set(_named(error_of(said), BODY, FIELDS)) <= set(FIELDS)
+def test_an_error_of_any_form_is_read_without_failing(error: Any) -> None:
+    assert set(_named(error_of(error), BODY, FIELDS)) <= set(FIELDS)
 
 
 def test_refusals_of_many_upstreams_are_forgotten() -> None:

@@ -54,8 +54,8 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "an idempotency key": with_headers(idempotency_key="k-1"),
     "its own retry count": with_headers(x_stainless_retry_count="9"),
     "no retry count": with_headers(x_stainless_retry_count=openai.Omit()),
-    "its own read time-out": with_headers(x_stainless_read_timeout="9"),
-    "no read time-out": with_headers(x_stainless_read_timeout=openai.Omit()),
+    "its own read timeout": with_headers(x_stainless_read_timeout="9"),
+    "no read timeout": with_headers(x_stainless_read_timeout=openai.Omit()),
     "the same header twice": with_headers(x_app="1", X_APP="2"),
     "an empty value": with_headers(x_app=""),
     "a value with spaces around": with_headers(x_app="  a b "),
@@ -69,18 +69,18 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "whole seconds": lambda client: ask(client, timeout=7),
     "seconds": lambda client: ask(client, timeout=7.0),
     "half seconds": lambda client: ask(client, timeout=7.5),
-    "four time-outs": lambda client: ask(client, timeout=LIBRARY.Timeout(7, connect=1.5)),
-    "four time-outs in floats": lambda client: ask(client, timeout=LIBRARY.Timeout(7.0, connect=1.5)),
-    "no reading time-out": lambda client: ask(client, timeout=LIBRARY.Timeout(7, read=None)),
-    "no time-out": lambda client: ask(client, timeout=None),
-    "a time-out that is not given": lambda client: ask(client, timeout=openai.NOT_GIVEN),
+    "four timeouts": lambda client: ask(client, timeout=LIBRARY.Timeout(7, connect=1.5)),
+    "four timeouts in floats": lambda client: ask(client, timeout=LIBRARY.Timeout(7.0, connect=1.5)),
+    "no reading timeout": lambda client: ask(client, timeout=LIBRARY.Timeout(7, read=None)),
+    "no timeout": lambda client: ask(client, timeout=None),
+    "a timeout that is not given": lambda client: ask(client, timeout=openai.NOT_GIVEN),
     "with options": lambda client: ask(client.with_options(timeout=9, max_retries=1, default_headers={"x-o": "1"})),
     "raw": lambda client: client.chat.completions.with_raw_response.create(model="m", messages=MESSAGES),
     "post": post({"model": "m"}),
     "post with headers": post({"model": "m"}, headers={"x-app": "1"}),
     "post with a query": post({"model": "m"}, params={"a": "b"}),
     "post with more body": post({"model": "m"}, extra_json={"b": 1}),
-    "post with a time-out": post({"model": "m"}, timeout=2),
+    "post with a timeout": post({"model": "m"}, timeout=2),
     "post with a key": post({"model": "m"}, idempotency_key="k"),
     "post of a form": post({"model": "m", "deep": {"a": 1}}, headers={"Content-Type": "multipart/form-data"}),
     "post of an empty body": post({}),
@@ -106,13 +106,13 @@ CLIENTS: dict[str, dict[str, Any]] = {
     "of an organisation": {"organization": "org", "project": "proj"},
     "with headers": {"default_headers": {"X-Team": "1", "user-agent": "team/1", "x-app": "default"}},
     "with a query": {"default_query": {"api-version": "1", "list": ["a"]}},
-    "with a time-out": {"timeout": 5},
-    "with four time-outs": {"timeout": LIBRARY.Timeout(5.0, read=None)},
-    "with a key that is asked for": {"api_key": lambda: "sk-asked"},
+    "with a timeout": {"timeout": 5},
+    "with four timeouts": {"timeout": LIBRARY.Timeout(5.0, read=None)},
+    "with a key from a function": {"api_key": lambda: "sk-asked"},
 }
 
 
-def told(asked: list[Asked]) -> list[Asked]:
+def comparable(asked: list[Asked]) -> list[Asked]:
     """Without what is random in it."""
     return [
         Asked(
@@ -145,24 +145,24 @@ def test_a_call_sends_what_the_stock_client_sends_however_often_it_is_made(
 ) -> None:
     call = CALLS[name]
     with stock(peer, form) as client:
-        expected = outcome(call, client), told(peer.take())
+        expected = outcome(call, client), comparable(peer.take())
     with ours(peer, form) as client:
         for _ in range(TIMES):
-            assert (outcome(call, client), told(peer.take())) == expected
+            assert (outcome(call, client), comparable(peer.take())) == expected
 
 
 @pytest.mark.parametrize("kind", CLIENTS)
 def test_a_client_sends_what_the_stock_client_sends_whatever_was_called_before(one_peer: CallPeer, kind: str) -> None:
-    names = ["plain", "a header", "another agent", "whole seconds", "seconds", "no time-out", "a header in capitals"]
-    names += ["four time-outs", "four time-outs in floats", "a query", "a body", "with options", "plain"]
+    names = ["plain", "a header", "another agent", "whole seconds", "seconds", "no timeout", "a header in capitals"]
+    names += ["four timeouts", "four timeouts in floats", "a query", "a body", "with options", "plain"]
     expected = {}
     with stock(one_peer, **CLIENTS[kind]) as client:
         for name in names:
-            expected[name] = outcome(CALLS[name], client), told(one_peer.take())
+            expected[name] = outcome(CALLS[name], client), comparable(one_peer.take())
     for order in (names, names[::-1]):
         with ours(one_peer, **CLIENTS[kind]) as client:
             for name in order * TIMES:
-                assert (name, outcome(CALLS[name], client), told(one_peer.take())) == (name, *expected[name])
+                assert (name, outcome(CALLS[name], client), comparable(one_peer.take())) == (name, *expected[name])
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
@@ -187,15 +187,15 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         "several headers",
         "a body",
         "seconds",
-        "four time-outs",
-        "no time-out",
+        "four timeouts",
+        "no timeout",
         "an idempotency key",
         "post with more body",
         "embeddings",
         "responses",
     ],
 )
-@pytest.mark.parametrize("kind", ["as it comes", "with four time-outs"])
+@pytest.mark.parametrize("kind", ["as it comes", "with four timeouts"])
 def test_a_call_like_an_earlier_one_is_put_together_without_the_stock_clients_code(
     one_peer: CallPeer, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,7 +225,7 @@ def change_key(client: Any) -> None:
     client.api_key = "sk-other"
 
 
-def change_place(client: Any) -> None:
+def change_base_url(client: Any) -> None:
     client.base_url = f"{client.base_url}deeper"
 
 
@@ -304,7 +304,7 @@ def test_what_changes_between_two_calls_changes_what_is_sent(one_peer: CallPeer,
             for _ in range(TIMES):
                 ask(client)
                 ask(client, extra_headers={"x-app": "1"})
-                taken += told(one_peer.take())
+                taken += comparable(one_peer.take())
         return [_without_keys(one) for one in taken]
 
     def made(make: Any) -> Any:

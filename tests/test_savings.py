@@ -101,12 +101,12 @@ SAVINGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 def test_savings_of_a_record_are_what_its_sections_say() -> None:
-    for said, savings in SAVINGS:
-        found = record(**said).savings
+    for case, savings in SAVINGS:
+        found = record(**case).savings
         for name, expected in savings.items():
             value, basis = expected if isinstance(expected, tuple) else (expected, None)
-            assert (found[name].value if name in found else None) == value, (name, said)
-            assert basis is None or found[name].basis == basis, (name, said)
+            assert (found[name].value if name in found else None) == value, (name, case)
+            assert basis is None or found[name].basis == basis, (name, case)
 
 
 def test_where_nothing_is_known_nothing_is_claimed() -> None:

@@ -188,19 +188,19 @@ def test_the_logs_say_what_they_say_of_the_stock_client(
 
 def test_hooks_of_the_http_client_see_every_call(peer: CallPeer) -> None:
     def made(client: Any) -> list[Any]:
-        told: list[Any] = []
+        events: list[Any] = []
         ask(client)
         ask(client)
         client._client.event_hooks = {
-            "request": [lambda request: told.append((request.method, str(request.url)))],
-            "response": [lambda response: told.append((response.status_code, response.is_closed))],
+            "request": [lambda request: events.append((request.method, str(request.url)))],
+            "response": [lambda response: events.append((response.status_code, response.is_closed))],
         }
         peer.replies[:] = [to("/v1/elsewhere", 302)]
         ask(client)
         client._client.event_hooks["response"].append(lambda response: response.raise_for_status())
         peer.replies[:] = [Reply(400, (), b"no")]
-        told.append(outcome(lambda: ask(client)))
-        return told
+        events.append(outcome(lambda: ask(client)))
+        return events
 
     with stock(peer) as client:
         expected = made(client)

@@ -1,4 +1,4 @@
-"""Streams by the fast way, over real connections of both protocols, and where openai's own code is taken instead."""
+"""Streams on the fast path, over real connections of both protocols, and when openai's code runs instead."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def text_of(chunks: list[Any]) -> str:
 
 
 def is_fast(stream: Any) -> bool:
-    """Whether the fast way reads the stream: its events come from no generator of openai's."""
+    """Whether the fast path reads the stream: its events come from no generator of openai's."""
     frame = getattr(stream._iterator, "gi_frame", None) or stream._iterator.ag_frame
     return frame.f_locals["reading"].decode is not None
 

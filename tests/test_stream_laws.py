@@ -9,21 +9,21 @@ import openai
 from hypothesis import example, given, settings, strategies as st
 
 import fastlane
-from tests.fuzz.targets._stream import ARGUMENTS, CREATE, SERVER, WHOLE, described, drawn_answer, said, state
+from tests.fuzz.targets._stream import ARGUMENTS, CREATE, SERVER, WHOLE, described, described_error, drawn_answer, state
 from tests.prepared_server import LIBRARY
 
 ASYNC_STOCK = openai.AsyncOpenAI(http_client=LIBRARY.AsyncClient(transport=SERVER), **ARGUMENTS)
 ASYNC_OURS = fastlane.AsyncOpenAI(http_client=LIBRARY.AsyncClient(transport=SERVER), **ARGUMENTS)
 
 
-async def async_told(client: openai.AsyncOpenAI) -> Any:
+async def async_outcome_of(client: openai.AsyncOpenAI) -> Any:
     events: list[Any] = []
     stream = await client.chat.completions.create(**CREATE)
     try:
         async for event in stream:
             events.append((described(event), state(stream.response)))  # noqa: PERF401
     except Exception as error:  # noqa: BLE001
-        return events, said(error), state(stream.response)
+        return events, described_error(error), state(stream.response)
     return events, None, state(stream.response)
 
 
@@ -35,7 +35,7 @@ def test_every_body_gives_what_the_asynchronous_stock_client_gives(answer: tuple
     SERVER.reads, SERVER.failure = answer
 
     async def both() -> tuple[Any, Any]:
-        return await async_told(ASYNC_STOCK), await async_told(ASYNC_OURS)
+        return await async_outcome_of(ASYNC_STOCK), await async_outcome_of(ASYNC_OURS)
 
     expected, found = asyncio.run(both())
     assert found == expected

@@ -211,7 +211,7 @@ def test_who_does_not_wait_and_has_no_ranks_starts_no_thread() -> None:
 
 def test_a_long_text_is_remembered_by_its_hash_alone() -> None:
     count = counter(None)
-    text = "a secret that nobody may find in memory " * 10
+    text = "a secret that must not stay in memory " * 10
 
     assert count.text(text) == count.text("".join(text))
     assert text not in str(_tokens._remembered)

@@ -2,7 +2,7 @@
 
     python -m scripts.backends phoenix       runs Phoenix until Ctrl-C, and says what an application needs to know
     python -m scripts.backends mlflow        the same with MLflow
-    python -m scripts.backends --install     sees to it that both of them and Prometheus are installed
+    python -m scripts.backends --install     installs both of them and Prometheus
     python -m scripts.backends application   runs the application that the tests drive (--help says more)
 
 Phoenix and MLflow go into virtual environments of their own, Prometheus comes from the distribution.

@@ -38,9 +38,9 @@ EXPERIMENT, AS_WRITTEN, LAID_OUT = "prompt layout", "as written", "laid out"
 ENOUGH_TO_HEDGE = 20
 """Streams after which `Hedging` knows what is late."""
 SECRET = "passport-of-nobody-4711"
-"""Stands in every place from which it could leak: prompts, tools, answers, headers, the key."""
+"""Is in everything that could leak: prompts, tools, answers, headers, the key."""
 IN_KEYS, IN_HEADERS, IN_QUERIES = "key", "header", "query"
-"""How secrets begin that nobody may see, not even where prompts are asked for."""
+"""How secrets begin that must never be exported, not even with prompts enabled."""
 _USAGE: Any = {"include_usage": True}
 _Message = dict[str, Any]
 
@@ -108,12 +108,12 @@ _LENGTHS = (10, 22, 22, 22, 22)
 
 
 class Step(NamedTuple):
-    """One time that the agent was asked for its next message."""
+    """One request to the agent for its next message."""
 
     history: list[_Message]
     """Without the policy."""
-    said: _Message
-    """What it said, or which tool it called."""
+    reply: _Message
+    """Its reply, or the tool that it called."""
 
 
 class Conversation(NamedTuple):
@@ -146,11 +146,11 @@ def _conversations() -> list[Conversation]:
     return [_cut(conversation(messages), definitions) for messages in _LENGTHS]
 
 
-def _wishes(said: _Message) -> dict[str, str]:
-    """Return the headers by which the embedded provider says what the agent has said."""
-    if said.get("tool_calls"):
-        return {"x-emulator-tool-call": said["tool_calls"][0]["function"]["name"]}
-    text = " ".join(str(said["content"]).encode("ascii", "replace").decode().split())
+def _wishes(reply: _Message) -> dict[str, str]:
+    """Return the headers that make the embedded provider repeat the agent's reply."""
+    if reply.get("tool_calls"):
+        return {"x-emulator-tool-call": reply["tool_calls"][0]["function"]["name"]}
+    text = " ".join(str(reply["content"]).encode("ascii", "replace").decode().split())
     return {"x-emulator-output-text": f"{text[:200]} {SECRET}"}
 
 
@@ -213,8 +213,8 @@ class _Agent:
 
     def step(self, conversation: Conversation, step: Step) -> None:
         """Ask for the agent's next message: for a tool's name at once, for words as a stream."""
-        arguments = {**self.prompt(conversation, step), "model": MODEL, "extra_headers": _wishes(step.said)}
-        if step.said.get("tool_calls"):
+        arguments = {**self.prompt(conversation, step), "model": MODEL, "extra_headers": _wishes(step.reply)}
+        if step.reply.get("tool_calls"):
             self.client.chat.completions.create(**arguments)
             self.notes.call(self.client.last_call)
         else:
@@ -241,19 +241,19 @@ def _what_is_unusual(agent: _Agent, conversation: Conversation) -> None:
     """A call that is cold, one that is tried again, one that is hedged, and more that are otherwise than most."""
     question = conversation.questions[0]
     arguments = {**agent.prompt(conversation, question[-1]), "model": MODEL}
-    said = _wishes(question[-1].said)
+    wishes = _wishes(question[-1].reply)
     notes = agent.notes
 
     # Clients with equal settings share their connections: this one differs.
     cold = fastlane.OpenAI(only_plays=[Connection(idle_s=299.0)], **agent.options)
     with cold, agent.action("answer a new customer"):
-        agent.stream(cold, "cold", extra_headers=said, **arguments)
+        agent.stream(cold, "cold", extra_headers=wishes, **arguments)
     faults = {"retried": "status=429;retry_after=0.1;times=1"}
     if sum(record.stream for record in notes.calls) > ENOUGH_TO_HEDGE:
         faults["hedged"] = "hang=5;times=1"
     for label, fault in faults.items():
         with agent.action(f"answer airline customer ({label})"):
-            headers = {**said, "x-emulator-fault": fault, "x-emulator-tag": label}
+            headers = {**wishes, "x-emulator-fault": fault, "x-emulator-tag": label}
             agent.stream(agent.hedging, label, extra_headers=headers, **arguments)
     with agent.action("file a ticket"):
         agent.bounded.chat.completions.parse(
@@ -264,7 +264,7 @@ def _what_is_unusual(agent: _Agent, conversation: Conversation) -> None:
         agent.client.responses.create(model=MODEL, instructions=conversation.policy, input=SECRET)
         notes.call(agent.client.last_call, "response")
     with agent.action("hang up"):
-        stream = agent.client.chat.completions.create(stream=True, extra_headers=said, **arguments)
+        stream = agent.client.chat.completions.create(stream=True, extra_headers=wishes, **arguments)
         next(iter(stream))
         stream.close()
         notes.call(agent.client.last_call, "closed")
@@ -273,24 +273,24 @@ def _what_is_unusual(agent: _Agent, conversation: Conversation) -> None:
             agent.client.chat.completions.create(extra_headers={"x-emulator-fault": "status=401"}, **arguments)
     except openai.AuthenticationError:
         notes.call(agent.client.last_call, "failed")
-    asyncio.run(_asynchronously(agent, arguments, said))
+    asyncio.run(_asynchronously(agent, arguments, wishes))
     # Outside of any action: a trace of its own.
-    agent.client.chat.completions.create(extra_headers=said, **arguments)
+    agent.client.chat.completions.create(extra_headers=wishes, **arguments)
     notes.call(agent.client.last_call, "alone")
 
 
-async def _asynchronously(agent: _Agent, arguments: dict[str, Any], said: dict[str, str]) -> None:
+async def _asynchronously(agent: _Agent, arguments: dict[str, Any], wishes: dict[str, str]) -> None:
     async with fastlane.AsyncOpenAI(only_plays=[Connection()], **agent.options) as client:
         async with fastlane.user_action("answer two customers") as action:
-            await asyncio.gather(*(_stream(client, arguments, said) for _ in range(2)))
+            await asyncio.gather(*(_stream(client, arguments, wishes) for _ in range(2)))
         agent.notes.action(action)
         for number, record in enumerate(action.calls):
             agent.notes.call(record, f"beside {number}")
 
 
-async def _stream(client: fastlane.AsyncOpenAI, arguments: dict[str, Any], said: dict[str, str]) -> None:
+async def _stream(client: fastlane.AsyncOpenAI, arguments: dict[str, Any], wishes: dict[str, str]) -> None:
     async for _ in await client.chat.completions.create(
-        stream=True, stream_options=_USAGE, extra_headers=said, **arguments
+        stream=True, stream_options=_USAGE, extra_headers=wishes, **arguments
     ):
         pass
 

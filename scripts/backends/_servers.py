@@ -86,7 +86,7 @@ class Backend(HttpServer):
         return str(home / "bin" / cls.name)
 
     def project(self, name: str) -> str:
-        """Make a place where traces are kept, and return its id."""
+        """Create a project for traces, and return its id."""
         return name
 
     def variables(self, project: str) -> dict[str, str]:
@@ -185,7 +185,7 @@ class MLflow(Backend):
         return [
             *(self.program(), "server", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"),
             *("--backend-store-uri", f"sqlite:///{self.directory / 'mlflow.db'}"),
-            # Said of itself in every trace: nothing of this machine is to stand there.
+            # It writes this into every trace: nothing of this machine may be in it.
             *("--serve-artifacts", "--artifacts-destination", str(self.directory / "artifacts")),
         ]
 

@@ -23,15 +23,25 @@ def chunk(*choices: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [*choices], **more}
 
 
-def said(finish_reason: str | None = None, *, index: int = 0, **delta: Any) -> bytes:
+def choice_event(finish_reason: str | None = None, *, index: int = 0, **delta: Any) -> bytes:
     """A chunk with one choice."""
     return data(chunk({"index": index, "delta": delta, "finish_reason": finish_reason}))
 
 
-ROLE = said(role="assistant", content="", refusal=None)
+ROLE = choice_event(role="assistant", content="", refusal=None)
 USAGE = data(chunk(usage={"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}))
-STOP = said("stop")
-BEFORE = (COMMENT, ROLE, data(chunk()), said(content=""), said(), said(content=None), data({}), data(None), USAGE)
+STOP = choice_event("stop")
+BEFORE = (
+    COMMENT,
+    ROLE,
+    data(chunk()),
+    choice_event(content=""),
+    choice_event(),
+    choice_event(content=None),
+    data({}),
+    data(None),
+    USAGE,
+)
 """What a stream may bring before it has begun to answer."""
 
 

@@ -45,7 +45,7 @@ def end(stream: Stream, model: str, output_tokens: int | None) -> None:
 
 
 def wants_usage(body: dict[str, Any]) -> bool:
-    """Whether a stream's usage is asked for."""
+    """Whether the request wants a stream's usage."""
     return bool((body.get("stream_options") or {}).get("include_usage"))
 
 
@@ -59,7 +59,7 @@ def whole(model: str, content: str | None) -> bytes:
 
 
 def answer(text: str) -> Script:
-    """Answer with this text, streamed where that is asked for."""
+    """Answer with this text, as a stream if the request wants one."""
 
     def script(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
         model = body["model"]
@@ -95,10 +95,10 @@ def refuse(status: int, *headers: tuple[str, str], code: str | None = None, para
     """Answer with an error."""
 
     def script(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
-        said = json.dumps(
+        error_body = json.dumps(
             {"error": {"message": f"no {param or ''}", "type": "t", "code": code, "param": param}}
         ).encode()
-        stream.answer(said, status, (JSON, *headers))
+        stream.answer(error_body, status, (JSON, *headers))
 
     return script
 
@@ -254,7 +254,7 @@ def routing(near: Upstream, far: Upstream, **settings: Any) -> Routing:
 def used_to(asked: Asked, *upstreams: Upstream, model: str = "fastlane/auto") -> tuple[Upstream, ...]:
     """Enough calls for a client to know when an answer of these is late; they themselves, the one asked last first.
 
-    Two calls are made, and the others are told of.
+    Two calls are made, and the others are reported.
     """
     for _ in range(2):
         asked.text(model)
@@ -275,7 +275,7 @@ def used_to(asked: Asked, *upstreams: Upstream, model: str = "fastlane/auto") ->
 
 
 class Asked:
-    """A client of either kind, asked in one way."""
+    """A client of either kind, with one entry point."""
 
     def __init__(self, kind: str, base_url: str, *plays: fastlane.Play, **options: Any) -> None:
         arguments: dict[str, Any] = {

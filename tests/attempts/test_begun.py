@@ -1,4 +1,4 @@
-"""A stream whose first content is waited for before the application gets it, is as if nobody had looked."""
+"""A stream whose first content is awaited before the caller gets it matches the stock client's stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import fastlane
 from fastlane import Connection, Routing
 from fastlane.catalog import Catalog, CatalogModel
 from fastlane.emulator import Emulator, RequestLog
-from tests.attempts.events import BEFORE, DONE, STOP, data, said
+from tests.attempts.events import BEFORE, DONE, STOP, choice_event, data
 from tests.call_peer import CallPeer, Reply
 from tests.prepared_server import LIBRARY, Server
 from tests.waiting import SYNC, Form, comes_true, inner_of
@@ -38,17 +38,17 @@ ROUTING = Routing(
 )
 """One model: nothing but the wait for the first content comes of it."""
 
-every_way = pytest.mark.parametrize("way", ["HTTP/2", "HTTP/1.1", "httpx2", "httpx"])
+every_transport = pytest.mark.parametrize("client_kind", ["HTTP/2", "HTTP/1.1", "httpx2", "httpx"])
 
 
 @contextmanager
-def waiting(way: str, arguments: dict[str, Any], form: Form = SYNC, **options: Any) -> Iterator[Any]:
-    """A client that waits for the first content, over our transport or an HTTP client of the application's own."""
+def waiting(client_kind: str, arguments: dict[str, Any], form: Form = SYNC, **options: Any) -> Iterator[Any]:
+    """A client that waits for the first content, over our transport or a given HTTP client."""
     given_options = {**arguments, "max_retries": 0, "raise_play_errors": True, "only_plays": [ROUTING], **options}
-    if way.startswith("HTTP/"):
-        given_options["only_plays"] = [Connection(http2="require" if way == "HTTP/2" else "never"), ROUTING]
+    if client_kind.startswith("HTTP/"):
+        given_options["only_plays"] = [Connection(http2="require" if client_kind == "HTTP/2" else "never"), ROUTING]
     else:
-        library = pytest.importorskip(way)
+        library = pytest.importorskip(client_kind)
         given_options["http_client"] = (library.AsyncClient if form.asynchronous else library.Client)(timeout=None)
     with form.make(fastlane, **given_options) as client:
         yield client
@@ -62,16 +62,16 @@ def text_of(chunks: list[Any]) -> str:
     return "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
 
 
-def was_told_to_stop(provider: Emulator) -> bool:
+def was_cancelled_upstream(provider: Emulator) -> bool:
     def stopped(request: RequestLog) -> bool:
         return request.reset_ns is not None and request.output_tokens < 3000
 
     return all(map(stopped, provider.log()))
 
 
-@every_way
-def test_begun_stream_is_given_from_its_first_byte(form: Form, way: str, arguments: dict[str, Any]) -> None:
-    with waiting(way, arguments, form, default_headers=ASKED) as client:
+@every_transport
+def test_begun_stream_is_given_from_its_first_byte(form: Form, client_kind: str, arguments: dict[str, Any]) -> None:
+    with waiting(client_kind, arguments, form, default_headers=ASKED) as client:
         stream = opened(client)
         chunks = list(stream)
         (record,) = client.calls
@@ -84,11 +84,11 @@ def test_begun_stream_is_given_from_its_first_byte(form: Form, way: str, argumen
     assert record.outcome == "completed"
 
 
-@every_way
+@every_transport
 def test_first_token_counts_when_it_arrived(
-    form: Form, way: str, provider: Emulator, arguments: dict[str, Any]
+    form: Form, client_kind: str, provider: Emulator, arguments: dict[str, Any]
 ) -> None:
-    with waiting(way, arguments, form, default_headers=THINKING) as client:
+    with waiting(client_kind, arguments, form, default_headers=THINKING) as client:
         stream = opened(client)
         returned_ns = now_ns()
         list(stream)
@@ -100,19 +100,19 @@ def test_first_token_counts_when_it_arrived(
     assert timeline.token_ns[-1] >= request.received_ns + PREFILL_NS + (request.output_tokens - 1) * TOKEN_NS
 
 
-@every_way
+@every_transport
 def test_begun_stream_that_is_closed_unread_stops_the_provider(
-    form: Form, way: str, provider: Emulator, arguments: dict[str, Any]
+    form: Form, client_kind: str, provider: Emulator, arguments: dict[str, Any]
 ) -> None:
-    with waiting(way, arguments, form, default_headers=SLOW) as client:
+    with waiting(client_kind, arguments, form, default_headers=SLOW) as client:
         opened(client).close()
         assert [record.outcome for record in client.calls] == ["closed"]
-        assert comes_true(lambda: was_told_to_stop(provider))
+        assert comes_true(lambda: was_cancelled_upstream(provider))
 
 
-@every_way
+@every_transport
 def test_call_cancelled_before_its_first_content_stops_the_provider(
-    way: str, provider: Emulator, arguments: dict[str, Any]
+    client_kind: str, provider: Emulator, arguments: dict[str, Any]
 ) -> None:
     async def cancelled(client: openai.AsyncOpenAI) -> None:
         call = asyncio.create_task(client.chat.completions.create(**CREATE))
@@ -125,31 +125,38 @@ def test_call_cancelled_before_its_first_content_stops_the_provider(
 
     headers = {**SLOW, "x-emulator-prefill-ms": "60000", "x-emulator-fault": "keepalive=0.02"}
     form = Form("async")
-    with waiting(way, arguments, form, default_headers=headers) as client:
+    with waiting(client_kind, arguments, form, default_headers=headers) as client:
         form.run(cancelled(inner_of(client)))
-        assert comes_true(lambda: was_told_to_stop(provider))
+        assert comes_true(lambda: was_cancelled_upstream(provider))
     form.close()
 
 
-@every_way
+@every_transport
 @pytest.mark.parametrize("fault", ["drop;after=0", "reset;after=0"])
 def test_answer_that_breaks_before_its_content_raises_the_library_error(
-    form: Form, way: str, fault: str, arguments: dict[str, Any]
+    form: Form, client_kind: str, fault: str, arguments: dict[str, Any]
 ) -> None:
     headers = {**THINKING, "x-emulator-fault": f"early_role,{fault}"}
-    with waiting(way, arguments, form, default_headers=headers) as client, pytest.raises(openai.APIError) as raised:
+    with (
+        waiting(client_kind, arguments, form, default_headers=headers) as client,
+        pytest.raises(openai.APIError) as raised,
+    ):
         list(opened(client))
     error: Any = raised.value.__cause__
 
     assert type(error).__name__ in ("ReadError", "RemoteProtocolError")
-    assert type(error).__module__.startswith("httpx" if way == "httpx" else LIBRARY.__name__)
+    assert type(error).__module__.startswith("httpx" if client_kind == "httpx" else LIBRARY.__name__)
     assert error.request.url.path == "/v1/chat/completions"
 
 
 @pytest.mark.parametrize(
     ("headers", "body", "text"),
     [
-        ((*EVENT_STREAM, ("content-encoding", "gzip")), gzip.compress(said(content="Rhine") + STOP + DONE), "Rhine"),
+        (
+            (*EVENT_STREAM, ("content-encoding", "gzip")),
+            gzip.compress(choice_event(content="Rhine") + STOP + DONE),
+            "Rhine",
+        ),
         ((("content-type", "application/json"),), b'{"choices": []}', ""),
     ],
 )
@@ -165,7 +172,9 @@ ARGUMENTS: dict[str, Any] = {"api_key": "k", "base_url": "http://server", "max_r
 STOCK = openai.OpenAI(http_client=LIBRARY.Client(transport=SERVER), **ARGUMENTS)
 OURS = fastlane.OpenAI(http_client=LIBRARY.Client(transport=SERVER), only_plays=[ROUTING], **ARGUMENTS)
 BLOCKS = st.lists(
-    st.sampled_from([*BEFORE, said(content="Rhine"), said("length"), STOP, DONE, data({"error": {"code": 503}})]),
+    st.sampled_from(
+        [*BEFORE, choice_event(content="Rhine"), choice_event("length"), STOP, DONE, data({"error": {"code": 503}})]
+    ),
     max_size=6,
 )
 
@@ -175,7 +184,7 @@ BLOCKS = st.lists(
 def test_begun_stream_gives_what_the_stock_client_gives(
     before: list[bytes], blocks: list[bytes], failure: str | None, draw: st.DataObject
 ) -> None:
-    def told(client: openai.OpenAI) -> list[str]:
+    def events_or_error(client: openai.OpenAI) -> list[str]:
         found: list[str] = []
         try:
             found.extend(repr(event) for event in opened(client))
@@ -185,8 +194,8 @@ def test_begun_stream_gives_what_the_stock_client_gives(
 
     # An answer without any content is another's to judge.
     harmless = [block for block in before if block in BEFORE]
-    body = b"".join([*harmless, said(content="Rhine"), *blocks])
+    body = b"".join([*harmless, choice_event(content="Rhine"), *blocks])
     cuts = sorted(draw.draw(st.sets(st.integers(1, len(body) - 1), max_size=6)))
     SERVER.reads = [body[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(body)], strict=True)]
     SERVER.failure = failure
-    assert told(OURS) == told(STOCK)
+    assert events_or_error(OURS) == events_or_error(STOCK)

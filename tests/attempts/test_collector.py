@@ -22,9 +22,9 @@ from tests.attempts.events import (
     ROLE,
     STOP,
     USAGE,
+    choice_event,
     chunk,
     data,
-    said,
 )
 from tests.call_peer import ANSWER, CallPeer, Reply
 from tests.waiting import SYNC, Form
@@ -205,7 +205,7 @@ def test_an_empty_answer_is_put_together_as_it_is(peer: CallPeer) -> None:
 
 @pytest.mark.parametrize("called", ["application/json", "text/plain", "text/html"])
 def test_a_stream_that_is_called_something_else_is_read_as_the_stream_that_it_is(peer: CallPeer, called: str) -> None:
-    body = b"".join((ROLE, said(content="Rhine"), STOP, USAGE, DONE))
+    body = b"".join((ROLE, choice_event(content="Rhine"), STOP, USAGE, DONE))
     peer.replies = [Reply(headers=(("content-type", called),), body=body)]
     with peer_client(peer) as client:
         answer = create(client)
@@ -225,7 +225,7 @@ def test_a_stream_that_ends_without_a_byte_is_an_empty_answer_and_not_asked_for_
 @pytest.mark.parametrize("name", ["stream_options", "stream"])
 def test_a_call_whose_stream_is_refused_is_sent_again_without_it(peer: CallPeer, name: str) -> None:
     refusal = {"error": {"message": f"Unknown parameter: '{name}'.", "param": name, "code": "unknown_parameter"}}
-    streams = Reply(headers=EVENT_STREAM, body=b"".join((ROLE, said(content="Rhine"), STOP, DONE)))
+    streams = Reply(headers=EVENT_STREAM, body=b"".join((ROLE, choice_event(content="Rhine"), STOP, DONE)))
     peer.replies = [Reply(status=400, body=json.dumps(refusal).encode()), streams if name != "stream" else Reply()]
     with peer_client(peer) as client:
         answer = create(client)

@@ -137,7 +137,7 @@ def until_asked(upstream: Upstream, by: threading.Thread) -> None:
 
 
 def test_a_half_open_upstream_gets_one_fallback_at_a_time(upstreams: tuple[Upstream, Upstream]) -> None:
-    """While one call sees whether an upstream is back, the next one that falls back goes to another."""
+    """While one call probes a half-open upstream, the next fallback goes to another."""
     near, far = upstreams
     near.usually, far.scripts = refuse(500), [answer_when_set]
     with Upstream("farther") as farther:
@@ -192,10 +192,10 @@ def test_a_mistake_in_the_catalog_is_said_once(
     with Asked("sync", near.url, routing(near, far)) as asked:
         for _ in range(2):
             asked.text()
-    said = [record.getMessage() for record in caplog.records if record.name == "fastlane"]
-    assert len(said) == 1
-    assert "'near' of the catalog answered 404" in said[0]
-    assert "sk-" not in said[0]
+    logged = [record.getMessage() for record in caplog.records if record.name == "fastlane"]
+    assert len(logged) == 1
+    assert "'near' of the catalog answered 404" in logged[0]
+    assert "sk-" not in logged[0]
 
 
 def test_a_field_that_was_refused_is_not_sent_again(upstreams: tuple[Upstream, Upstream]) -> None:

@@ -31,7 +31,7 @@ from tests.attempts.scripted import (
 pytestmark = pytest.mark.usefixtures("trusting_peers")
 CANCEL = 8
 both_kinds = pytest.mark.parametrize("kind", KINDS)
-both_ways = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+with_and_without_stream = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def hedging() -> Hedging:
 
 
 def the_reset_of(upstream: Upstream, number: int = 0) -> int | None:
-    """How the client left a request that got no answer; None where it has not within two seconds."""
+    """How the client left an unanswered request; None if it stayed for two seconds."""
     until = time.monotonic() + 2
     while time.monotonic() < until:
         if len(upstream.silent) > number and upstream.silent[number].reset is not None:
@@ -55,7 +55,7 @@ def the_reset_of(upstream: Upstream, number: int = 0) -> int | None:
     return None
 
 
-@both_ways
+@with_and_without_stream
 @both_kinds
 def test_the_second_attempt_answers_a_call_that_is_late_and_the_first_is_reset(
     kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]
@@ -77,7 +77,7 @@ def test_the_second_attempt_answers_a_call_that_is_late_and_the_first_is_reset(
     assert len(set(near.connections)) == 2, "the second attempt goes by another connection"
 
 
-@both_ways
+@with_and_without_stream
 @both_kinds
 def test_the_first_attempt_may_still_win(kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
@@ -139,7 +139,7 @@ def test_a_first_attempt_that_fails_leaves_it_to_the_second(kind: str, upstreams
     assert len(near.asked) == 2, "openai's own loop does not try the first one again beside the second"
 
 
-@both_ways
+@with_and_without_stream
 @both_kinds
 def test_a_call_whose_attempts_both_time_out_has_timed_out(
     kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]

@@ -1,4 +1,4 @@
-"""What the ways of a call leave to each other, and that none of them outlives the call."""
+"""How fallback, hedging and timeouts interact, and that nothing of a call outlives it."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Kept:
     """A backend, and what it was sent."""
 
     server: Backend
-    place: str
+    project_id: str
     """The project or the experiment of `phases`."""
     phases: Driven
     """At the level that has a span for each part of a request."""
@@ -96,16 +96,16 @@ def _files_with(directory: Path, *texts: str) -> tuple[str, ...]:
 
 def kept_by(server: Backend, directory: Path) -> Kept:
     def driven(name: str, level: str, *arguments: str, **variables: str) -> tuple[str, Driven]:
-        place = server.project(name)
-        said = {**server.variables(place), "FASTLANE_TELEMETRY_LEVEL": level, **variables}
-        notes = _drive(directory / name, said, *arguments)
-        return place, Driven(notes=notes, spans=_settled(lambda: server.spans(place), len(notes.calls)))
+        project_id = server.project(name)
+        variables_set = {**server.variables(project_id), "FASTLANE_TELEMETRY_LEVEL": level, **variables}
+        notes = _drive(directory / name, variables_set, *arguments)
+        return project_id, Driven(notes=notes, spans=_settled(lambda: server.spans(project_id), len(notes.calls)))
 
-    place, phases = driven("airline-agent", "phases")
+    project_id, phases = driven("airline-agent", "phases")
     _, call = driven("airline-agent-calls", "call", "--count", "2")
     return Kept(
         server=server,
-        place=place,
+        project_id=project_id,
         phases=phases,
         call=call,
         files_with_the_secret=_files_with(server.directory, SECRET),

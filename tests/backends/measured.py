@@ -58,8 +58,8 @@ def measured_by_prometheus(directory: Path) -> Iterator[Measured]:
         assert application.stdout is not None
         # Its end is what the application ends with.
         stack.callback(application.stdin.close)
-        said = application.stdout.readline()
-        assert said == "done\n", f"the application should have said that it is done, and said {said!r}"
+        line = application.stdout.readline()
+        assert line == "done\n", f"the application should have said that it is done, and said {line!r}"
         done = read(notes)
         prometheus.wait_for("sum(gen_ai_client_operation_duration_seconds_count)", len(done.calls))
         yield Measured(notes=done, prometheus=prometheus)

@@ -85,7 +85,7 @@ def new(key: str, *, endpoint: str = CHAT, model: str = "small", body: bytes = b
 
 class Child(NamedTuple):
     pid: int
-    said: IO[str]
+    output: IO[str]
 
 
 def forked(work: Callable[[IO[str]], object]) -> Child:
@@ -96,8 +96,8 @@ def forked(work: Callable[[IO[str]], object]) -> Child:
         os.close(writing)
         return Child(child, os.fdopen(reading))
     try:
-        with os.fdopen(writing, "w", buffering=1) as said:
-            work(said)
+        with os.fdopen(writing, "w", buffering=1) as output:
+            work(output)
         os._exit(0)
     except BaseException:  # noqa: BLE001 - nothing of it may go on as the test
         traceback.print_exc()
@@ -106,7 +106,7 @@ def forked(work: Callable[[IO[str]], object]) -> Child:
 
 
 def ended(child: Child) -> int:
-    child.said.close()
+    child.output.close()
     return os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
 
 
@@ -155,6 +155,6 @@ def _provider_of_all() -> Iterator[Emulator]:
 
 @pytest.fixture
 def provider(_provider_of_all: Emulator) -> Emulator:
-    """A provider of which nobody has asked anything yet."""
+    """A provider without any request so far."""
     _provider_of_all.reset()
     return _provider_of_all

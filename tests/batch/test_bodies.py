@@ -22,7 +22,7 @@ from tests.batch.conftest import packed
 SETTINGS = WorkerSettings(max_attempts=3, retry_s=10.0)
 
 
-def told(status: int | None = None, error: str | None = None, body: Any = None, attempts: int = 1) -> JobOutcome:
+def judged(status: int | None = None, error: str | None = None, body: Any = None, attempts: int = 1) -> JobOutcome:
     response = None if status is None else {"status_code": status, "request_id": "r", "body": body}
     line = {
         "id": "x",
@@ -37,26 +37,29 @@ def told(status: int | None = None, error: str | None = None, body: Any = None, 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 503])
 def test_a_failure_that_may_pass_is_tried_again_later_and_not_for_ever(status: int) -> None:
-    first, last = told(status, body={"error": {}}), told(status, body={"error": {}}, attempts=3)
+    first, last = judged(status, body={"error": {}}), judged(status, body={"error": {}}, attempts=3)
 
     assert (first.state, first.not_before_s, first.error) == ("waiting", 10.0, f"status_{status}")
-    assert told(status, attempts=2).not_before_s == 20.0
+    assert judged(status, attempts=2).not_before_s == 20.0
     assert (last.state, last.status_code, last.body) == ("failed", status, b'{"error":{}}')
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 413, 422])
 def test_a_refusal_is_for_good_and_kept(status: int) -> None:
-    outcome = told(status, body={"error": {"message": "no"}})
+    outcome = judged(status, body={"error": {"message": "no"}})
 
     assert (outcome.state, outcome.status_code) == ("failed", status)
     assert json.loads(outcome.body) == {"error": {"message": "no"}}
 
 
 def test_a_line_without_an_answer_is_tried_again_where_its_error_may_pass() -> None:
-    assert (told(error="batch_expired").state, told(error="batch_expired").error) == ("waiting", "batch_expired")
-    assert told(error="batch_expired", attempts=3).state == "failed"
-    assert (told().state, told().error) == ("waiting", "no_answer")
-    assert (told(error="content_refused").state, told(error="content_refused").error) == ("failed", "content_refused")
+    assert (judged(error="batch_expired").state, judged(error="batch_expired").error) == ("waiting", "batch_expired")
+    assert judged(error="batch_expired", attempts=3).state == "failed"
+    assert (judged().state, judged().error) == ("waiting", "no_answer")
+    assert (judged(error="content_refused").state, judged(error="content_refused").error) == (
+        "failed",
+        "content_refused",
+    )
 
 
 @pytest.mark.parametrize("name", ["job-07", "job-", "request-7", "", None, 7, "job-7 "])
@@ -79,7 +82,7 @@ def test_a_line_that_was_cut_off_is_no_answer(line: dict[str, str], data: st.Dat
     )
 )
 def test_what_says_nothing_of_tokens_is_read_without_complaint(body: object) -> None:
-    outcome = told(200, body={"usage": body})
+    outcome = judged(200, body={"usage": body})
 
     assert (outcome.input_tokens, outcome.output_tokens, outcome.cached_tokens) == (None, None, None)
 
@@ -176,7 +179,7 @@ def test_the_same_content_has_the_same_digest_however_it_came() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "complaint"),
     [
         ({"stream": True}, "leave `stream` out"),
         ({"timeout": 3.0}, "no place for `timeout`"),
@@ -200,8 +203,8 @@ def test_the_same_content_has_the_same_digest_however_it_came() -> None:
         ({"extra_body": {"a": b"a secret"}}, "`extra_body` cannot be"),
     ],
 )
-def test_what_cannot_be_sent_is_said_at_once_and_no_prompt_is(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said) as raised:
+def test_what_cannot_be_sent_is_said_at_once_and_no_prompt_is(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigurationError, match=complaint) as raised:
         new_job({**BODY, **changes}, key="k", endpoint=CHAT)
 
     assert "a secret" not in str(raised.value)

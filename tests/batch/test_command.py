@@ -54,9 +54,9 @@ def test_a_file_goes_through_a_queue_and_comes_out_as_openai_writes_it(
     ran = batch("run", where, "--base-url", provider.base_url, *RUN)
     assert (ran.exit_code, ran.stdout) == (0, "")
     assert "3 done\n" in ran.stderr
-    told = json.loads(batch("status", where, "--json").stdout)
-    assert (told["total"], told["over"], told["jobs"]["done"]) == (3, 3, 3)
-    assert told["output_tokens"] == 9
+    status_shown = json.loads(batch("status", where, "--json").stdout)
+    assert (status_shown["total"], status_shown["over"], status_shown["jobs"]["done"]) == (3, 3, 3)
+    assert status_shown["output_tokens"] == 9
     out = batch("results", where)
     answers = {answer["custom_id"]: answer for answer in map(json.loads, out.stdout.splitlines())}
     assert set(answers) == {"ä", "c", "b"}
@@ -134,7 +134,7 @@ def test_cancelled_jobs_are_sent_no_more(where: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ("{", "line 2: expected JSON"),
         ("[]", "line 2: expected an object"),
@@ -145,7 +145,7 @@ def test_cancelled_jobs_are_sent_no_more(where: Path, tmp_path: Path) -> None:
     ],
 )
 def test_a_line_that_is_no_job_is_named_and_nothing_of_it_is_shown(
-    where: Path, tmp_path: Path, wrong: str, said: str
+    where: Path, tmp_path: Path, wrong: str, message: str
 ) -> None:
     file = tmp_path / "jobs.jsonl"
     file.write_text(json.dumps(line("a", 1)) + "\n" + wrong + "\n")
@@ -153,7 +153,7 @@ def test_a_line_that_is_no_job_is_named_and_nothing_of_it_is_shown(
     result = batch("submit", where, file)
 
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert message in result.stderr
     assert "job number" not in result.output
 
 
@@ -163,7 +163,7 @@ def test_input_that_cannot_work_is_told_with_what_to_do(
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     monkeypatch.setenv("OTHER", "sk-secret")
-    for arguments, code, said in (
+    for arguments, code, message in (
         (["status", where], 2, "submit a job, which makes one"),
         (["run", where], 2, "OPENAI_API_KEY"),
         (["run", where, "--base-url", "https://api.example.com/v1"], 2, "--api-key-env"),
@@ -176,7 +176,7 @@ def test_input_that_cannot_work_is_told_with_what_to_do(
     ):
         result = batch(*arguments)
 
-        assert (result.exit_code, said in result.stderr) == (code, True), result.stderr
+        assert (result.exit_code, message in result.stderr) == (code, True), result.stderr
         assert "sk-secret" not in result.output
 
 
@@ -184,10 +184,10 @@ def test_input_that_cannot_work_is_told_with_what_to_do(
 def test_output_that_cannot_be_written_is_told_in_one_line(where: Path, tmp_path: Path) -> None:
     batch("submit", where, lines_of(tmp_path / "jobs.jsonl", line("a", 1)))
     batch("cancel", where, "a")
-    for out, said in ((tmp_path / "none" / "out", "No such file"), ("/dev/full", "No space left")):
+    for out, message in ((tmp_path / "none" / "out", "No such file"), ("/dev/full", "No space left")):
         result = batch("results", where, "--out", out)
 
-        assert (result.exit_code, result.stderr.count("\n"), said in result.stderr) == (1, 1, True)
+        assert (result.exit_code, result.stderr.count("\n"), message in result.stderr) == (1, 1, True)
 
 
 @pytest.mark.slow
@@ -232,8 +232,8 @@ def test_a_worker_that_is_asked_to_end_does_and_says_what_goes_on(provider: Emul
         with running[number] as process, queue:
             wait_until(partial(is_at_the_provider, queue))
             process.send_signal(number)
-            _, told = process.communicate()
+            _, errors = process.communicate()
 
             assert process.returncode == asked[number]
-            assert "2 packed. Run the command again to go on" in told
+            assert "2 packed. Run the command again to go on" in errors
             assert states(queue) == {"packed": 2}

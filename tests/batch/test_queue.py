@@ -304,7 +304,7 @@ def test_an_event_loop_waits_without_being_held_up(queue: Queue) -> None:
         await asyncio.to_thread(work_off, queue)
         await waiting
         with pytest.raises(UnknownJobError):
-            await queue.async_wait("nobody")
+            await queue.async_wait("missing")
         return [one.key for one in queue.results()]
 
     assert sorted(asyncio.run(main())) == ["a", "b"]
@@ -334,7 +334,7 @@ def test_nothing_of_a_prompt_is_in_what_is_shown(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "complaint"),
     [
         (lambda queue: queue.submit({"model": "m", "messages": []}, endpoint=[]), "endpoint expects"),
         (lambda queue: queue.submit({"model": "m", "messages": [], "response_format": int}), "response_format"),
@@ -347,11 +347,11 @@ def test_nothing_of_a_prompt_is_in_what_is_shown(queue: Queue) -> None:
     ],
 )
 def test_what_a_queue_cannot_work_with_is_refused_with_what_it_expects(
-    tmp_path: Path, wrong: Callable[[Any], object], said: str
+    tmp_path: Path, wrong: Callable[[Any], object], complaint: str
 ) -> None:
     with Queue(tmp_path / "jobs.sqlite") as queue:
         queue.submit({"model": "m", "messages": []}, key="a")
-        with pytest.raises(ConfigurationError, match=said):
+        with pytest.raises(ConfigurationError, match=complaint):
             wrong(queue)
         with pytest.raises(UnknownJobError):
             queue.retry_failed("b")

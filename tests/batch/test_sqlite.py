@@ -49,17 +49,17 @@ def is_whole(path: Path) -> bool:
 
 @pytest.mark.parametrize("after", [1, 7, 40])
 def test_what_was_submitted_is_there_after_kill_9(path: Path, after: int) -> None:
-    def submit(said: IO[str]) -> None:
+    def submit(output: IO[str]) -> None:
         storage = open_storage(path)
         for number in range(100_000):
             keys = [f"{number}-{part}" for part in range(1 + number % 5)]
             storage.add([new(key, body=b"x" * 3_000) for key in keys])
-            said.write(" ".join(keys) + "\n")
+            output.write(" ".join(keys) + "\n")
 
     child = forked(submit)
-    returned = [child.said.readline() for _ in range(after)]
+    returned = [child.output.readline() for _ in range(after)]
     os.kill(child.pid, signal.SIGKILL)
-    returned += [line for line in child.said if line.endswith("\n")]
+    returned += [line for line in child.output if line.endswith("\n")]
     assert ended(child) == -signal.SIGKILL
 
     with closing(open_storage(path)) as storage:
@@ -74,7 +74,7 @@ def test_what_was_submitted_is_there_after_kill_9(path: Path, after: int) -> Non
 
 
 def test_a_full_disk_is_said_and_what_was_durable_stays(path: Path) -> None:
-    def fill(said: IO[str]) -> None:
+    def fill(output: IO[str]) -> None:
         storage = open_storage(path)
         most = resource.getrlimit(resource.RLIMIT_FSIZE)
         # What writes beyond this gets the operating system's own refusal, as on a full disk.
@@ -82,17 +82,17 @@ def test_a_full_disk_is_said_and_what_was_durable_stays(path: Path) -> None:
         try:
             for number in range(1_000):
                 storage.add([new(f"{number}", body=b"x" * 20_000)])
-                said.write(f"{number}\n")
+                output.write(f"{number}\n")
         except StorageError as error:
-            said.write(f"{error}\n")
+            output.write(f"{error}\n")
             first = storage.find(["0"])["0"]
             assert first.state == "waiting"
         resource.setrlimit(resource.RLIMIT_FSIZE, most)
         storage.add([new("later")])
-        said.write("later\n")
+        output.write("later\n")
 
     child = forked(fill)
-    *numbers, error, later = child.said.read().splitlines()
+    *numbers, error, later = child.output.read().splitlines()
     assert ended(child) == 0
 
     assert len(numbers) > 3
@@ -185,23 +185,23 @@ def test_a_child_of_a_fork_goes_on_with_the_queue_and_so_does_its_parent(storage
             storage.add([new(f"thread-{len(written)}")])
             written.append(f"thread-{len(written)}")
 
-    def add(number: int, said: IO[str]) -> None:
-        said.write(storage.add([new(f"child-{number}")])[0].key)
+    def add(number: int, output: IO[str]) -> None:
+        output.write(storage.add([new(f"child-{number}")])[0].key)
 
     thread = threading.Thread(target=write)
     thread.start()
     try:
         # While another thread may be in the middle of a transaction.
         children = [forked(partial(add, n)) for n in range(3)]
-        said = [child.said.read() for child in children]
+        output = [child.output.read() for child in children]
         codes = [ended(child) for child in children]
     finally:
         stop.set()
         thread.join()
 
     assert codes == [0] * 3
-    assert said == [f"child-{n}" for n in range(3)]
-    assert storage.find(said).keys() == set(said)
+    assert output == [f"child-{n}" for n in range(3)]
+    assert storage.find(output).keys() == set(output)
     assert storage.find(written).keys() == set(written)
     assert is_whole(path)
 
@@ -223,7 +223,7 @@ def test_a_second_queue_on_the_file_takes_no_lock_of_the_first_away(path: Path, 
     storage.add([new("a")])
     open_storage(path).close()
 
-    # Who closes a file that nobody else has open removes its log: with it would go what is written there from now on.
+    # Closing the last connection to a file removes its log, and later writes to that log would be lost.
     assert read_elsewhere(path) == "a\n"
     storage.add([new("b")])
     assert read_elsewhere(path) == "a b\n"
@@ -233,14 +233,14 @@ def test_a_child_of_a_fork_has_locks_of_its_own(path: Path, storage: Storage) ->
     storage.add([new("a")])
     go, going = os.pipe()
 
-    def work(said: IO[str]) -> None:
+    def work(output: IO[str]) -> None:
         storage.find(["a"])
-        said.write("ready\n")
+        output.write("ready\n")
         os.read(go, 1)
         storage.add([new("b")])
 
     child = forked(work)
-    assert child.said.readline() == "ready\n"
+    assert child.output.readline() == "ready\n"
     storage.close()
     assert read_elsewhere(path) == "a\n"
     os.write(going, b"!")

@@ -214,7 +214,7 @@ class QueueMachine(RuleBasedStateMachine):
         )
         assert {batch.name for batch in status.batches} == {batch.row.name for batch in self.live()}
         for batch in status.batches:
-            # Each packed job is in a batch that somebody will settle.
+            # Each packed job is in a batch that a worker will settle.
             assert {job.key for job in self.storage.heads(batch)} == set(self.inside(batch))
         over = {answer.job.key: answer.sequence for answer in self.storage.answers(after=0, most=100)}
         assert over.keys() == {key for key, job in self.jobs.items() if job.state in OVER}

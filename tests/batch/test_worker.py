@@ -228,8 +228,8 @@ def test_asynchronous_client_is_refused(tmp_path: Path) -> None:
 def test_a_provider_that_cannot_be_reached_is_told_with_what_the_system_says_of_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    nobody = fastlane.OpenAI(base_url=f"http://127.0.0.1:{free_port()}/v1", api_key="sk-test", max_retries=0)
-    with Queue(tmp_path / "q", nobody, worker=WorkerSettings(**QUICK)) as queue:
+    unreachable = fastlane.OpenAI(base_url=f"http://127.0.0.1:{free_port()}/v1", api_key="sk-test", max_retries=0)
+    with Queue(tmp_path / "q", unreachable, worker=WorkerSettings(**QUICK)) as queue:
         submit(queue, range(1))
         with caplog.at_level(logging.WARNING, logger="fastlane.batch"):
             queue.start()
@@ -240,8 +240,8 @@ def test_a_provider_that_cannot_be_reached_is_told_with_what_the_system_says_of_
 
 
 def test_what_was_never_created_at_another_address_is_sent_to_this_one(provider: Emulator, tmp_path: Path) -> None:
-    nobody = fastlane.OpenAI(base_url=f"http://127.0.0.1:{free_port()}/v1", api_key="sk-test", max_retries=0)
-    with Queue(tmp_path / "q", nobody, worker=WorkerSettings(**QUICK)) as queue:
+    unreachable = fastlane.OpenAI(base_url=f"http://127.0.0.1:{free_port()}/v1", api_key="sk-test", max_retries=0)
+    with Queue(tmp_path / "q", unreachable, worker=WorkerSettings(**QUICK)) as queue:
         submit(queue, range(3))
         queue.start()
         wait_until(lambda: [batch.state for batch in queue.status().batches] == ["uploading"])
@@ -264,11 +264,11 @@ def test_no_log_shows_a_prompt_an_answer_or_a_key(
         queue.run()
         answer = next(one.result() for one in queue.results() if one.job.state == "done")
 
-    told = "\n".join(record.getMessage() for record in caplog.records)
-    assert "created, with" in told
-    assert "job number" not in told
-    assert "sk-test" not in told
-    assert json.dumps(answer.choices[0].message.content)[1:-1] not in told
+    logged = "\n".join(record.getMessage() for record in caplog.records)
+    assert "created, with" in logged
+    assert "job number" not in logged
+    assert "sk-test" not in logged
+    assert json.dumps(answer.choices[0].message.content)[1:-1] not in logged
 
 
 @pytest.mark.parametrize(
@@ -384,7 +384,7 @@ def test_calls_of_a_worker_are_offline_ones(provider: Emulator, tmp_path: Path) 
     assert urgencies == ["offline", "offline"]
 
 
-# A worker in a thread of the application's own process: it begins, ends, and stays behind in a fork
+# A worker in a thread of the calling process: it starts, stops, and does not survive a fork
 
 
 PROGRAM = """

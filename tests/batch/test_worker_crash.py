@@ -20,7 +20,7 @@ from fastlane.batch import Queue
 from fastlane.emulator import Emulator
 from tests.batch.offline_parts import PATIENCE_S, QUICK, executions, queue_of, states, submit, wait_until
 
-# A lease that is so short that nobody waits for it, and so long that no worker loses it on a busy machine for nothing.
+# A lease short enough for a test, and long enough that no worker on a busy machine loses it.
 SETTINGS = {**QUICK, "lease_s": 0.6, "listing_lag_s": 0.3, "most_requests": 3}
 JOBS = range(6)
 
@@ -122,7 +122,7 @@ def test_a_worker_that_was_only_away_does_not_go_on_with_what_is_another_s(
     lives.begin("absent", where=queue.storage.name)
     wait_until(lambda: struck(provider))
     assert lives.pid is not None
-    # While this one writes, the worker does not: stopped amid a transaction it would let nobody else write.
+    # While this one writes, the worker does not: stopped amid a transaction it would block every other writer.
     with closing(sqlite3.connect(queue.storage.name, timeout=PATIENCE_S, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         os.kill(lives.pid, signal.SIGSTOP)

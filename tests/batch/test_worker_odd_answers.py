@@ -1,6 +1,6 @@
 """What a provider answers that it should not: no job is lost for it, none is sent twice, and the worker comes through.
 
-The provider is the emulator; some of its answers are changed on their way.
+The provider is the emulator; some of its responses are changed in between.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fastlane.emulator import Emulator
 from tests.batch.offline_parts import QUICK, executions, queue_of, states, submit
 
 Change = Callable[[str, bytes], "bytes | int | None"]
-"""What is answered in place of a body: another one, or an error's status, or None: nothing else. Called with the
+"""The response instead of a body: another body, an error's status, or None: no change. Called with the
 request's method and path."""
 
 
@@ -154,7 +154,7 @@ def test_batches_that_are_too_much_cost_their_jobs_no_attempt(provider: Emulator
         failed = {**batch, "status": "failed", "errors": {"object": "list", "data": [error]}, "output_file_id": None}
         return json.dumps(failed).encode()
 
-    # Their input is gone by then: nothing is carried out of what is said to have failed.
+    # Their input is deleted by then: nothing of a failed batch is executed.
     provider.change(batches={"duration_s": 600.0})
     change = First(5, "GET /v1/batches/batch", too_much)
 

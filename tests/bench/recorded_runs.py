@@ -61,7 +61,7 @@ def a_run(
     """
     chance = random.Random(seed)
     infos = tuple(an_arm(arm) if isinstance(arm, str) else arm for arm in arms)
-    places = tuple(cells or (a_cell(),))
+    all_cells = tuple(cells or (a_cell(),))
     ratios = {
         info.name: 1.0 if info.role != "arm" else ratio.get(info.name, 1.0) if isinstance(ratio, Mapping) else ratio
         for info in infos
@@ -69,7 +69,7 @@ def a_run(
     samples: list[Sample] = []
     durations: dict[str, float] = {}
     start_ns = 1_000 * S
-    for cell in places:
+    for cell in all_cells:
         lanes = cell.users or 1
         free_ns = [start_ns + lane * 37 * MS for lane in range(lanes)]
         for number in range(-2, pairs):
@@ -124,7 +124,7 @@ def a_run(
         "embedded": True,
         "one_way_s": ONE_WAY_S,
         "arms": infos,
-        "cells": places,
+        "cells": all_cells,
         "metrics": DEFAULT_METRICS,
         "workload": "chat",
         "settings": {"load": {"kind": "closed", "think_s": THINK_S}},
@@ -135,7 +135,7 @@ def a_run(
         samples=tuple(samples),
         vitals=tuple(
             some_vitals(cell=cell.name, arm=arm, duration_s=durations[cell.name])
-            for cell in places
+            for cell in all_cells
             for arm in (None, *(info.name for info in infos))
         ),
         log=tuple(an_entry(sample) for sample in samples) if with_log else None,

@@ -72,7 +72,7 @@ def test_arms_of_ones_own_are_named_by_module_and_attribute() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "message"),
     [
         ([], "at least one arm is needed, got none: the known arms are baseline, "),
         (["nope"], "unknown arm 'nope': the known arms are baseline, "),
@@ -83,13 +83,13 @@ def test_arms_of_ones_own_are_named_by_module_and_attribute() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_arm_is_refused(names: list[str], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_what_is_no_arm_is_refused(names: list[str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         arms_named(names)
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"name": "größer"}, "an arm's name is printable ASCII text"),
         ({"name": ""}, "an arm's name is printable ASCII text"),
@@ -106,8 +106,8 @@ def test_what_is_no_arm_is_refused(names: list[str], said: str) -> None:
     ],
     ids=str,
 )
-def test_an_arm_that_no_process_could_make_is_refused(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_an_arm_that_no_process_could_make_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         Arm(**settings)
 
 

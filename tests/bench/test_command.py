@@ -140,10 +140,10 @@ def test_connections_opened_by_warm_up_are_not_counted(talks: Path) -> None:
     (arm,) = document["arms"]
     # An arm that the machine kept waiting has no figures.
     assert "invalid" in arm or (arm["requests"], arm["connections_opened"]) == (4, 4)
-    (said,) = (each["sentence"] for each in document["checks"] if each["check"] == "new connections")
-    assert "opened a connection for 4 of 4 requests" in said
-    assert "its client closed" in said
-    assert "stops reading a stream at [DONE]" in said
+    (sentence,) = (each["sentence"] for each in document["checks"] if each["check"] == "new connections")
+    assert "opened a connection for 4 of 4 requests" in sentence
+    assert "its client closed" in sentence
+    assert "stops reading a stream at [DONE]" in sentence
 
 
 @pytest.mark.slow
@@ -187,7 +187,7 @@ def test_an_arm_whose_first_request_fails_ends_the_run_and_says_why(
 
     result = run(
         *("--workload", talks, "--arms", "baseline", "--api-key-env", "SOME_KEY"),
-        # Port 9 is "discard": nobody listens there.
+        # Port 9 is "discard": no server listens there.
         *("--base-url", "http://127.0.0.1:9/v1", "--model", "any"),
     )
 

@@ -268,15 +268,15 @@ def test_a_failed_request_stays_in_the_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("client", "said"),
+    ("client", "message"),
     [
         (no_client, "the client of arm 'broken' could not be made: RuntimeError: this arm makes no client"),
         (refused, "the first request of arm 'broken' failed: BadRequestError 400: .*x-emulator-prefill-ms"),
         (dies_later, "the process of arm 'broken' ended early"),
     ],
 )
-def test_an_arm_that_cannot_go_on_ends_the_run(client: Any, said: str) -> None:
-    with pytest.raises(RunFailedError, match=said):
+def test_an_arm_that_cannot_go_on_ends_the_run(client: Any, message: str) -> None:
+    with pytest.raises(RunFailedError, match=message):
         experiment(**alone("broken", client)).run()
 
     assert multiprocessing.active_children() == []
@@ -417,7 +417,7 @@ def test_arms_are_compared_with_the_stock_client_of_their_kind(arms: Any, compar
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"arms": ()}, "at least one arm is needed"),
         ({"arms": ("baseline", Arm(name="baseline"))}, "two arms are called 'baseline'"),
@@ -443,17 +443,17 @@ def test_arms_are_compared_with_the_stock_client_of_their_kind(arms: Any, compar
     ],
     ids=str,
 )
-def test_a_setting_that_cannot_work_is_named(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_a_setting_that_cannot_work_is_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         experiment(**changes)
 
 
 def test_a_password_in_the_providers_address_is_in_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "any")
 
-    said = Real(base_url="http://someone:password@provider:8000/v1?api-key=secret", model="m").describe()
+    description = Real(base_url="http://someone:password@provider:8000/v1?api-key=secret", model="m").describe()
 
-    assert said == "http://provider:8000/v1, model 'm'"
+    assert description == "http://provider:8000/v1, model 'm'"
 
 
 def test_money_is_counted_by_the_catalogs_price_and_ends_the_run() -> None:

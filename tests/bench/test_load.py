@@ -27,11 +27,11 @@ ARMS = ("baseline", "fastlane", "baseline-again")
 
 
 def workload(*lengths: int) -> Workload:
-    said = ({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello there."})
+    exchange = ({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello there."})
     return Workload(
         name="talks",
         conversations=tuple(
-            Conversation(name=f"talk {at}", messages=said * length) for at, length in enumerate(lengths)
+            Conversation(name=f"talk {at}", messages=exchange * length) for at, length in enumerate(lengths)
         ),
     )
 
@@ -75,10 +75,10 @@ def test_every_block_has_every_arm_once(lengths: list[int], users: int, seed: st
 
 def test_the_order_of_the_arms_is_drawn_for_every_block() -> None:
     first = lane_of(workload(3), ARMS, lane=0, lanes=1, passes=None, seed="0/cell")
-    places = [block.order.index("fastlane") for block in islice(first, 3_000)]
+    positions = [block.order.index("fastlane") for block in islice(first, 3_000)]
 
-    # Three places at 1,000 each, give or take five standard deviations.
-    assert all(abs(places.count(place) - 1_000) < 5 * 26 for place in range(3))
+    # Three positions at 1,000 each, give or take five standard deviations.
+    assert all(abs(positions.count(position) - 1_000) < 5 * 26 for position in range(3))
 
 
 def test_the_same_seed_gives_the_same_blocks_and_another_one_other_orders() -> None:

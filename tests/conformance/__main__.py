@@ -47,7 +47,7 @@ class Wanted:
 
 
 def main() -> int:
-    """Run and judge; 0 where nothing is lost, 1 where something is, 2 where that cannot be said."""
+    """Run and judge; 0 where nothing is lost, 1 where something is, 2 if there is no verdict."""
     options = _parser().parse_args()
     # What it has started ends with it.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
@@ -61,9 +61,9 @@ def main() -> int:
         return 2
     exit_code = 1 if any(verdict.lost for _, verdict, _ in found) else max(verdict.exit_code for _, verdict, _ in found)
     if not options.self_check:
-        _tell(found)
+        _print_verdicts(found)
     if options.self_check:
-        # Each of the two broken clients loses tests in its own way, and was seen to.
+        # Each of the two broken clients must lose tests, each different ones.
         proved = all({"failed", "skipped"} <= set(verdict.lost.values()) for _, verdict, _ in found)
         _TELL.print(
             "the judging finds what broken clients lose" if proved else "[bold red]broken clients were not found out"
@@ -140,7 +140,7 @@ def _wanted(options: argparse.Namespace) -> list[Wanted]:
         return [Wanted(environment.installed_openai(), "quick", clients)]
     if options.release:
         newest = environment.installed_openai()
-        # Nobody but who has the API description can run what needs it; all else of that release everybody can.
+        # Some tests of that release need the API description, which is not public. All others run anywhere.
         described = "full" if options.spec else "offline"
         runs: list[tuple[str, str, Literal["core", "all"]]] = [
             (newest, "offline", "core"),
@@ -181,7 +181,7 @@ def _one(wanted: Wanted, options: argparse.Namespace, work: Path) -> tuple[Verdi
                     suite, api_url=stack.enter_context(environment.mock_server(options.spec.resolve(), work))
                 )
         _TELL.print(f"{escape(wanted.name)}: set up in {time.monotonic() - started:.0f} s", highlight=False)
-        run = _told(suite.run, wanted.name)
+        run = _with_progress(suite.run, wanted.name)
         baseline = (
             baseline_of(suite, run, options.spec if wanted.suite == "full" else None, work)
             if wanted.both_sides
@@ -194,10 +194,10 @@ def _one(wanted: Wanted, options: argparse.Namespace, work: Path) -> tuple[Verdi
     return verdict, time.monotonic() - started
 
 
-def _told(run: Run, name: str) -> Any:
+def _with_progress(run: Run, name: str) -> Any:
     """Say of every run what it is for while it lasts, and what came of it."""
 
-    def told(side: Side, step: str, **options: Any) -> Results:
+    def run_with_progress(side: Side, step: str, **options: Any) -> Results:
         started = time.monotonic()
         with _TELL.status(escape(f"{name}: {step}")):
             results = run(side, step, **options)
@@ -205,10 +205,10 @@ def _told(run: Run, name: str) -> Any:
         _TELL.print(f"  {step}: {counts} in {time.monotonic() - started:.0f} s", highlight=False)
         return results
 
-    return told
+    return run_with_progress
 
 
-def _tell(found: list[tuple[Wanted, Verdict, float]]) -> None:
+def _print_verdicts(found: list[tuple[Wanted, Verdict, float]]) -> None:
     for wanted, verdict, _ in found:
         for test, outcome in list(verdict.lost.items())[:_MOST_TOLD]:
             _TELL.print(f"[bold red]lost[/], {escape(wanted.name)}: {escape(test)}: {outcome}", highlight=False)

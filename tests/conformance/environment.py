@@ -37,10 +37,10 @@ def installed_openai() -> str:
 
 def latest_openai() -> str:
     """The newest release that the package index has. Raises SuiteError."""
-    said = _run([*_PIP, "index", "versions", "openai"])
-    found = re.match(r"openai \(([0-9.]+)\)", said)
+    output = _run([*_PIP, "index", "versions", "openai"])
+    found = re.match(r"openai \(([0-9.]+)\)", output)
     if found is None:
-        raise SuiteError(f"pip said no version of openai: {said[:200]}")
+        raise SuiteError(f"pip said no version of openai: {output[:200]}")
     return found[1]
 
 

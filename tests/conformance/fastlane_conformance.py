@@ -108,7 +108,7 @@ class _Report:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have what comes of the tests written, where somebody asks for it."""
+    """Write the tests' results if the environment names a file for them."""
     if os.environ.get("FASTLANE_CONFORMANCE_REPORT"):
         config.pluginmanager.register(_Report(Path(os.environ["FASTLANE_CONFORMANCE_REPORT"])))
 

@@ -53,11 +53,11 @@ class SuiteError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """Whose clients stand in the place of openai's."""
+    """The module whose clients replace openai's."""
 
     module: str
     scope: Literal["core", "all"] = "core"
-    # What takes the place of the default plays, as it is written between the brackets of `only_plays=[...]`.
+    # What replaces the default plays, as written between the brackets of `only_plays=[...]`.
     plays: str = ""
     # Where the module is found.
     path: Path = HERE.parents[1]
@@ -91,7 +91,7 @@ class Suite:
         without: Collection[str] = (),
         alone: bool = False,
     ) -> Results:
-        """Run the tests; see `judging.Run`. Raises SuiteError where pytest did not come to an end."""
+        """Run the tests; see `judging.Run`. Raises SuiteError if pytest did not finish."""
         self.results.mkdir(parents=True, exist_ok=True)
         report = self.results / f"{name}.report"
         for left in self.results.glob(f"{name}.*"):

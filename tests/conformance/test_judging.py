@@ -22,7 +22,7 @@ OUTCOMES = ("passed", "failed", "skipped", "missing")
 
 @dataclass
 class Played:
-    """Runs whose tests end as they are told to; `later` is how they end when they are run again."""
+    """Runs whose tests have prescribed results; `later` is their results when run again."""
 
     ours: Mapping[str, str]
     stock: Mapping[str, str]
@@ -42,10 +42,10 @@ class Played:
     ) -> Results:
         first = not any(run.startswith(side) for run in self.runs)
         self.runs.append(f"{side} {name}")
-        told = dict(self.ours if side == "ours" else self.stock)
+        all_ends = dict(self.ours if side == "ours" else self.stock)
         if not first:
-            told |= self.later if side == "ours" else self.stock_later
-        there = {test: end for test, end in told.items() if end != "missing"}
+            all_ends |= self.later if side == "ours" else self.stock_later
+        there = {test: end for test, end in all_ends.items() if end != "missing"}
         if files is not None:
             there = {test: end for test, end in there.items() if test.partition("::")[0] in files}
         run = {test: end for test, end in there.items() if test not in without and (only is None or test in only)}
@@ -118,7 +118,7 @@ def test_a_suite_that_cannot_be_run_says_nothing(ours: list[str], stock: list[st
     assert why in verdict.unfit
 
 
-# A small suite, and clients that are wrong in every way.
+# A small suite, and clients with every kind of error.
 
 SMALL = """
 import openai, pytest
@@ -213,5 +213,5 @@ def test_fastlanes_own_clients_lose_none_of_it(small: Suite) -> None:
 
     assert verdict.lost == {}
     assert verdict.ours.count("passed") == 7
-    said = (small.results / "ours.log").read_text()
-    assert "OpenAI is fastlane.client.clients.OpenAI" in said
+    log = (small.results / "ours.log").read_text()
+    assert "OpenAI is fastlane.client.clients.OpenAI" in log

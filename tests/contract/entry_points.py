@@ -1,4 +1,4 @@
-"""Every way into the client, as an application writes it, and what of its result is equal from call to call."""
+"""Every entry point of the client, as applications write it, and what of its result is equal in every call."""
 
 from __future__ import annotations
 

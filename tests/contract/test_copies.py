@@ -39,19 +39,19 @@ def ask(client: Any) -> None:
 
 
 def test_a_copy_keeps_plays_hooks_and_log(form: Form, arguments: dict[str, Any]) -> None:
-    heard: list[CallRecord] = []
+    records: list[CallRecord] = []
     with form.make(
-        fastlane, **arguments, only_plays=[Mark()], on_call_end=[heard.append], raise_play_errors=True
+        fastlane, **arguments, only_plays=[Mark()], on_call_end=[records.append], raise_play_errors=True
     ) as client:
         copied = client.with_options(timeout=7.0).copy(max_retries=1)
         ask(copied)
 
-        (record,) = heard
+        (record,) = records
         assert record.plays == (repr(Mark()),)
         assert record.changes == ("marked mark",)
         assert type(inner_of(copied)) is type(inner_of(client))
         assert inner_of(copied)._client is inner_of(client)._client
-        assert client.calls == copied.calls == tuple(heard)
+        assert client.calls == copied.calls == tuple(records)
         assert client.last_call is copied.last_call
 
 

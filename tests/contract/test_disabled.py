@@ -25,7 +25,7 @@ class Loud(SessionPlay):
 
 
 def refuse(record: CallRecord) -> None:
-    raise AssertionError("no hook is told where fastlane is disabled")
+    raise AssertionError("no hook is called when fastlane is disabled")
 
 
 @pytest.fixture(autouse=True)

@@ -31,14 +31,14 @@ def theirs(form: Form, arguments: dict[str, Any]) -> Iterator[Any]:
 def test_entry_point_gives_what_openai_gives_and_is_recorded_once(
     form: Form, arguments: dict[str, Any], provider: Emulator, theirs: Any, entry: str
 ) -> None:
-    heard: list[fastlane.CallRecord] = []
+    records: list[fastlane.CallRecord] = []
     expected = comparable(ENTRIES[entry](theirs))
-    with form.make(fastlane, **arguments, on_call_end=[heard.append], raise_play_errors=True) as client:
+    with form.make(fastlane, **arguments, on_call_end=[records.append], raise_play_errors=True) as client:
         assert comparable(ENTRIES[entry](client)) == expected
 
         _, request = provider.log()
         (record,) = client.calls
-        assert heard == [record]
+        assert records == [record]
         assert record.outcome == "completed"
         assert (record.method, record.request_id) == (request.method, request.request_id)
         assert len(record.attempts) == 1
@@ -117,7 +117,7 @@ asyncio.run(main())
 
 
 def test_async_client_unclosed_leaves_no_resource_warning(provider: Emulator) -> None:
-    """`asyncio.run` closes the connections of a client that was not closed, streams that nobody read included."""
+    """`asyncio.run` closes the connections of an unclosed client, unread streams included."""
     ran = subprocess.run(
         [sys.executable, "-W", "always::ResourceWarning", "-c", UNCLOSED],
         env={**os.environ, **provider.environment, "OPENAI_BASE_URL": provider.base_url},
@@ -146,7 +146,7 @@ def test_a_forked_child_has_connections_and_call_ids_of_its_own(provider: Emulat
     assert len({request.connection_id for request in provider.log()}) == 2
 
 
-# With the openai that is installed, every fast path finds what it needs, whichever way an application goes in
+# With the openai that is installed, every fast path finds what it needs, at every entry point
 
 
 ROOT = Path(__file__).parent.parent.parent
@@ -155,12 +155,12 @@ ROOT = Path(__file__).parent.parent.parent
 USE = """
 import json, logging, os
 
-class Heard(logging.Handler):
+class LogRecorder(logging.Handler):
     def emit(self, record):
         said.append(record.getMessage())
 
 said = []
-logging.getLogger("fastlane").addHandler(Heard(logging.WARNING))
+logging.getLogger("fastlane").addHandler(LogRecorder(logging.WARNING))
 
 import fastlane
 from fastlane.decode import probes
@@ -188,9 +188,9 @@ def test_a_typical_use_of_every_entry_point_finds_every_seam_as_expected(provide
     )
 
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout)
-    assert told["all_called"]
-    assert told["said"] == []
+    results = json.loads(ran.stdout)
+    assert results["all_called"]
+    assert results["said"] == []
     # Each look at openai's streams by a name of its own: two by one name, and the second is never taken.
-    assert told["seams"].keys() >= {"openai.Stream", "openai.AsyncStream", "openai.Stream()"}
-    assert [seam for seam, found in told["seams"].items() if not found] == []
+    assert results["seams"].keys() >= {"openai.Stream", "openai.AsyncStream", "openai.Stream()"}
+    assert [seam for seam, found in results["seams"].items() if not found] == []

@@ -17,7 +17,7 @@ from tests.session_play import SessionPlay
 from tests.waiting import Form, comes_true
 
 SECRET = "sk-of-this-very-call"
-PROMPT = "the prompt that nobody may read"
+PROMPT = "the prompt that must stay secret"
 
 
 class BrokenError(RuntimeError):
@@ -228,5 +228,5 @@ def test_on_event_stops_the_stream_and_the_generation(
         (record,) = client.calls
         assert (record.outcome, record.error) == ("stopped", None)
         assert record.events == len(chunks)
-        assert comes_true(lambda: provider.log()[0].reset_ns is not None), "the provider notices that nobody listens"
+        assert comes_true(lambda: provider.log()[0].reset_ns is not None), "the provider notices that the client left"
         assert provider.log()[0].output_tokens < 3000

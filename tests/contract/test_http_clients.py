@@ -226,7 +226,7 @@ def test_port_out_of_range_is_a_connection_error(
     assert found[:2] == (openai.APIConnectionError, "Connection error.")
     assert found[2].__name__ == "ConnectError"  # httpx's or httpx2's, by the installed openai
     gc.collect()
-    # asyncio logs a task whose exception nobody has retrieved once the task is collected.
+    # asyncio logs a collected task whose exception was never retrieved.
     assert [record.getMessage() for record in caplog.records] == []
 
 

@@ -128,8 +128,8 @@ def test_provider_of_openai_is_found_beside_our_facts() -> None:
 
     assert fastlane.providers.bedrock is bedrock
     assert fastlane.providers.facts_of("https://api.openai.com:443").slug == "openai"
-    with pytest.raises(ImportError, match="cannot import name 'nobody'"):
-        from fastlane.providers import nobody  # type: ignore[attr-defined] # noqa: F401
+    with pytest.raises(ImportError, match="cannot import name 'unknown'"):
+        from fastlane.providers import unknown  # type: ignore[attr-defined] # noqa: F401
 
 
 @pytest.mark.parametrize("name", ["chat", "responses", "embeddings", "api_key", "base_url", "http_client"])

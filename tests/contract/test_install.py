@@ -1,4 +1,4 @@
-"""`fastlane.install()` takes the place of the module-level client, and nothing else is ever patched."""
+"""`fastlane.install()` replaces the module-level client, and nothing else is ever patched."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def module(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 def test_calls_on_the_module_are_observed(module: Any) -> None:
-    heard: list[CallRecord] = []
-    fastlane.install(only_plays=[Connection(), Mark()], on_call_end=[heard.append], raise_play_errors=True)
+    reported: list[CallRecord] = []
+    fastlane.install(only_plays=[Connection(), Mark()], on_call_end=[reported.append], raise_play_errors=True)
     answer = module.chat.completions.create(model=MODEL, messages=MESSAGES)
     list(module.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True))
     module.responses.create(model=MODEL, input="?")
     module.embeddings.create(model=MODEL, input="?")
 
     assert answer.choices[0].message.content
-    assert [record.outcome for record in heard] == ["completed"] * 4
-    assert [record.changes for record in heard] == [("marked",)] * 3 + [()]
+    assert [record.outcome for record in reported] == ["completed"] * 4
+    assert [record.changes for record in reported] == [("marked",)] * 3 + [()]
 
 
 def test_install_with_plays_adds_to_the_defaults(module: Any) -> None:
@@ -65,12 +65,12 @@ def test_install_with_plays_adds_to_the_defaults(module: Any) -> None:
 
 
 def test_every_entry_point_works_on_the_module(module: Any) -> None:
-    heard: list[CallRecord] = []
-    fastlane.install(on_call_end=[heard.append])
+    reported: list[CallRecord] = []
+    fastlane.install(on_call_end=[reported.append])
     for entry in ("chat", "chat_streamed", "chat_parse", "chat_raw", "chat_stream_helper", "models_list"):
         ENTRIES[entry](module)
 
-    assert len(heard) == 6
+    assert len(reported) == 6
 
 
 def test_uninstall_restores_the_identical_objects(module: Any) -> None:
@@ -128,7 +128,7 @@ before = taken(modules)
 kept = [dict(vars(module)) for module in loaded.values()]
 import fastlane
 after = taken(modules)
-# pydantic completes a model when it is first needed, whoever needs it.
+# pydantic completes a model when it is first needed.
 changed = [name for name in before if before[name] != after.get(name) and "__pydantic_" not in name]
 print(json.dumps({"changed": changed, "legacy": "httpx" in sys.modules and "httpx" not in loaded}))
 """

@@ -21,7 +21,7 @@ async def ask(client: Any, **more: Any) -> Any:
     return await client.chat.completions.create(model="m", messages=MESSAGES, **more)
 
 
-class Heard:
+class Recorder:
     """A callable object whose call is a coroutine; it takes longer than the call whose record it gets."""
 
     def __init__(self, error: Exception | None = None) -> None:
@@ -36,28 +36,28 @@ class Heard:
 
 
 def test_coroutine_function_has_run_when_close_returns(arguments: dict[str, Any]) -> None:
-    heard, plain = Heard(), list[CallRecord]()
+    recorder, plain = Recorder(), list[CallRecord]()
 
     async def work() -> None:
-        async with fastlane.AsyncOpenAI(**arguments, on_call_end=[heard, plain.append]) as client:
+        async with fastlane.AsyncOpenAI(**arguments, on_call_end=[recorder, plain.append]) as client:
             await ask(client)
             await client.with_options(timeout=5).models.list()
             assert len(plain) == 2
-            assert heard.records == []
+            assert recorder.records == []
 
     asyncio.run(work())
 
-    assert heard.records == plain
+    assert recorder.records == plain
 
 
 @pytest.mark.parametrize("raises", [False, True])
 def test_coroutine_function_that_raises_is_logged_once(
     arguments: dict[str, Any], raises: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    heard = Heard(KeyError("secret"))
+    recorder = Recorder(KeyError("secret"))
 
     async def work() -> None:
-        async with fastlane.AsyncOpenAI(**arguments, on_call_end=heard, raise_play_errors=raises) as client:
+        async with fastlane.AsyncOpenAI(**arguments, on_call_end=recorder, raise_play_errors=raises) as client:
             for _ in range(2):
                 await ask(client)
 
@@ -65,16 +65,16 @@ def test_coroutine_function_that_raises_is_logged_once(
         asyncio.run(work())
 
     (warning,) = [record.getMessage() for record in caplog.records if "on_call_end" in record.getMessage()]
-    assert "Heard raised KeyError in on_call_end" in warning
+    assert "Recorder raised KeyError in on_call_end" in warning
     assert "secret" not in warning
-    assert len(heard.records) == 2
+    assert len(recorder.records) == 2
 
 
 def test_coroutine_function_gets_the_record_of_a_dropped_stream(arguments: dict[str, Any]) -> None:
-    heard = Heard()
+    recorder = Recorder()
 
     async def work() -> None:
-        async with fastlane.AsyncOpenAI(**arguments, on_call_end=heard) as client:
+        async with fastlane.AsyncOpenAI(**arguments, on_call_end=recorder) as client:
             stream = await ask(client, stream=True)
             del stream
             gc.collect()
@@ -82,15 +82,15 @@ def test_coroutine_function_gets_the_record_of_a_dropped_stream(arguments: dict[
 
     asyncio.run(work())
 
-    assert [record.outcome for record in heard.records] == ["abandoned"]
+    assert [record.outcome for record in recorder.records] == ["abandoned"]
 
 
 def test_coroutine_function_without_an_event_loop_is_warned_of(
     arguments: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Where asyncio does not run the call, as on trio."""
-    heard = Heard()
-    client = fastlane.AsyncOpenAI(**arguments, on_call_end=heard)
+    recorder = Recorder()
+    client = fastlane.AsyncOpenAI(**arguments, on_call_end=recorder)
     pipeline = client._fastlane.pipeline  # type: ignore[union-attr]
 
     async def work() -> None:
@@ -106,7 +106,7 @@ def test_coroutine_function_without_an_event_loop_is_warned_of(
 
 def test_coroutine_function_of_a_sync_client_is_an_error(arguments: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="a sync client takes plain functions"):
-        fastlane.OpenAI(**arguments, on_call_end=Heard())
+        fastlane.OpenAI(**arguments, on_call_end=Recorder())
 
 
 # `fastlane.record_of(answer)`: the record of the call that an answer came from

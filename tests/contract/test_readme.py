@@ -42,7 +42,7 @@ LEFT_OUT = {
 if importlib.util.find_spec("httpx_aiohttp") is None:
     LEFT_OUT["DefaultAioHttpClient"] = "needs openai's extra `aiohttp`, which is not installed"
 
-# Addresses that an example cannot know, and what stands in their place.
+# Addresses that an example cannot know, and what replaces them.
 AZURE = "https://example-endpoint.openai.azure.com"
 
 # Endpoints that the embedded provider does not have: these examples are answered by a small server of their own.

@@ -132,7 +132,7 @@ def test_without_a_play_that_plans_the_bytes_are_the_stock_clients(entry: str) -
 
 
 def _forgiving(use: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The answer is a chat's whatever was asked for; only the request is looked at here."""
+    """The response is always a chat completion; only the request is checked here."""
 
     def used(client: Any) -> None:
         try:

@@ -42,30 +42,30 @@ class Interrupted(BaseException):
 
 
 @pytest.fixture
-def heard() -> list[CallRecord]:
+def reported() -> list[CallRecord]:
     return []
 
 
 @pytest.fixture
-def slow(arguments: dict[str, Any], heard: list[CallRecord]) -> Iterator[fastlane.OpenAI]:
+def slow(arguments: dict[str, Any], reported: list[CallRecord]) -> Iterator[fastlane.OpenAI]:
     with fastlane.OpenAI(
-        **arguments, on_call_end=[heard.append], raise_play_errors=True, default_headers=SLOW
+        **arguments, on_call_end=[reported.append], raise_play_errors=True, default_headers=SLOW
     ) as client:
         yield client
 
 
 @pytest.fixture
-def either(form: Form, arguments: dict[str, Any], heard: list[CallRecord]) -> Iterator[Any]:
+def either(form: Form, arguments: dict[str, Any], reported: list[CallRecord]) -> Iterator[Any]:
     with form.make(
-        fastlane, **arguments, on_call_end=[heard.append], raise_play_errors=True, default_headers=SLOW
+        fastlane, **arguments, on_call_end=[reported.append], raise_play_errors=True, default_headers=SLOW
     ) as client:
         yield client
 
 
 @contextlib.asynccontextmanager
-async def slow_async(arguments: dict[str, Any], heard: list[CallRecord]) -> AsyncIterator[fastlane.AsyncOpenAI]:
+async def slow_async(arguments: dict[str, Any], reported: list[CallRecord]) -> AsyncIterator[fastlane.AsyncOpenAI]:
     async with fastlane.AsyncOpenAI(
-        **arguments, on_call_end=[heard.append], raise_play_errors=True, default_headers=SLOW
+        **arguments, on_call_end=[reported.append], raise_play_errors=True, default_headers=SLOW
     ) as client:
         yield client
 
@@ -117,7 +117,7 @@ def by_an_error(stream: Any) -> None:
 
 @pytest.mark.parametrize(("leave", "events"), [(unread, 0), (after_one_chunk, 1), (by_break, 2), (by_an_error, 1)])
 def test_stream_left_early_is_closed_and_recorded_once(
-    provider: Emulator, either: Any, heard: list[CallRecord], leave: Callable[[Any], None], events: int
+    provider: Emulator, either: Any, reported: list[CallRecord], leave: Callable[[Any], None], events: int
 ) -> None:
     stream = opened(either)
     assert either.calls == ()
@@ -126,9 +126,9 @@ def test_stream_left_early_is_closed_and_recorded_once(
     gc.collect()
 
     assert outcomes(either) == ["closed"]
-    assert len(heard) == 1
-    assert heard[0].events == events
-    assert (heard[0].time_to_first_token_s is None) == (events < 2), "the first event has the role alone"
+    assert len(reported) == 1
+    assert reported[0].events == events
+    assert (reported[0].time_to_first_token_s is None) == (events < 2), "the first event has the role alone"
     assert comes_true(lambda: gave_up(provider))
 
 
@@ -157,15 +157,15 @@ def test_a_streaming_response_left_early_is_closed(provider: Emulator, slow: fas
 
 
 def test_a_stream_dropped_unread_is_abandoned(
-    provider: Emulator, slow: fastlane.OpenAI, heard: list[CallRecord]
+    provider: Emulator, slow: fastlane.OpenAI, reported: list[CallRecord]
 ) -> None:
     stream = opened(slow)
     del stream
     gc.collect()
 
     assert outcomes(slow) == ["abandoned"]
-    assert len(heard) == 1
-    assert slow.last_call is heard[0]
+    assert len(reported) == 1
+    assert slow.last_call is reported[0]
     assert comes_true(lambda: gave_up(provider))
 
 
@@ -174,9 +174,9 @@ def test_a_stream_dropped_unread_is_abandoned(
 
 @pytest.mark.asyncio
 async def test_a_call_cancelled_while_it_waits_is_cancelled(
-    provider: Emulator, arguments: dict[str, Any], heard: list[CallRecord]
+    provider: Emulator, arguments: dict[str, Any], reported: list[CallRecord]
 ) -> None:
-    async with slow_async(arguments, heard) as client:
+    async with slow_async(arguments, reported) as client:
         waiting = client.with_options(default_headers={"x-emulator-prefill-ms": "60000"})
         task = asyncio.ensure_future(async_chat(waiting))
         assert await asyncio.to_thread(comes_true, lambda: bool(provider.log()))
@@ -184,16 +184,16 @@ async def test_a_call_cancelled_while_it_waits_is_cancelled(
         with pytest.raises(asyncio.CancelledError):
             await task
 
-        assert [(record.outcome, record.error) for record in heard] == [("cancelled", "CancelledError")]
-        assert len(heard[0].attempts) == 1
+        assert [(record.outcome, record.error) for record in reported] == [("cancelled", "CancelledError")]
+        assert len(reported[0].attempts) == 1
         assert comes_true(lambda: gave_up(provider))
 
 
 @pytest.mark.asyncio
 async def test_a_stream_cancelled_in_the_middle_is_cancelled_and_the_client_goes_on(
-    provider: Emulator, arguments: dict[str, Any], heard: list[CallRecord]
+    provider: Emulator, arguments: dict[str, Any], reported: list[CallRecord]
 ) -> None:
-    async with slow_async(arguments, heard) as client:
+    async with slow_async(arguments, reported) as client:
         begun = asyncio.Event()
 
         async def read() -> None:
@@ -208,7 +208,7 @@ async def test_a_stream_cancelled_in_the_middle_is_cancelled_and_the_client_goes
         with pytest.raises(asyncio.CancelledError):
             await task
 
-        assert [record.outcome for record in heard] == ["cancelled"]
+        assert [record.outcome for record in reported] == ["cancelled"]
         assert comes_true(lambda: gave_up(provider))
         await client.models.list()
         assert outcomes(client) == ["cancelled", "completed"]
@@ -272,7 +272,7 @@ def half_read(client: openai.OpenAI) -> None:
 
 
 def left_in_a_with_block(client: openai.OpenAI) -> None:
-    """By the application's own generator, whose `with` closes the stream when Python closes the generator."""
+    """By a generator of the caller, whose `with` closes the stream when Python closes the generator."""
 
     def texts() -> Iterator[Any]:
         with stream_of(client) as stream:
@@ -340,20 +340,20 @@ def collected_while_every_lock_is_held(mine: Any) -> str | None:
     return "".join(traceback.format_stack(sys._current_frames()[thread.ident]))
 
 
-class Heard:
+class Recorder:
     """A hook that takes a lock of the application's."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.records: list[CallRecord] = []
         self.threads: list[int] = []
-        self.has_heard = threading.Event()
+        self.has_record = threading.Event()
 
     def __call__(self, record: CallRecord) -> None:
         with self.lock:
             self.records.append(record)
             self.threads.append(threading.get_ident())
-            self.has_heard.set()
+            self.has_record.set()
 
 
 @pytest.fixture(autouse=True)
@@ -373,42 +373,42 @@ def nothing_is_collected_by_chance() -> Iterator[None]:
 def test_stream_collected_under_a_lock_deadlocks_nothing(
     play: str, leave: Callable[[openai.OpenAI], None], provider: Emulator, arguments: dict[str, Any]
 ) -> None:
-    heard = Heard()
+    reported = Recorder()
     plays = [PLAYS[play](provider)] if play == "connection" else [Connection(), PLAYS[play](provider)]
-    with fastlane.OpenAI(**arguments, plays=plays, on_call_end=[heard], default_headers=SLOW) as client:
+    with fastlane.OpenAI(**arguments, plays=plays, on_call_end=[reported], default_headers=SLOW) as client:
         leave(client)
-        assert heard.records == []
+        assert reported.records == []
 
-        assert collected_while_every_lock_is_held(heard.lock) is None
+        assert collected_while_every_lock_is_held(reported.lock) is None
         # No further call is made.
-        assert heard.has_heard.wait(PATIENCE_S)
-        assert [record.outcome for record in heard.records] == ["abandoned" if leave is dropped_unread else "closed"]
+        assert reported.has_record.wait(PATIENCE_S)
+        assert [record.outcome for record in reported.records] == ["abandoned" if leave is dropped_unread else "closed"]
         stream_of(client).close()  # in the place of the one before, where there is but one
 
-        assert [record.call_id for record in client.calls] == [record.call_id for record in heard.records]
-        assert len(heard.records) == 2
+        assert [record.call_id for record in client.calls] == [record.call_id for record in reported.records]
+        assert len(reported.records) == 2
 
 
 def test_stream_closed_by_the_application_is_reported_at_once(arguments: dict[str, Any]) -> None:
-    heard = Heard()
-    with fastlane.OpenAI(**arguments, on_call_end=[heard], default_headers=SLOW) as client:
+    reported = Recorder()
+    with fastlane.OpenAI(**arguments, on_call_end=[reported], default_headers=SLOW) as client:
         stream = stream_of(client)
         next(stream)
         stream.close()
         with stream_of(client) as stream:
             next(stream)
 
-    assert heard.threads == [threading.get_ident()] * 2
+    assert reported.threads == [threading.get_ident()] * 2
 
 
 @pytest.mark.parametrize("asks", ["unread", "half_read", "unanswered"])
 def test_async_stream_collected_is_reported_on_its_loop(asks: str, arguments: dict[str, Any]) -> None:
     """The hook may use what belongs to the loop, such as an asyncio.Queue."""
-    heard = Heard()
+    reported = Recorder()
 
     async def main() -> None:
         headers = {"x-emulator-prefill-ms": "600000"} if asks == "unanswered" else SLOW
-        async with fastlane.AsyncOpenAI(**arguments, on_call_end=[heard], default_headers=headers) as client:
+        async with fastlane.AsyncOpenAI(**arguments, on_call_end=[reported], default_headers=headers) as client:
             call = client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True)
             if asks == "unanswered":
                 call.send(None)
@@ -420,22 +420,22 @@ def test_async_stream_collected_is_reported_on_its_loop(asks: str, arguments: di
                 del stream
             del call
             gc.collect()
-            await asyncio.to_thread(heard.has_heard.wait, PATIENCE_S)
+            await asyncio.to_thread(reported.has_record.wait, PATIENCE_S)
 
     asyncio.run(main())
-    assert heard.threads == [threading.get_ident()]
+    assert reported.threads == [threading.get_ident()]
 
 
 @pytest.mark.parametrize("play", PLAYS)
 def test_async_call_collected_under_a_lock_deadlocks_nothing(
     play: str, provider: Emulator, arguments: dict[str, Any]
 ) -> None:
-    heard = Heard()
+    reported = Recorder()
     plays = [PLAYS[play](provider)] if play == "connection" else [Connection(), PLAYS[play](provider)]
 
     async def main() -> Any:
         headers = {"x-emulator-prefill-ms": "600000"}
-        client = fastlane.AsyncOpenAI(**arguments, plays=plays, on_call_end=[heard], default_headers=headers)
+        client = fastlane.AsyncOpenAI(**arguments, plays=plays, on_call_end=[reported], default_headers=headers)
         model = "fastlane/auto" if play == "routing" else MODEL
         await client.models.list()  # there is a connection
         call = client.chat.completions.create(model=model, messages=MESSAGES, stream=True)
@@ -444,9 +444,9 @@ def test_async_call_collected_under_a_lock_deadlocks_nothing(
         return client
 
     client = asyncio.run(main())
-    heard.records.clear()
-    heard.has_heard.clear()
-    assert collected_while_every_lock_is_held(heard.lock) is None
-    assert heard.has_heard.wait(PATIENCE_S)
-    assert [record.outcome for record in heard.records] == ["cancelled"]
+    reported.records.clear()
+    reported.has_record.clear()
+    assert collected_while_every_lock_is_held(reported.lock) is None
+    assert reported.has_record.wait(PATIENCE_S)
+    assert [record.outcome for record in reported.records] == ["cancelled"]
     asyncio.run(client.close())

@@ -1,4 +1,4 @@
-"""A record says what happened, also in the corners: odd bodies, odd copies, calls that nobody waits for any more."""
+"""A record is right in the corner cases too: odd bodies, odd copies, abandoned calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MESSAGES: list[Any] = [{"role": "user", "content": "Is water wet?"}]
 
 @dataclass(frozen=True, slots=True)
 class Unnamed(SessionPlay):
-    """Changes what it is told to, and does not say so."""
+    """Makes the given change without recording it."""
 
     headers: bool = False
 
@@ -125,7 +125,7 @@ def test_a_coroutine_that_is_closed_while_it_waits_was_cancelled(arguments: dict
 
     async def never() -> None:
         coroutine = client.chat.completions.create(model=MODEL, messages=MESSAGES)
-        contextvars.copy_context().run(coroutine.send, None)  # as far as it goes without waiting
+        contextvars.copy_context().run(coroutine.send, None)  # up to its first wait
         coroutine.close()
 
     asyncio.run(never())

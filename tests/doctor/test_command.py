@@ -76,7 +76,7 @@ def test_where_nobody_can_be_asked_no_token_is_spent(provider: Emulator) -> None
 
 
 def test_a_provider_that_cannot_be_reached_is_an_error_with_advice() -> None:
-    # Port 9 is "discard": nobody listens there.
+    # Port 9 is "discard": no server listens there.
     result = run("http://127.0.0.1:9/v1", "--json")
 
     document = json.loads(result.stdout)

@@ -65,7 +65,7 @@ def test_everything_is_found_out_of_a_server_that_takes_everything(provider: Emu
     found = by_name(examination)
     assert examination.is_reached
     assert examination.model == "instant"
-    # These are told from the time that something took, which on a busy machine can be notable.
+    # These depend on durations, which can be notable on a busy machine.
     untimed = [each for each in found.values() if each.looked_at not in ("round trip", "chunks")]
     assert [each for each in untimed if each.state != "seen"] == []
     assert {each.state for each in found.values()} <= {"seen", "notable"}
@@ -85,10 +85,10 @@ def test_everything_is_found_out_of_a_server_that_takes_everything(provider: Emu
 def test_neither_the_key_nor_a_prompt_is_in_what_was_found(provider: Emulator) -> None:
     examination = look(provider.base_url)
 
-    said = repr(examination) + repr([dataclasses.asdict(finding) for finding in examination.findings])
-    assert KEY not in said
+    shown = repr(examination) + repr([dataclasses.asdict(finding) for finding in examination.findings])
+    assert KEY not in shown
     for prompt in ("Say yes", "Zürich", "Count from", "about the sea"):
-        assert prompt not in said
+        assert prompt not in shown
 
 
 def test_headers_of_rate_limits_are_listed_with_their_values(tmp_path: Any) -> None:

@@ -1,4 +1,4 @@
-"""A client that sees frames: what the emulator really puts on an HTTP/2 connection."""
+"""A client at the level of frames: what the emulator really puts on an HTTP/2 connection."""
 
 from __future__ import annotations
 

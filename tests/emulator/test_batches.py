@@ -180,7 +180,7 @@ def test_what_goes_wrong_stands_in_the_error_file(client: openai.OpenAI, emulato
 
 
 def test_a_line_that_a_live_call_would_refuse_has_its_error(client: openai.OpenAI) -> None:
-    wrong = line("wrong", body={"model": "some-model", "messages": [{"role": "nobody", "content": "x"}]})
+    wrong = line("wrong", body={"model": "some-model", "messages": [{"role": "unknown", "content": "x"}]})
     streamed = line("streamed", "x")
     streamed["body"]["stream"] = True
     batch = ended(client, create(client, [wrong, streamed]))
@@ -194,10 +194,10 @@ def test_a_line_that_a_live_call_would_refuse_has_its_error(client: openai.OpenA
 def test_a_line_can_be_done_and_stand_in_no_file(client: openai.OpenAI, emulator: Emulator) -> None:
     emulator.change(batches={"missing_share": 0.5})
     batch = ended(client, create(client, lines(40)))
-    told = {each.custom_id for each in emulator.offline().lines if each.written}
+    in_files = {each.custom_id for each in emulator.offline().lines if each.written}
 
-    assert 0 < len(told) < 40
-    assert read(client, batch.output_file_id).keys() == told
+    assert 0 < len(in_files) < 40
+    assert read(client, batch.output_file_id).keys() == in_files
     assert len(emulator.offline().lines) == 40
 
 

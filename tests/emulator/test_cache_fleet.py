@@ -101,9 +101,9 @@ async def test_prewarming_generates_nothing_and_the_next_call_reads_the_prompt(s
     asked = {"model": "m", "input": LONG}
     async with serving() as (server, client):
         prewarm = {**asked, "prompt_cache_options": {"prewarm": True}, "stream": stream}
-        told = await client.post("/responses", json=prewarm)
+        prewarmed = await client.post("/responses", json=prewarm)
         await client.post("/responses", json=asked)
-    answer = events(told.text)[-1]["response"] if stream else told.json()
+    answer = events(prewarmed.text)[-1]["response"] if stream else prewarmed.json()
 
     assert (answer["status"], answer["output"]) == ("completed", [])
     assert (answer["usage"]["input_tokens"], answer["usage"]["output_tokens"]) == (server.log[0].prompt_tokens, 0)
@@ -114,13 +114,13 @@ async def test_prewarming_generates_nothing_and_the_next_call_reads_the_prompt(s
 @pytest.mark.asyncio
 async def test_a_response_tells_what_was_written_to_the_cache_once() -> None:
     async with serving() as (_, client):
-        told = [
+        usages = [
             (await client.post("/responses", json={"model": "m", "input": text})).json()["usage"][
                 "input_tokens_details"
             ]
             for text in (LONG, LONG, "Too short to be kept.")
         ]
 
-    assert told[0]["cached_tokens"] == told[1]["cache_write_tokens"] == 0
-    assert told[0]["cache_write_tokens"] == told[1]["cached_tokens"] == 1_280
-    assert told[2] == {"cached_tokens": 0, "cache_write_tokens": 0}
+    assert usages[0]["cached_tokens"] == usages[1]["cache_write_tokens"] == 0
+    assert usages[0]["cache_write_tokens"] == usages[1]["cached_tokens"] == 1_280
+    assert usages[2] == {"cached_tokens": 0, "cache_write_tokens": 0}

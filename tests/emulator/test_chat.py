@@ -124,10 +124,10 @@ def test_the_tier_served_is_told_and_an_unknown_one_is_the_default(http: httpx2.
 
 
 def test_the_same_prompt_is_answered_alike_and_another_is_not(http: httpx2.Client) -> None:
-    def said(text: str) -> str:
+    def reply_to(text: str) -> str:
         return str(post(http, chat(text))["choices"][0]["message"]["content"])
 
-    assert said("one") == said("one") != said("two")
+    assert reply_to("one") == reply_to("one") != reply_to("two")
 
 
 def test_a_given_text_is_said(http: httpx2.Client) -> None:

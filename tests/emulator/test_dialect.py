@@ -53,11 +53,11 @@ async def test_models_are_owned_by_who_was_named() -> None:
 async def test_cached_tokens_are_told_where_the_provider_tells_them(path: str, usage: dict[str, Any]) -> None:
     async with serving(dialect=Dialect(cached_tokens_path=path)) as (server, client):
         for _ in range(2):
-            told = (await client.post("/chat/completions", json=LONG)).json()["usage"]
+            reported = (await client.post("/chat/completions", json=LONG)).json()["usage"]
         records = server.log
 
     usual = {"prompt_tokens", "completion_tokens", "total_tokens", "completion_tokens_details"}
-    assert {name: value for name, value in told.items() if name not in usual} == usage
+    assert {name: value for name, value in reported.items() if name not in usual} == usage
     assert [record.cached_tokens for record in records] == [0, 1280]
 
 
@@ -65,10 +65,10 @@ async def test_cached_tokens_are_told_where_the_provider_tells_them(path: str, u
 async def test_without_a_prompt_cache_nothing_is_remembered() -> None:
     async with serving(prompt_cache=False) as (server, client):
         for _ in range(2):
-            told = (await client.post("/chat/completions", json=LONG)).json()["usage"]
+            reported = (await client.post("/chat/completions", json=LONG)).json()["usage"]
         records = server.log
 
-    assert told["prompt_tokens_details"]["cached_tokens"] == 0
+    assert reported["prompt_tokens_details"]["cached_tokens"] == 0
     assert [record.cached_tokens for record in records] == [0, 0]
 
 

@@ -1,4 +1,4 @@
-"""Servers that take plain JSON and fail in one way or another at the sight of an encoded body."""
+"""Servers that take plain JSON and fail on encoded bodies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a model misbehaves when it is asked for a structure, and how it calls tools."""
+"""How a model misbehaves with structured output, and how it calls tools."""
 
 from __future__ import annotations
 
@@ -57,17 +57,19 @@ def one_http(emulator: Emulator, trust: ssl.SSLContext) -> Iterator[httpx2.Clien
 
 
 @pytest.fixture
-def said(one_http: httpx2.Client, emulator: Emulator) -> Ask:
+def generated(one_http: httpx2.Client, emulator: Emulator) -> Ask:
     """What the emulator says to a chat completion that asks for the schema, in a manner."""
 
     def ask(manner: str, *, headers: dict[str, str] | None = None, **body: Any) -> Said:
         sent = {"x-emulator-manner": manner, **(headers or {})}
-        told = one_http.post("/chat/completions", json=chat(**{"response_format": FORM, **body}), headers=sent).json()
-        (choice,) = told["choices"]
+        response_body = one_http.post(
+            "/chat/completions", json=chat(**{"response_format": FORM, **body}), headers=sent
+        ).json()
+        (choice,) = response_body["choices"]
         (call,) = choice["message"].get("tool_calls") or [None]
         text = choice["message"]["content"] if call is None else call["function"]["arguments"]
         tool = None if call is None else call["function"]["name"]
-        tokens = told["usage"]["completion_tokens"]
+        tokens = response_body["usage"]["completion_tokens"]
         return Said(text, choice["finish_reason"], tokens, tool, emulator.log()[-1].manner)
 
     return ask
@@ -113,8 +115,8 @@ def test_every_manner_is_on_the_page(one_http: httpx2.Client) -> None:
 
 @pytest.mark.parametrize("kind", ["whitespace", "prose", "second"])
 @pytest.mark.parametrize("limit", [None, 300])
-def test_what_runs_on_begins_exactly_and_goes_to_its_limit(said: Ask, kind: str, limit: int | None) -> None:
-    exact, answer = said("exact"), said(kind, max_tokens=limit)
+def test_what_runs_on_begins_exactly_and_goes_to_its_limit(generated: Ask, kind: str, limit: int | None) -> None:
+    exact, answer = generated("exact"), generated(kind, max_tokens=limit)
     behind = answer.text.removeprefix(exact.text)
 
     assert valid(exact.text)
@@ -126,58 +128,58 @@ def test_what_runs_on_begins_exactly_and_goes_to_its_limit(said: Ask, kind: str,
     assert (answer.tokens, answer.finish_reason, answer.manner) == (limit or 4_096, "length", kind)
 
 
-def test_reasoning_is_part_of_the_limit(said: Ask) -> None:
-    answer = said("whitespace", headers={"x-emulator-reasoning-tokens": "40"}, max_tokens=200)
+def test_reasoning_is_part_of_the_limit(generated: Ask) -> None:
+    answer = generated("whitespace", headers={"x-emulator-reasoning-tokens": "40"}, max_tokens=200)
 
     assert (answer.tokens, answer.finish_reason) == (200, "length")
 
 
-def test_running_on_for_some_tokens_or_to_a_stop_ends_by_itself(said: Ask) -> None:
-    exact = said("exact").text
-    some, stopped = said("prose;tokens=10"), said("whitespace", stop="\n\n")
+def test_running_on_for_some_tokens_or_to_a_stop_ends_by_itself(generated: Ask) -> None:
+    exact = generated("exact").text
+    some, stopped = generated("prose;tokens=10"), generated("whitespace", stop="\n\n")
 
     assert (len(some.text), some.finish_reason) == (len(exact) + 40, "stop")
     assert (stopped.text, stopped.finish_reason) == (exact, "stop")
 
 
-def test_fence_stands_around_the_answer(said: Ask) -> None:
-    exact = said("exact").text
+def test_fence_stands_around_the_answer(generated: Ask) -> None:
+    exact = generated("exact").text
 
-    assert said("fence").text == f"```json\n{exact}\n```"
-    assert said("prose,fence", max_tokens=300).text.startswith(f"```json\n{exact}\n```\n\n")
+    assert generated("fence").text == f"```json\n{exact}\n```"
+    assert generated("prose,fence", max_tokens=300).text.startswith(f"```json\n{exact}\n```\n\n")
 
 
-def test_talkative_model_thinks_aloud_without_a_schema(said: Ask) -> None:
+def test_talkative_model_thinks_aloud_without_a_schema(generated: Ask) -> None:
     given = '{"category": "billing"}'
-    free = said("talkative,fence", headers={"x-emulator-output-text": given}, response_format=None)
+    free = generated("talkative,fence", headers={"x-emulator-output-text": given}, response_format=None)
     before, _, answer = free.text.partition("\n\n")
 
     assert answer == f"```json\n{given}\n```"
     assert before.count(".") >= 3
     assert free.manner == "fence,talkative"
-    assert said("talkative").text == said("exact").text
+    assert generated("talkative").text == generated("exact").text
 
 
 @pytest.mark.parametrize("kind", ["wrong_enum", "truncated"])
-def test_answer_that_goes_wrong_is_not_valid(said: Ask, kind: str) -> None:
-    exact = said("exact").text
+def test_answer_that_goes_wrong_is_not_valid(generated: Ask, kind: str) -> None:
+    exact = generated("exact").text
     for draw in range(20):
-        answer = said(kind, headers={"x-emulator-draw": str(draw)})
+        answer = generated(kind, headers={"x-emulator-draw": str(draw)})
         assert not valid(answer.text)
         assert answer.manner == kind
     if kind == "truncated":
         assert answer.finish_reason == "length"
-        assert exact.startswith(said(kind).text)
+        assert exact.startswith(generated(kind).text)
     else:
         wrong = json.loads(answer.text)
         assert wrong["category"] not in CATEGORIES
         assert valid(json.dumps({**wrong, "category": CATEGORIES[0]}))
 
 
-def test_share_of_answers_misbehaves_and_equal_draws_alike(said: Ask) -> None:
+def test_share_of_answers_misbehaves_and_equal_draws_alike(generated: Ask) -> None:
     def struck(manner: str, prompt: str) -> list[bool]:
         messages = [{"role": "user", "content": prompt}]
-        answers = [said(manner, messages=messages, headers={"x-emulator-draw": str(draw)}) for draw in range(60)]
+        answers = [generated(manner, messages=messages, headers={"x-emulator-draw": str(draw)}) for draw in range(60)]
         return ["truncated" in (answer.manner or "") for answer in answers]
 
     first = struck("truncated;share=0.3", "one")
@@ -195,19 +197,19 @@ def test_share_of_answers_misbehaves_and_equal_draws_alike(said: Ask) -> None:
         ([{"role": "assistant", "content": "{"}, *([{"role": "user", "content": "And these?"}] * 2)], False),
     ],
 )
-def test_one_that_asks_again_is_answered_exactly(said: Ask, behind: list[Any], again: bool) -> None:
+def test_one_that_asks_again_is_answered_exactly(generated: Ask, behind: list[Any], again: bool) -> None:
     messages = [{"role": "system", "content": "Sort."}, {"role": "user", "content": "Sort this."}, *behind]
 
-    assert valid(said("wrong_enum", messages=messages).text) is again
-    assert not valid(said("wrong_enum;repairs=1", messages=messages).text)
+    assert valid(generated("wrong_enum", messages=messages).text) is again
+    assert not valid(generated("wrong_enum;repairs=1", messages=messages).text)
 
 
 def test_response_is_written_in_the_same_manner(one_http: httpx2.Client) -> None:
     form = {"format": {"type": "json_schema", "name": "ticket", "schema": SCHEMA}}
     body = {"model": "m", "input": "Sort this.", "text": form, "max_output_tokens": 90}
-    told = one_http.post("/responses", json=body, headers={"x-emulator-manner": "prose"}).json()
+    response_body = one_http.post("/responses", json=body, headers={"x-emulator-manner": "prose"}).json()
 
-    assert (told["usage"]["output_tokens"], told["status"]) == (90, "incomplete")
+    assert (response_body["usage"]["output_tokens"], response_body["status"]) == (90, "incomplete")
 
 
 def test_record_says_how_an_answer_misbehaved(http: httpx2.Client, emulator: Emulator) -> None:
@@ -245,8 +247,10 @@ def returned(*names: str) -> list[dict[str, Any]]:
         ((), "none", None),
     ],
 )
-def test_tools_are_called_one_after_the_other(said: Ask, names: tuple[str, ...], choice: Any, tool: str | None) -> None:
-    answer = said("tools,echo", response_format=None, messages=returned(*names), tools=TOOLS, tool_choice=choice)
+def test_tools_are_called_one_after_the_other(
+    generated: Ask, names: tuple[str, ...], choice: Any, tool: str | None
+) -> None:
+    answer = generated("tools,echo", response_format=None, messages=returned(*names), tools=TOOLS, tool_choice=choice)
 
     assert answer.tool == tool
     if tool is None:
@@ -272,16 +276,16 @@ def test_tools_of_a_response_are_called_in_the_same_way(one_http: httpx2.Client)
     assert last["content"][0]["text"] == "18 degrees"
 
 
-def test_echo_stands_where_the_schema_has_a_place_for_it(said: Ask) -> None:
+def test_echo_stands_where_the_schema_has_a_place_for_it(generated: Ask) -> None:
     properties = {"echo": {"type": "string"}, "enum": {"type": "string"}, "short": {"$ref": "#/$defs/short"}}
     short = {"type": "object", "properties": {"echo": {"type": "string", "maxLength": 3}}, "required": ["echo"]}
-    place = {"type": "object", "properties": properties, "required": [*properties], "$defs": {"short": short}}
-    form = {"type": "json_schema", "json_schema": {"name": "place", "schema": place}}
-    tools = [{"type": "function", "function": {"name": "file", "parameters": place}}]
+    schema = {"type": "object", "properties": properties, "required": [*properties], "$defs": {"short": short}}
+    form = {"type": "json_schema", "json_schema": {"name": "place", "schema": schema}}
+    tools = [{"type": "function", "function": {"name": "file", "parameters": schema}}]
     named = {"type": "function", "function": {"name": "file"}}
 
     for body in ({"response_format": form}, {"response_format": None, "tools": tools, "tool_choice": named}):
-        answer = said("echo", messages=[QUESTION], **body)
+        answer = generated("echo", messages=[QUESTION], **body)
         value = json.loads(answer.text)
         assert (value["echo"], value["short"]) == (QUESTION["content"], {"echo": QUESTION["content"][:3]})
         assert value["enum"] != QUESTION["content"]

@@ -31,7 +31,7 @@ def gone(pid: int) -> bool:
     while now_ns() < until:
         try:
             os.kill(pid, 0)
-            # A process that has ended but that nobody has waited for yet is gone as well.
+            # An ended process without a wait for it is gone as well.
             if Path(f"/proc/{pid}/stat").exists() and ") Z " in Path(f"/proc/{pid}/stat").read_text():
                 return True
         except ProcessLookupError:
@@ -188,14 +188,14 @@ def command(*arguments: str) -> subprocess.Popen[str]:
 def test_the_command_serves_until_ctrl_c() -> None:
     with command("--preset", "instant", "--json") as process:
         assert process.stdout
-        told = json.loads(process.stdout.readline())
-        context = ssl.create_default_context(cafile=told["certificate_authority"])
+        printed = json.loads(process.stdout.readline())
+        context = ssl.create_default_context(cafile=printed["certificate_authority"])
         with httpx2.Client(verify=context, headers={"authorization": "Bearer any"}, timeout=PATIENCE_S) as client:
-            assert client.post(f"{told['base_url']}/chat/completions", json=chat()).status_code == 200
+            assert client.post(f"{printed['base_url']}/chat/completions", json=chat()).status_code == 200
         process.send_signal(signal.SIGINT)
 
         assert process.wait(PATIENCE_S) == 0
-    assert not Path(told["certificate_authority"]).exists()
+    assert not Path(printed["certificate_authority"]).exists()
 
 
 def test_the_command_serves_what_its_options_say() -> None:
@@ -214,10 +214,10 @@ def test_the_command_serves_what_its_options_say() -> None:
     given = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     with command("--preset", "instant", "--json", "--http1", "--fault", "status=422;only=encoded", *given) as process:
         assert process.stdout
-        told = json.loads(process.stdout.readline())
-        context = ssl.create_default_context(cafile=told["certificate_authority"])
+        printed = json.loads(process.stdout.readline())
+        context = ssl.create_default_context(cafile=printed["certificate_authority"])
         with httpx2.Client(
-            base_url=told["base_url"],
+            base_url=printed["base_url"],
             http2=True,
             verify=context,
             headers={"authorization": "Bearer any"},
@@ -236,7 +236,7 @@ def test_the_command_serves_what_its_options_say() -> None:
     assert "prompt_tokens_details" not in answer.json()["usage"]
     assert [unknown.status_code, full.status_code, encoded.status_code] == [404, 429, 422]
     assert [(model["id"], model["owned_by"]) for model in models] == [("small", "vllm"), ("large", "vllm")]
-    shown = told["settings"]
+    shown = printed["settings"]
     assert shown["faults"] == ["status=422;only=encoded"]
     assert (shown["manner"], shown["late_share"], shown["http2"]) == ("whitespace;share=0.2", 0.25, False)
     assert shown["service_tiers"]["flex"] == {**STANDARD_TIERS["flex"].to_json(), "exhausted": 1.0}

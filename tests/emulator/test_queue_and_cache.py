@@ -81,7 +81,7 @@ async def test_one_that_gives_up_waiting_takes_no_place() -> None:
     both = asyncio.create_task(queue.enter(0))
     await asyncio.sleep(0)
     queue.leave()
-    # The place is handed over, but the task that gets it is cancelled before it runs again.
+    # The slot is handed over, but its task is cancelled before it runs again.
     both.cancel()
     await asyncio.gather(handed, both, return_exceptions=True)
     assert await queue.enter(0) is False

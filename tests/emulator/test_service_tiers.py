@@ -40,7 +40,7 @@ async def held(server: Server, client: httpx2.AsyncClient, tier: str | None = No
 
 
 async def waits(server: Server, number: int) -> RequestLog:
-    """The record of a request once it waits for a place."""
+    """The record of a request once it waits for a slot."""
     await happens(lambda: len(server.log) > number and server.provider.queue.waiting > 0)
     return server.log[number]
 

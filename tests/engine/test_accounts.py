@@ -1,4 +1,4 @@
-"""Whose calls share a place and a pace: told apart by key, organisation and project, and never by the key itself."""
+"""Calls share slots and rate limits by key, organisation and project, and the key itself is never kept."""
 
 from __future__ import annotations
 

@@ -13,7 +13,17 @@ import pytest
 import fastlane
 from fastlane import CallRecord
 from fastlane.records import Usage
-from tests.attempts.events import CHAT, COMPLETIONS, DONE, RESPONSES, chunk, data, response, said, whole_response
+from tests.attempts.events import (
+    CHAT,
+    COMPLETIONS,
+    DONE,
+    RESPONSES,
+    choice_event,
+    chunk,
+    data,
+    response,
+    whole_response,
+)
 from tests.prepared_server import LIBRARY, Server
 
 SERVER = Server()
@@ -61,13 +71,13 @@ def counted(text: str | None, count: int, finish: str | None = None) -> bytes:
     return bytes(data(chunk({"index": 0, "delta": delta, "finish_reason": finish}, usage=usage(count))))
 
 
-A, B, STOP = said(content="a"), said(content="b"), said("stop")
-CALL = said(tool_calls=[{"index": 0, "function": {"arguments": "{"}}])
+A, B, STOP = choice_event(content="a"), choice_event(content="b"), choice_event("stop")
+CALL = choice_event(tool_calls=[{"index": 0, "function": {"arguments": "{"}}])
 STREAMS: dict[str, tuple[list[bytes], tuple[str, str | None, int | None, int]]] = {
     "usage on every event": ([counted("a", 1), counted("b", 2), counted("c", 3, "stop")], ("completed", "stop", 3, 3)),
     "usage in the midst": ([A, B, counted("c", 3), A, STOP], ("completed", "stop", 3, 4)),
-    "a choice that comes late": ([A, B, said(index=1, content="c"), STOP], ("truncated", "stop", None, 3)),
-    "a tool call after content": ([A, B, CALL, said("tool_calls")], ("completed", "tool_calls", None, 3)),
+    "a choice that comes late": ([A, B, choice_event(index=1, content="c"), STOP], ("truncated", "stop", None, 3)),
+    "a tool call after content": ([A, B, CALL, choice_event("tool_calls")], ("completed", "tool_calls", None, 3)),
 }
 
 
@@ -93,8 +103,8 @@ def test_record_of_a_legacy_completion() -> None:
 
 @pytest.mark.parametrize("status", ["completed", "incomplete", "failed"])
 def test_last_event_of_a_response_carries_its_status(status: str) -> None:
-    told = {"input_tokens": 12, "input_tokens_details": {"cached_tokens": 4}, "output_tokens": 3}
-    record = record_of(response(status, response=whole_response(status=status, usage=told)), endpoint=RESPONSES)
+    recorded = {"input_tokens": 12, "input_tokens_details": {"cached_tokens": 4}, "output_tokens": 3}
+    record = record_of(response(status, response=whole_response(status=status, usage=recorded)), endpoint=RESPONSES)
 
     assert (record.outcome, record.finish_reason) == ("completed", status)
     assert (record.usage.cached_tokens, record.usage.output_tokens) == (4, 3)

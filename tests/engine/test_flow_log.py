@@ -40,13 +40,13 @@ def test_debug_logs_each_effect_with_its_result(
 
     ask(one_peer, form)
 
-    said = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
-    sends = [at for at, line in enumerate(said) if "Send" in line]
-    results = [said[at + 1].strip().partition(" in ")[0] for at in sends]
+    logged = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
+    sends = [at for at, line in enumerate(logged) if "Send" in line]
+    results = [logged[at + 1].strip().partition(" in ")[0] for at in sends]
     assert results == ["-> 500", "-> 200"]
-    assert any("Sleep 0.001 s, for compat.responses" in line for line in said)
-    assert all("engine.flow.send_attempt" in line for line in said if "Send" in line)
-    sent, paused = (next(line for line in said if word in line) for word in ("Send", "Sleep"))
+    assert any("Sleep 0.001 s, for compat.responses" in line for line in logged)
+    assert all("engine.flow.send_attempt" in line for line in logged if "Send" in line)
+    sent, paused = (next(line for line in logged if word in line) for word in ("Send", "Sleep"))
     assert len(sent) - len(sent.lstrip()) > 2
     assert len(paused) - len(paused.lstrip()) > 2
 
@@ -58,10 +58,10 @@ def test_the_log_holds_no_prompt_key_or_query(
 
     ask(one_peer, form)
 
-    said = [record.getMessage() for record in caplog.records if record.name.startswith("fastlane")]
-    assert said
+    logged = [record.getMessage() for record in caplog.records if record.name.startswith("fastlane")]
+    assert logged
     for secret in (SECRET, "sk-", "hidden", "secretly", "Rhine"):
-        assert not [line for line in said if secret in line]
+        assert not [line for line in logged if secret in line]
 
 
 def test_info_logs_what_is_on_and_no_flow(
@@ -71,9 +71,9 @@ def test_info_logs_what_is_on_and_no_flow(
 
     ask(one_peer, SYNC)
 
-    said = [record.getMessage() for record in caplog.records if record.name == "fastlane.flow"]
-    assert len(said) == 1
-    assert "play: Connection" in said[0]
+    logged = [record.getMessage() for record in caplog.records if record.name == "fastlane.flow"]
+    assert len(logged) == 1
+    assert "play: Connection" in logged[0]
 
 
 def test_nothing_is_logged_without_the_variable(one_peer: CallPeer, caplog: pytest.LogCaptureFixture) -> None:

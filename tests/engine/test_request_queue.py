@@ -33,11 +33,11 @@ OPEN: Any = SimpleNamespace(is_closed=False)
 """An HTTP client that stays open."""
 
 
-class Places(RequestQueue):
+class FixedSlotQueue(RequestQueue):
     """So many tickets at once, some of them for level 0 alone, and so many seconds between two."""
 
-    def __init__(self, places: int, *, kept: int = 0, gap_s: float = 0.0, from_s: float = 0.0, **more: Any) -> None:
-        self.places, self.kept = places, kept
+    def __init__(self, slots: int, *, kept: int = 0, gap_s: float = 0.0, from_s: float = 0.0, **more: Any) -> None:
+        self.slots, self.kept = slots, kept
         self.under_way = 0
         self.from_ns = int(from_s * S)
         """Before this, level 0 alone is granted."""
@@ -45,7 +45,7 @@ class Places(RequestQueue):
         super().__init__(**more)
 
     def ready_ns(self, ticket: QueueTicket, level: int, now: int) -> int | None:
-        if self.under_way + (self.kept if level else 0) >= self.places:
+        if self.under_way + (self.kept if level else 0) >= self.slots:
             return None
         return max(now, self._next_ns, self.from_ns if ticket.level else 0)
 
@@ -63,10 +63,12 @@ class Places(RequestQueue):
 class Clock:
     """The time of a queue, which tests move; alarms ring as it passes them."""
 
-    def __init__(self, places: int, **more: Any) -> None:
+    def __init__(self, slots: int, **more: Any) -> None:
         self.now_ns = 0
         self.alarms: list[tuple[int, Callable[[], None]]] = []
-        self.queue = Places(places, clock=lambda: self.now_ns, call_at=lambda *alarm: self.alarms.append(alarm), **more)
+        self.queue = FixedSlotQueue(
+            slots, clock=lambda: self.now_ns, call_at=lambda *alarm: self.alarms.append(alarm), **more
+        )
         self.granted: list[QueueTicket] = []
 
     def at(self, seconds: float) -> None:
@@ -132,8 +134,8 @@ def test_background_tickets_get_one_place_of_eight_at_least() -> None:
         clock.come(0)
         under_way.pop(0).release()
         under_way.append(clock.granted[-1])
-    places = [number for number, ticket in enumerate(clock.granted) if ticket in background]
-    assert [later - earlier for earlier, later in pairwise(places)] == [8, 8]
+    slots = [number for number, ticket in enumerate(clock.granted) if ticket in background]
+    assert [later - earlier for earlier, later in pairwise(slots)] == [8, 8]
 
 
 def test_old_ticket_does_not_pass_an_interactive_one_of_its_age() -> None:
@@ -176,9 +178,9 @@ def test_full_queue_refuses_and_counts_no_less_urgent_ones() -> None:
 class Queues(RuleBasedStateMachine):
     """Tickets of all levels come, end and are cancelled, and time passes, in any order."""
 
-    @initialize(places=st.integers(1, 9), kept=st.integers(0, 1), gap_s=st.sampled_from([0.0, 0.5]))
-    def begin(self, places: int, kept: int, gap_s: float) -> None:
-        self.clock = Clock(places, kept=min(kept, places - 1), gap_s=gap_s)
+    @initialize(slots=st.integers(1, 9), kept=st.integers(0, 1), gap_s=st.sampled_from([0.0, 0.5]))
+    def begin(self, slots: int, kept: int, gap_s: float) -> None:
+        self.clock = Clock(slots, kept=min(kept, slots - 1), gap_s=gap_s)
         self.tickets: list[QueueTicket] = []
 
     def having(self, state: int) -> list[QueueTicket]:
@@ -204,10 +206,10 @@ class Queues(RuleBasedStateMachine):
         self.clock.go_on(self.clock.now_ns + int(seconds * S))
 
     @invariant()
-    def no_place_is_lost_or_made(self) -> None:
+    def no_slot_is_lost_or_made(self) -> None:
         if hasattr(self, "clock"):
             queue = self.clock.queue
-            assert queue.under_way == len(self.having(GRANTED)) <= queue.places
+            assert queue.under_way == len(self.having(GRANTED)) <= queue.slots
             assert sum(queue.queued) == len(self.having(1))
             for level in range(3):
                 line = [one for one in self.tickets if one.level == level]
@@ -215,10 +217,10 @@ class Queues(RuleBasedStateMachine):
                 assert order == sorted(order, reverse=True)
 
     @invariant()
-    def no_ticket_waits_beside_a_free_place(self) -> None:
+    def no_ticket_waits_beside_a_free_slot(self) -> None:
         if hasattr(self, "clock") and self.having(1):
             queue = self.clock.queue
-            assert queue.under_way == queue.places or self.clock.alarms
+            assert queue.under_way == queue.slots or self.clock.alarms
             if queue.under_way == 0:
                 assert queue._gap_ns_between
 
@@ -267,7 +269,7 @@ async def async_entered(queue: RequestQueue, level: int = 0, max_wait_s: float |
 
 
 def test_ticket_is_given_back_once() -> None:
-    queue = Places(3)
+    queue = FixedSlotQueue(3)
     first, second = entered(queue), entered(queue)
     first.release()
     first.release()
@@ -277,7 +279,7 @@ def test_ticket_is_given_back_once() -> None:
 
 
 def test_threads_and_tasks_never_have_more_places_than_there_are() -> None:
-    queue = Places(3)
+    queue = FixedSlotQueue(3)
     together, most, calls = 0, 0, 0
     counting = threading.Lock()
 
@@ -316,7 +318,7 @@ def test_threads_and_tasks_never_have_more_places_than_there_are() -> None:
 
 
 def test_cancellation_at_any_moment_gives_the_place_on() -> None:
-    queue = Places(3)
+    queue = FixedSlotQueue(3)
     picks = random.Random(0)
 
     async def one() -> None:
@@ -338,7 +340,7 @@ def test_cancellation_at_any_moment_gives_the_place_on() -> None:
 
 
 def test_task_cancelled_with_its_place_in_hand_gives_it_on() -> None:
-    queue = Places(1)
+    queue = FixedSlotQueue(1)
 
     async def both() -> None:
         first = await async_entered(queue)
@@ -356,7 +358,7 @@ def test_task_cancelled_with_its_place_in_hand_gives_it_on() -> None:
 
 
 def test_tasks_of_a_closed_loop_take_no_place() -> None:
-    queue = Places(1)
+    queue = FixedSlotQueue(1)
     held = entered(queue)
     loop = asyncio.new_event_loop()
     waiting = [loop.create_task(async_entered(queue)) for _ in range(3)]
@@ -369,12 +371,12 @@ def test_tasks_of_a_closed_loop_take_no_place() -> None:
         alive.result().release()
     assert queue.under_way == sum(queue.queued) == 0
     for task in waiting:
-        # Nobody can end them any more; asyncio would say so.
+        # They can never end; asyncio would log that.
         task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
 def test_task_of_trio_waits_too() -> None:
-    queue = Places(1)
+    queue = FixedSlotQueue(1)
 
     async def both() -> None:
         first = await async_entered(queue)
@@ -393,7 +395,7 @@ def test_task_of_trio_waits_too() -> None:
 
 
 def test_ticket_that_is_not_granted_in_time_says_so() -> None:
-    queue = Places(1)
+    queue = FixedSlotQueue(1)
     held = entered(queue)
     with pytest.raises(QueueTimeoutError, match=r"it waited too long; it may wait 0.01 s"):
         entered(queue, max_wait_s=0.01)
@@ -408,14 +410,14 @@ def test_ticket_that_is_not_granted_in_time_says_so() -> None:
 
 
 def test_ticket_is_granted_at_its_time_though_nothing_happens() -> None:
-    queue = Places(2, gap_s=0.05)
+    queue = FixedSlotQueue(2, gap_s=0.05)
     entered(queue)
     assert entered(queue).waited_s >= 0.04
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a platform without fork")
 def test_child_process_starts_with_an_empty_queue() -> None:
-    queue = Places(1)
+    queue = FixedSlotQueue(1)
     held = entered(queue)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(entered, queue)
@@ -445,7 +447,7 @@ def test_child_process_starts_with_an_empty_queue() -> None:
 
 
 def test_place_that_comes_in_the_moment_of_ctrl_c_is_given_back() -> None:
-    queue = Places(1)
+    queue = FixedSlotQueue(1)
     held = entered(queue)
 
     def interrupt(frame: FrameType, event: str, _: Any) -> None:

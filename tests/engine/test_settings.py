@@ -1,4 +1,4 @@
-"""Settings of plays are checked, and what is wrong with them is said in one form."""
+"""Settings of plays are checked, and every error has the same form."""
 
 from __future__ import annotations
 

@@ -54,11 +54,11 @@ def test_fastapi_app_streams_and_cancels_for_a_reader_who_leaves(
     server: str, provider: Emulator, tmp_path: Path
 ) -> None:
     address, log = f"127.0.0.1:{(port := free_port())}", tmp_path / "log"
-    ways = {
+    arguments = {
         "uvicorn": ["--port", str(port)],
         "gunicorn": ["--config", str(EXAMPLES / "gunicorn.conf.py"), "--bind", address],
     }
-    command = [sys.executable, "-m", server, *ways[server], "examples.fastapi_app:app"]
+    command = [sys.executable, "-m", server, *arguments[server], "examples.fastapi_app:app"]
     with running(command, environment_of(provider), log) as process:
         wait_for(lambda: accepts(port), process, log)
         url = f"http://{address}/ask?question=Name+three+rivers."

@@ -21,7 +21,7 @@ MESSAGES: Any = [{"role": "user", "content": "Name a river."}]
 
 @dataclass(frozen=True, slots=True)
 class Asking(SessionPlay):
-    """Has the embedded provider answer in another way."""
+    """Changes the responses of the embedded provider."""
 
     header: str
     value: str

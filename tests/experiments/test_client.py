@@ -1,4 +1,4 @@
-"""Live calls go to their arms, in every way that a client makes calls, and are counted."""
+"""Live calls of every entry point go to their arms and are counted."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_unit_around_a_call_outweighs_its_body(arguments: dict[str, Any], make: 
     with fastlane.OpenAI(**arguments, experiment=experiment) as client:
         for number in range(12):
             with unit("outer"), unit(f"inner-{number}"):
-                ask(client, user="somebody else")
+                ask(client, user="another user")
             assert arm_of(client) == experiment.arm_of(f"inner-{number}")
 
 
@@ -119,16 +119,16 @@ def test_copy_with_other_plays_takes_no_part(arguments: dict[str, Any], make: Ma
 
 
 def test_hooks_get_the_calls_of_every_arm(arguments: dict[str, Any], make: Make) -> None:
-    heard: list[str | None] = []
+    arms_seen: list[str | None] = []
 
     def hook(record: fastlane.CallRecord) -> None:
-        heard.append(record.experiment.arm if record.experiment is not None else None)
+        arms_seen.append(record.experiment.arm if record.experiment is not None else None)
 
     with fastlane.OpenAI(**arguments, experiment=make(), on_call_end=[hook]) as client:
         for _ in range(30):
             ask(client)
 
-        assert Counter(heard).keys() == {"control", "mark"}
+        assert Counter(arms_seen).keys() == {"control", "mark"}
         assert len(client.calls) == 30
 
 

@@ -147,7 +147,7 @@ def test_hanging_redis_delays_no_call(arguments: dict[str, Any], make: Make, red
             assert {record.outcome for record in client.calls} == {"completed"}
             asking = threading.Thread(target=experiment.flush)
             asking.start()
-            # While somebody waits for the server, scores do not.
+            # Scores do not wait while another thread waits for the server.
             assert experiment.score(client.calls[0], quality=1.0)
             assert asking.is_alive()
             asking.join()

@@ -32,7 +32,7 @@ SECRETS = (
 )
 
 
-class Told:
+class ExportedTelemetry:
     def __init__(self) -> None:
         self.spans, self.reader = InMemorySpanExporter(), InMemoryMetricReader()
         tracers = TracerProvider(shutdown_on_exit=False)
@@ -42,9 +42,9 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Iterator[Told]:
+def exported() -> Iterator[ExportedTelemetry]:
     before = telemetry_settings.current()
-    yield Told()
+    yield ExportedTelemetry()
     telemetry_settings.use(before)
 
 
@@ -77,7 +77,7 @@ def assert_nothing_leaks(data: bytes) -> None:
 
 
 def test_nothing_leaks_into_files_logs_spans_metrics_and_records(
-    arguments: dict[str, Any], make: Make, tmp_path: Path, told: Told, caplog: pytest.LogCaptureFixture
+    arguments: dict[str, Any], make: Make, tmp_path: Path, exported: ExportedTelemetry, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="fastlane")
     experiment = make(**settings())
@@ -85,8 +85,8 @@ def test_nothing_leaks_into_files_logs_spans_metrics_and_records(
     experiment.end("broken")
     record_waiting()
 
-    spans = told.spans.get_finished_spans()
-    metrics: Any = told.reader.get_metrics_data()
+    spans = exported.spans.get_finished_spans()
+    metrics: Any = exported.reader.get_metrics_data()
     files = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
     report = experiment.report()
     everything = "\n".join([

@@ -47,8 +47,10 @@ with fastlane.OpenAI(api_key="sk-test", base_url=settings["base_url"], experimen
 
 
 def process(base_url: str, store: Any, calls: int = 20, **settings: Any) -> subprocess.Popen[str]:
-    told = json.dumps({"name": "mark-2026", "base_url": base_url, "store": str(store), "calls": calls, **settings})
-    return subprocess.Popen([sys.executable, "-c", PROCESS, told], stdout=subprocess.PIPE, text=True)
+    settings_json = json.dumps(
+        {"name": "mark-2026", "base_url": base_url, "store": str(store), "calls": calls, **settings}
+    )
+    return subprocess.Popen([sys.executable, "-c", PROCESS, settings_json], stdout=subprocess.PIPE, text=True)
 
 
 def arms_of_process(one: subprocess.Popen[str]) -> list[str]:

@@ -125,8 +125,8 @@ def test_guard_ends_only_an_arm_shown_to_be_worse() -> None:
     alike, other, _ = arms(Random(11), 2_000)
 
     guard = Guard("time_to_first_token")
-    told: Any = guard.reason_to_end(slower, reference, ALPHA)
-    assert told.startswith("time_to_first_token is worse than the reference's by at least ")
+    reason: Any = guard.reason_to_end(slower, reference, ALPHA)
+    assert reason.startswith("time_to_first_token is worse than the reference's by at least ")
     assert guard.reason_to_end(alike, other, ALPHA) is None
     assert guard.reason_to_end(reference, slower, ALPHA) is None
     assert Guard("time_to_first_token", worse_by=0.5).reason_to_end(slower, reference, ALPHA) is None

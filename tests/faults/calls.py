@@ -82,8 +82,8 @@ class OurCall(Outcome):
     hooked: list[CallRecord] = field(default_factory=list)
     opened: list[Session] = field(default_factory=list)
     closed: list[Session] = field(default_factory=list)
-    noise: list[str] = field(default_factory=list)
-    """What nobody should complain about, and what was left behind."""
+    complaints: list[str] = field(default_factory=list)
+    """Unwanted complaints, and what was left behind."""
     logged: list[str] = field(default_factory=list)
 
 
@@ -218,14 +218,14 @@ def our_call(cell: Cell, fault: Fault, base_url: str, tag: str, retries: int) ->
 
     async def listen() -> None:
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _loop, context: ours.noise.append(f"event loop: {context['message']}"))
+        loop.set_exception_handler(lambda _loop, context: ours.complaints.append(f"event loop: {context['message']}"))
 
     async def look_for_tasks() -> None:
         for _ in range(200):
             if len(asyncio.all_tasks()) == 1:
                 return
             await asyncio.sleep(0.05)
-        ours.noise.append("tasks are left")
+        ours.complaints.append("tasks are left")
 
     if form.asynchronous:
         form.run(listen())

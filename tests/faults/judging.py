@@ -19,7 +19,7 @@ def problems_of(
     theirs, their_counts = stock
     mine, counts = ours
     difference = next((each for each in fault.differs if each.holds(cell)), None)
-    found = [*_outcome(theirs, mine, difference, good, retries), *mine.noise, *_records(mine, counts, fault)]
+    found = [*_outcome(theirs, mine, difference, good, retries), *mine.complaints, *_records(mine, counts, fault)]
     if mine.seconds > fault.bound_s:
         found.append(f"took {mine.seconds:.1f} s, more than {fault.bound_s:.0f} s")
     begun = max(their_counts.begun, min(difference.begun, retries + 1) if difference is not None else 0)

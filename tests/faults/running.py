@@ -57,9 +57,9 @@ class Bench:
         logging.getLogger().addHandler(self.logged)
         logging.getLogger().setLevel(logging.INFO)
         logging.getLogger("fastlane").setLevel(logging.DEBUG)
-        self.noise: list[str] = []
-        sys.unraisablehook = lambda unraised: self.noise.append(f"unraisable {unraised.exc_type.__name__}")
-        threading.excepthook = lambda args: self.noise.append(f"a thread ended by {args.exc_type.__name__}")
+        self.complaints: list[str] = []
+        sys.unraisablehook = lambda unraised: self.complaints.append(f"unraisable {unraised.exc_type.__name__}")
+        threading.excepthook = lambda args: self.complaints.append(f"a thread ended by {args.exc_type.__name__}")
         self._goods: dict[object, Any] = {}
         # One good call of every kind, after which what the process keeps for good is there.
         for protocol in PROTOCOLS:
@@ -72,11 +72,11 @@ class Bench:
     def call(self, make: Any, cell: Cell, fault: Fault) -> Any:
         """Make a call; what came of it, what the server counted, and what it complains about."""
         tag = uuid.uuid4().hex
-        with serving(cell, fault, self.emulator, self.large_bytes) as place:
-            came = make(cell, fault, place.base_url, tag, self.retries)
-            complaints = [] if place.is_left() else ["a connection is still open"]
-            counts = counted(place, fault, self.emulator, tag)
-        return came, counts, [*complaints, *place.complaints()]
+        with serving(cell, fault, self.emulator, self.large_bytes) as server:
+            came = make(cell, fault, server.base_url, tag, self.retries)
+            complaints = [] if server.is_left() else ["a connection is still open"]
+            counts = counted(server, fault, self.emulator, tag)
+        return came, counts, [*complaints, *server.complaints()]
 
     def good(self, cell: Cell, fault: Fault) -> Any:
         """Return what the call gives where nothing goes wrong, if the table promises it."""
@@ -94,7 +94,7 @@ class Bench:
         good = self.good(cell, fault)
         known_ports.forget()
         gc.collect()
-        self.noise.clear()
+        self.complaints.clear()
         self.logged.lines = []
         files, running = descriptors(), threads()
         mine, counts, found = self.call(our_call, cell, fault)
@@ -110,7 +110,7 @@ class Bench:
         found += problems_of(cell, fault, stock, (mine, counts), good=good, retries=self.retries)
         del mine
         gc.collect()
-        return [*found, *self.noise]
+        return [*found, *self.complaints]
 
 
 _benches: list[Bench] = []

@@ -48,7 +48,7 @@ def events(wire: Wire, *, usage: bool = True, done: int = 1) -> Iterator[bytes]:
 
 
 def body_of(wire: Wire) -> bytes:
-    """All bytes of a good answer, in the form that was asked for."""
+    """All bytes of a good answer, in the requested form."""
     return b"".join(events(wire)) if wire.streamed else whole()
 
 
@@ -150,7 +150,7 @@ def duplicate_done(wire: Wire) -> None:
 
 
 def dripped_body(wire: Wire) -> None:
-    """All behind the beginning in forty pieces with pauses: longer in all than the time-out for reading."""
+    """All behind the beginning in forty pieces with pauses: longer in all than the read timeout."""
     wire.begin()
     wire.head()
     data = body_of(wire)

@@ -1,4 +1,4 @@
-"""The server of one cell: nobody, broken TLS, a scripted one or the embedded provider, and what it counted."""
+"""The server of one cell: none, broken TLS, a scripted one or the embedded provider, and what it counted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.transport.peer import LOCAL_NAMES, authority
 
 
 @dataclass
-class Place:
+class FaultServer:
     """Where a cell's call goes."""
 
     base_url: str
@@ -38,34 +38,34 @@ class Place:
 
 
 @contextmanager
-def serving(cell: Cell, fault: Fault, emulator: Emulator, large_bytes: int) -> Iterator[Place]:
+def serving(cell: Cell, fault: Fault, emulator: Emulator, large_bytes: int) -> Iterator[FaultServer]:
     """The server of a cell, for one call."""
     counts = Counts()
     with ExitStack() as stack:
         if fault.peer == "emulator":
-            yield Place(emulator.base_url)
+            yield FaultServer(emulator.base_url)
         elif fault.tls in ("cut", "silent"):
-            yield Place(f"https://127.0.0.1:{stack.enter_context(_no_handshake(fault.tls))}/v1")
-        elif fault.peer == "nobody" and fault.name.startswith("DNS"):
+            yield FaultServer(f"https://127.0.0.1:{stack.enter_context(_no_handshake(fault.tls))}/v1")
+        elif fault.peer == "none" and fault.name.startswith("DNS"):
             # Reserved for names that there are not (RFC 6761).
-            yield Place("https://no-such-host.invalid/v1")
-        elif fault.peer == "nobody":
+            yield FaultServer("https://no-such-host.invalid/v1")
+        elif fault.peer == "none":
             taken = stack.enter_context(socket.socket())
             taken.bind(("127.0.0.1", 0))
-            yield Place(f"https://127.0.0.1:{taken.getsockname()[1]}/v1")
+            yield FaultServer(f"https://127.0.0.1:{taken.getsockname()[1]}/v1")
         else:
             context = None if fault.tls is None else _context(fault.tls, cell.protocol)
             server = Server(cell.protocol, fault.script or answer, counts, large_bytes=large_bytes, context=context)
             stack.enter_context(server)
             server.other = Server(cell.protocol, answer, counts, main=server)
             stack.enter_context(server.other)
-            yield Place(f"{server.url}/v1", counts, [server, server.other])
+            yield FaultServer(f"{server.url}/v1", counts, [server, server.other])
 
 
-def counted(place: Place, fault: Fault, emulator: Emulator, tag: str) -> Counts:
+def counted(fault_server: FaultServer, fault: Fault, emulator: Emulator, tag: str) -> Counts:
     """What the server of a cell has counted of a call."""
     if fault.peer != "emulator":
-        return place.counts
+        return fault_server.counts
     entries = [entry for entry in emulator.log() if entry.tag == tag]
     begun = sum(entry.admitted_ns is not None for entry in entries) if fault.begins else 0
     return Counts(requests=len(entries), begun=begun)
@@ -73,7 +73,7 @@ def counted(place: Place, fault: Fault, emulator: Emulator, tag: str) -> Counts:
 
 def _context(tls: str, protocol: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    names = ("somebody.else",) if tls == "wrong host" else LOCAL_NAMES
+    names = ("another.host",) if tls == "wrong host" else LOCAL_NAMES
     issuer = trustme.CA() if tls == "untrusted" else authority()
     expires = dt.datetime(2020, 1, 1, tzinfo=dt.UTC) if tls == "expired" else None
     issuer.issue_cert(*names, not_after=expires).configure_cert(context)

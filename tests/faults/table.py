@@ -17,7 +17,7 @@ PROTOCOLS = ("HTTP/1.1", "HTTP/2")
 PLAYS = ("off", "default", "all")
 
 WAITING_READ_S = 2.0
-"""The time-out for reading where the server sends nothing: as short as a busy machine allows."""
+"""The read timeout when the server sends nothing: as short as a busy machine allows."""
 READ_S = 20.0
 
 
@@ -52,20 +52,20 @@ class Fault:
     """One thing that goes wrong."""
 
     name: str
-    peer: Literal["nobody", "tls", "script", "emulator"]
-    """Who makes it: nobody is there, a server's TLS, a scripted server, the embedded provider."""
+    peer: Literal["none", "tls", "script", "emulator"]
+    """What causes it: a missing server, a server's TLS, a scripted server, the embedded provider."""
     family: str = ""
     """Faults of one family differ in a number or a name alone: the covering part has each of them once, and all pairs
     of the other dimensions over the whole family."""
     script: Script | None = None
     """What the scripted server does with every request."""
     emulator: str = ""
-    """What the embedded provider is told to do."""
+    """The settings of the embedded provider."""
     tls: Literal["untrusted", "wrong host", "expired", "cut", "silent"] | None = None
     protocols: tuple[str, ...] = PROTOCOLS
     """The protocols that have such a thing."""
     only_streams: bool = False
-    """Whether it is about events: where none are asked for, the answer is a good one."""
+    """Whether it is about events: an unstreamed answer is a good one."""
     read_s: float = READ_S
     bound_s: float = 30.0
     """Seconds within which the call must be over, on a busy machine: all attempts, and the pauses between them."""
@@ -78,13 +78,13 @@ class Fault:
 
     @property
     def waits(self) -> bool:
-        """Whether the client's time-out for reading ends it."""
+        """Whether the client's read timeout ends it."""
         return self.read_s < READ_S
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cell:
-    """One fault under one way of calling."""
+    """One fault under one kind of call."""
 
     fault: str
     form: str
@@ -143,8 +143,8 @@ def _waiting(name: str, script: Script, **more: object) -> Fault:
 
 
 def _connections() -> Iterator[Fault]:
-    yield Fault(name="connect refused", peer="nobody", family="connect")
-    yield Fault(name="DNS failure", peer="nobody", family="connect")
+    yield Fault(name="connect refused", peer="none", family="connect")
+    yield Fault(name="DNS failure", peer="none", family="connect")
     yield Fault(name="TLS: untrusted", peer="tls", tls="untrusted", family="certificate")
     yield Fault(name="TLS: wrong host", peer="tls", tls="wrong host", family="certificate")
     yield Fault(name="TLS: expired", peer="tls", tls="expired", family="certificate")
@@ -258,10 +258,10 @@ def applicable() -> list[Cell]:
 
 def pairs(cell: Cell) -> frozenset[object]:
     """Return the pairs of values of a cell. Faults of one family differ in a number alone, and share their pairs."""
-    ways = (("form", cell.form), ("stream", cell.stream), ("protocol", cell.protocol), ("plays", cell.plays))
+    axes = (("form", cell.form), ("stream", cell.stream), ("protocol", cell.protocol), ("plays", cell.plays))
     if FAULTS[cell.fault].family:
-        return frozenset([*combinations(ways, 2), cell.fault])
-    return frozenset(combinations([cell.fault, *ways], 2))
+        return frozenset([*combinations(axes, 2), cell.fault])
+    return frozenset(combinations([cell.fault, *axes], 2))
 
 
 def covering() -> list[Cell]:

@@ -1,4 +1,4 @@
-"""Everything that can go wrong with a call, in every way of making it, beside the stock client."""
+"""Everything that can go wrong with each kind of call, compared with the stock client."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tests.transport.peer import HANG_S, Peer, Stream
 from tests.transport.peer_h1 import LAST_CHUNK, PeerH1, Request1, chunk
 
 DRIP_S = 0.1
-"""Between two bytes of what is dripped: far less than any time-out for reading."""
+"""Between two bytes of what is dripped: far less than any read timeout."""
 
 
 @dataclass
@@ -190,13 +190,13 @@ class Server:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # What the client did wrong is told by `complaints`: the stock client is not ours to judge.
+        # `complaints` reports what the client did wrong: the stock client is not ours to judge.
         self.peer.__exit__(kind, error or Exception(), trace)
 
     def complaints(self) -> list[str]:
         """What the client broke of the protocol, and what the script failed by."""
-        said = [f"{type(error).__name__} in the script" for error in self.peer.errors]
-        return said + list(getattr(self.peer, "violations", ()))
+        script_errors = [f"{type(error).__name__} in the script" for error in self.peer.errors]
+        return script_errors + list(getattr(self.peer, "violations", ()))
 
     def is_left(self) -> bool:
         """Whether the client has closed every connection within the time that anything is waited for."""

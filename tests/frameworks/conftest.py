@@ -1,4 +1,4 @@
-"""The provider that every framework talks to, the clients that it is handed, and no way to anywhere else."""
+"""The provider that every framework talks to, the clients that it is handed, and no access to other hosts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ socket.getaddrinfo = _only_loopback(socket.getaddrinfo)
 
 @pytest.fixture(scope="session")
 def running_emulator() -> Iterator[Emulator]:
-    """A model that calls the tools it is given, and else says again what it was told last."""
+    """A model that calls the tools it is given, and otherwise repeats the last message."""
     with Emulator(model=dataclasses.replace(preset("instant"), manner="tools,echo"), seed=0) as emulator:
         yield emulator
 

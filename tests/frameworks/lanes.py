@@ -37,7 +37,7 @@ LONG = "Answer as a hydrologist would. " * 1_000
 
 
 class River(pydantic.BaseModel):
-    """What is asked for in a structure."""
+    """The requested structure."""
 
     name: str
     length_km: int
@@ -84,7 +84,7 @@ class Lane:
 
     kind: str
     emulator: Emulator
-    heard: list[CallRecord] = field(default_factory=list)
+    reported: list[CallRecord] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -97,7 +97,7 @@ class Lane:
         """What fastlane's clients take beside openai's arguments."""
         plays = set_of_plays() if self.kind == PLAYS else None
         # strict: a play that fails is a failed test, where in production the call would go out as it was written.
-        return {"only_plays": plays, "on_call_end": [self.heard.append], "raise_play_errors": True}
+        return {"only_plays": plays, "on_call_end": [self.reported.append], "raise_play_errors": True}
 
     @cached_property
     def client(self) -> Any:
@@ -126,10 +126,10 @@ class Lane:
         assert [each.status for each in log].count(200) >= calls - refused
         assert {each.model for each in log} <= {MODEL}
         if self.kind == STOCK:
-            assert self.heard == []
+            assert self.reported == []
             assert len(log) == calls * attempts
             return
-        records = self.heard
+        records = self.reported
         assert len(records) == calls, [(each.endpoint, each.outcome) for each in records]
         assert [each.outcome for each in records].count("failed") == refused
         assert sum(each.stream for each in records) == streams

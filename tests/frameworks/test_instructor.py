@@ -73,7 +73,7 @@ def test_asked_again(lane: Lane, mode: Any) -> None:
     client = instructor.from_openai(lane.client, mode=mode)
     ticket: Any = client.create(model=lane.model, messages=MESSAGES, response_model=Ticket, max_retries=2)
     assert ticket.category in ("billing", "bug")
-    # A tool's arguments that are not said to be strict are not the play's to judge: instructor asks again.
+    # The play does not judge arguments of a tool that is not strict: instructor retries.
     repaired = lane.kind == PLAYS and mode == instructor.Mode.JSON_SCHEMA
     lane.went(1 if repaired else 2, attempts=2 if repaired else 1)
 

@@ -114,7 +114,7 @@ def test_embeddings(lane: Lane) -> None:
         client=lane.client.embeddings, async_client=lane.async_client.embeddings, check_embedding_ctx_length=False
     )
     assert len(embeddings.embed_query("river")) > 100
-    assert [each.endpoint for each in lane.heard] == ([] if lane.kind == STOCK else ["/embeddings"])
+    assert [each.endpoint for each in lane.reported] == ([] if lane.kind == STOCK else ["/embeddings"])
 
 
 @pytest.mark.asyncio
@@ -122,7 +122,7 @@ async def test_urgency_reaches_the_call(lane: Lane) -> None:
     with fastlane.urgency("background"):
         await chat(lane).ainvoke(QUESTION)
     lane.went(1)
-    levels = [each.urgency.urgency for each in lane.heard if each.urgency is not None]
+    levels = [each.urgency.urgency for each in lane.reported if each.urgency is not None]
     assert levels == (["background"] if lane.kind == PLAYS else [])
 
 
@@ -132,4 +132,4 @@ def test_a_client_without_its_parts_is_not_used(lane: Lane, monkeypatch: pytest.
     # LangChain makes clients of its own, whatever the application's is: the page says so.
     ChatOpenAI(model=MODEL, root_client=lane.client).invoke(QUESTION)
     assert len(lane.answered) == 1
-    assert lane.heard == []
+    assert lane.reported == []

@@ -64,8 +64,8 @@ def test_loop_of_tools(lane: Lane) -> None:
     asked: Any = litellm.completion(**settings(lane, messages=messages, tools=TOOLS), client=lane.client)
     message = asked.choices[0].message
     (call,) = message.tool_calls
-    said = get_weather(**json.loads(call.function.arguments))
-    messages += [message.model_dump(), {"role": "tool", "tool_call_id": call.id, "content": said}]
+    weather = get_weather(**json.loads(call.function.arguments))
+    messages += [message.model_dump(), {"role": "tool", "tool_call_id": call.id, "content": weather}]
     answer: Any = litellm.completion(**settings(lane, messages=messages, tools=TOOLS), client=lane.client)
     assert answer.choices[0].message.content == WEATHER
     lane.went(2)
@@ -104,4 +104,4 @@ def test_retry(lane: Lane) -> None:
 def test_embedding(lane: Lane) -> None:
     answer: Any = litellm.embedding(model="openai/text-embedding-3-small", input=["river"], client=lane.client)
     assert len(answer.data[0]["embedding"]) > 100
-    assert [each.endpoint for each in lane.heard] == ([] if lane.kind == STOCK else ["/embeddings"])
+    assert [each.endpoint for each in lane.reported] == ([] if lane.kind == STOCK else ["/embeddings"])

@@ -60,10 +60,10 @@ def test_loop_of_tools(lane: Lane, kind: Any) -> None:
     asked = model.chat_with_tools([tool], chat_history=messages)
     (call,) = model.get_tool_calls_from_response(asked)
     assert call.tool_name == "get_weather"
-    said = str(tool(**call.tool_kwargs))
+    output = str(tool(**call.tool_kwargs))
     messages += [
         asked.message,
-        ChatMessage(role="tool", content=said, additional_kwargs={"tool_call_id": call.tool_id}),
+        ChatMessage(role="tool", content=output, additional_kwargs={"tool_call_id": call.tool_id}),
     ]
     assert model.chat_with_tools([tool], chat_history=messages).message.content == WEATHER
     lane.went(2)

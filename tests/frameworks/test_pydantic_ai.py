@@ -59,10 +59,10 @@ async def test_loop_of_tools_streamed(lane: Lane, kind: Any) -> None:
 
 
 @MODELS
-@pytest.mark.parametrize("way", [ToolOutput, NativeOutput])
+@pytest.mark.parametrize("output_mode", [ToolOutput, NativeOutput])
 @pytest.mark.asyncio
-async def test_structured(lane: Lane, kind: Any, way: Any) -> None:
-    run = await agent(lane, kind, output_type=way(River)).run(QUESTION)
+async def test_structured(lane: Lane, kind: Any, output_mode: Any) -> None:
+    run = await agent(lane, kind, output_type=output_mode(River)).run(QUESTION)
     assert is_river(run.output)
     lane.went(1, structured=True)
 

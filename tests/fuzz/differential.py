@@ -31,7 +31,7 @@ _ABSENT = object()
 
 
 def difference(ours: Any, stock: Any, path: str = "") -> str | None:
-    """Where two decoded values differ, and in what; None where they are the same in every respect."""
+    """Where two decoded values differ, and in what; None if they are the same in every respect."""
     if type(ours) is not type(stock):
         return f"{path}: {ours!r} ({type(ours).__name__}) instead of {stock!r} ({type(stock).__name__})"
     if isinstance(ours, pydantic.BaseModel):
@@ -58,7 +58,7 @@ def difference(ours: Any, stock: Any, path: str = "") -> str | None:
     return None if repr(ours) == repr(stock) else f"{path}: {ours!r} instead of {stock!r}"
 
 
-def _said(ask: Callable[[], Any]) -> Any:
+def _outcome(ask: Callable[[], Any]) -> Any:
     try:
         return ask()
     except Exception as error:  # noqa: BLE001 - the same error is the same behaviour
@@ -85,7 +85,7 @@ def visible_difference(ours: Any, stock: Any) -> str | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, ask in asked.items():
-            one, other = _said(lambda ask=ask: ask(ours)), _said(lambda ask=ask: ask(stock))  # type: ignore[misc]
+            one, other = _outcome(lambda ask=ask: ask(ours)), _outcome(lambda ask=ask: ask(stock))  # type: ignore[misc]
             if one != other:
                 return f"{name}: {one} instead of {other}"
         # A value that is no number equals nothing, itself included.

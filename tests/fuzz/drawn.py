@@ -58,7 +58,7 @@ class Drawn(random.Random):
         return taken
 
     def cut(self, data: bytes) -> list[bytes]:
-        """The bytes in pieces, as a network brings them: whole, in steps, or in any other way."""
+        """The bytes in pieces, as a network brings them: whole, in steps, or with any other cuts."""
         step = self.choice((0, 0, 1, 2, 7, 64, len(data) or 1))
         if step:
             return [data[at : at + step] for at in range(0, len(data), step)]

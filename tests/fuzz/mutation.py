@@ -1,4 +1,4 @@
-"""Documents nobody would send: parts deleted, nulled, retyped, renamed, swapped, written twice or in odd JSON."""
+"""Documents no provider would send: parts deleted, nulled, retyped, renamed, swapped, written twice or in odd JSON."""
 
 from __future__ import annotations
 

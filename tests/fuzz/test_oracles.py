@@ -32,7 +32,7 @@ def is_found(target: Any, tries: int = 1_500) -> bool:
     return False
 
 
-def said_twice(patch: pytest.MonkeyPatch) -> None:
+def repeated_text(patch: pytest.MonkeyPatch) -> None:
     reset = _h2.Http2Connection._reset
 
     def twice(self: Any, stream: Any, code: Any) -> None:
@@ -53,7 +53,7 @@ DEFECTS: dict[str, tuple[str, Break]] = {
         "json", lambda patch: patch.setattr(_scanner, "_IN_STRING", re.compile('"').search)),
     "the text of an answer is lost": (
         "assembly", lambda patch: patch.setattr(assembly, "add_text", lambda into, name, _: into.setdefault(name, ""))),
-    "a stream is reset twice": ("h2", said_twice),
+    "a stream is reset twice": ("h2", repeated_text),
     "a window may be overdrawn": (
         "h2", lambda patch: patch.setattr(_h2.Http2Connection, "_data", lambda *_: None)),
     "a size may end with a line feed": (

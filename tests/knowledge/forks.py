@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def in_child(work: Callable[[], T]) -> T:
-    """Return what `work` returns in a forked child. Raises EOFError where the child fails or hangs."""
+    """Return what `work` returns in a forked child. Raises EOFError if the child fails or hangs."""
     reading, writing = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of the other threads

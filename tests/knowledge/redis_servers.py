@@ -9,7 +9,7 @@ import pytest
 
 from scripts.servers import Certificates, RedisServer, UnavailableError
 
-PASSWORD = "hunter/2?#@ nobody"
+PASSWORD = "hunter/2?#@ secret"
 
 
 def _running(server: RedisServer) -> Iterator[RedisServer]:

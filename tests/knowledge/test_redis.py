@@ -24,7 +24,7 @@ from tests.knowledge.forks import in_child
 from tests.waiting import comes_true
 
 SECRET = "hunter2"
-AWAY = f"redis://somebody:{SECRET}@127.0.0.1:1/0"
+AWAY = f"redis://user:{SECRET}@127.0.0.1:1/0"
 
 
 def rests(redis: Redis) -> bool:
@@ -269,6 +269,6 @@ def test_redis_package_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) 
 def test_redis_package_is_loaded_only_where_a_store_is_used(tmp_path: Path) -> None:
     code = "import sys, fastlane, fastlane.knowledge.redis; print([name for name in sys.modules if name == 'redis'])"
 
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert said.stdout.strip() == "[]"
+    assert ran.stdout.strip() == "[]"

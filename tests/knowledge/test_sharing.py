@@ -21,7 +21,7 @@ from fastlane.plays.rate_limits.queue import RateLimitQueue, RateLimitTicket
 from scripts.servers import RedisServer
 from tests.waiting import comes_true
 
-AWAY = "redis://somebody:hunter2@127.0.0.1:1/0"
+AWAY = "redis://user:hunter2@127.0.0.1:1/0"
 NS = 1_000_000_000
 
 
@@ -110,7 +110,7 @@ def test_rate_limits_of_other_models_and_accounts_are_their_own(redis_server: Re
 
 def test_store_of_a_play_is_checked_and_never_quoted() -> None:
     pytest.importorskip("redis")
-    for store in (3, object(), "http://somebody:hunter2@127.0.0.1:1/0"):
+    for store in (3, object(), "http://user:hunter2@127.0.0.1:1/0"):
         with pytest.raises(ConfigurationError, match=r"(takes|expects) an address such as") as raised:
             RateLimits(store=store)  # type: ignore[arg-type]
         assert "hunter2" not in str(raised.value)

@@ -43,14 +43,14 @@ def test_leaves_a_socket_open():
 """
 
 
-class Said(NamedTuple):
+class Outcome(NamedTuple):
     """What `.ci/again` ended with."""
 
     exit_code: int
     text: str
 
 
-Again = Callable[..., Said]
+Again = Callable[..., Outcome]
 
 PARALLEL = ("-p", "xdist", "--numprocesses", "2", "--dist", "loadfile")
 
@@ -59,7 +59,7 @@ PARALLEL = ("-p", "xdist", "--numprocesses", "2", "--dist", "loadfile")
 def again(tmp_path: Path) -> Again:
     """Run a file of tests, and then `.ci/again` on what came of it."""
 
-    def run(source: str, file: str = "tests/test_it.py", *options: str, ledger: str = "") -> Said:
+    def run(source: str, file: str = "tests/test_it.py", *options: str, ledger: str = "") -> Outcome:
         (tmp_path / file).parent.mkdir(parents=True)
         (tmp_path / file).write_text(source, encoding="utf-8")
         (tmp_path / "pytest.toml").write_text('[pytest]\nfilterwarnings = ["error"]\n', encoding="utf-8")
@@ -72,7 +72,7 @@ def again(tmp_path: Path) -> Again:
         subprocess.run([sys.executable, "-m", "pytest", *plugins, *options, file], check=False, **here)
         judge = [sys.executable, str(AGAIN), str(report), "--ledger", "unsteady.txt"]
         done = subprocess.run(judge, check=False, **here)
-        return Said(done.returncode, done.stdout + done.stderr)
+        return Outcome(done.returncode, done.stdout + done.stderr)
 
     return run
 
@@ -82,12 +82,12 @@ def entry(days_ago: int) -> str:
 
 
 def test_again_with_an_honest_flake_prints_its_ledger_line(again: Again) -> None:
-    said = again(FLAKE)
+    outcome = again(FLAKE)
 
-    assert said.exit_code == 0
+    assert outcome.exit_code == 0
     today = datetime.now(UTC).date()
-    assert f"\n{today} tests/test_it.py::test_flake: AssertionError: late\n" in said.text
-    assert said.text.count("1 passed") == 3
+    assert f"\n{today} tests/test_it.py::test_flake: AssertionError: late\n" in outcome.text
+    assert outcome.text.count("1 passed") == 3
 
 
 def test_again_with_a_lasting_failure_fails(again: Again) -> None:
@@ -111,17 +111,17 @@ def test_flake(): assert not seen
     "end", ["raise KeyboardInterrupt", "import pytest; pytest.exit('enough')", "import os; os._exit(1)"]
 )
 def test_again_with_an_interrupted_run_fails(again: Again, end: str) -> None:
-    said = again(f"{FLAKE}\ndef test_second(flag=Path(__file__).with_name('second')):\n    {end}\n")
+    outcome = again(f"{FLAKE}\ndef test_second(flag=Path(__file__).with_name('second')):\n    {end}\n")
 
-    assert said.exit_code == 1
-    assert "pytest ended with exit code 2" in said.text or "did not finish" in said.text
+    assert outcome.exit_code == 1
+    assert "pytest ended with exit code 2" in outcome.text or "did not finish" in outcome.text
 
 
 @pytest.mark.parametrize("phase", ["setup", "teardown"])
 def test_again_with_an_error_around_a_test_fails(again: Again, phase: str) -> None:
     once = "if not flag.exists():\n        flag.touch()\n        raise OSError"
     body = f"{once}\n    yield" if phase == "setup" else f"yield\n    {once}"
-    said = again(f"""
+    outcome = again(f"""
 import pytest
 from pathlib import Path
 flag = Path(__file__).with_name("ran")
@@ -133,12 +133,12 @@ def resource():
 def test_it(resource): pass
 """)
 
-    assert said.exit_code == 1
-    assert f"tests/test_it.py::test_it: an error in {phase}" in said.text
+    assert outcome.exit_code == 1
+    assert f"tests/test_it.py::test_it: an error in {phase}" in outcome.text
 
 
 def test_again_with_an_error_in_a_thread_fails(again: Again) -> None:
-    said = again("""
+    outcome = again("""
 import threading
 from pathlib import Path
 
@@ -152,32 +152,32 @@ def test_it(flag=Path(__file__).with_name("ran")):
     thread.join()
 """)
 
-    assert said.exit_code == 1
-    assert "an unraisable error" in said.text
+    assert outcome.exit_code == 1
+    assert "an unraisable error" in outcome.text
 
 
 @pytest.mark.parametrize(
     "file", ["tests/races/test_it.py", "tests/security/test_it.py", "tests/transport/test_leaks.py"]
 )
 def test_again_with_a_race_security_or_leak_test_fails(again: Again, file: str) -> None:
-    said = again(FLAKE, file)
+    outcome = again(FLAKE, file)
 
-    assert said.exit_code == 1
-    assert "a test of races, security or leaks" in said.text
+    assert outcome.exit_code == 1
+    assert "a test of races, security or leaks" in outcome.text
 
 
 def test_again_with_an_entry_of_the_last_30_days_fails(again: Again) -> None:
-    said = again(FLAKE, ledger=entry(29))
+    outcome = again(FLAKE, ledger=entry(29))
 
-    assert said.exit_code == 1
-    assert "unsteady.txt has it from" in said.text
+    assert outcome.exit_code == 1
+    assert "unsteady.txt has it from" in outcome.text
 
 
 def test_again_with_a_ledger_line_it_cannot_read_fails(again: Again) -> None:
-    said = again(FLAKE, ledger="yesterday tests/test_it.py::test_flake\n")
+    outcome = again(FLAKE, ledger="yesterday tests/test_it.py::test_flake\n")
 
-    assert said.exit_code == 1
-    assert "expected 'YYYY-MM-DD TEST: WHY'" in said.text
+    assert outcome.exit_code == 1
+    assert "expected 'YYYY-MM-DD TEST: WHY'" in outcome.text
 
 
 def test_again_with_one_test_failing_twice_fails(again: Again) -> None:
@@ -188,10 +188,10 @@ def test_again_with_one_test_failing_twice_fails(again: Again) -> None:
         .replace('with_name("ran")', "parent")
         .replace("first = not flag.exists()", "flag = flag / n; first = not flag.exists()")
     )
-    said = again(source)
+    outcome = again(source)
 
-    assert said.exit_code == 1
-    assert "test_flake: failed more than once" in said.text
+    assert outcome.exit_code == 1
+    assert "test_flake: failed more than once" in outcome.text
 
 
 def test_again_with_a_flake_of_a_parallel_run_excuses(again: Again) -> None:
@@ -199,7 +199,7 @@ def test_again_with_a_flake_of_a_parallel_run_excuses(again: Again) -> None:
 
 
 def test_again_with_a_leak_blamed_on_another_test_fails(again: Again) -> None:
-    said = again(f"{LEAK}\ndef test_innocent(): gc.collect()\n")
+    outcome = again(f"{LEAK}\ndef test_innocent(): gc.collect()\n")
 
-    assert said.exit_code == 1
-    assert "tests/test_it.py::test_innocent: an unraisable error" in said.text
+    assert outcome.exit_code == 1
+    assert "tests/test_it.py::test_innocent: an unraisable error" in outcome.text

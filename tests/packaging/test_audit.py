@@ -32,7 +32,7 @@ def test_nothing_of_the_surroundings_reaches_what_is_audited(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    ("answers", "outcome", "said"),
+    ("answers", "outcome", "details"),
     [
         ({}, "skipped", "jinja2==2.8"),
         ({"pypi": "knows"}, "holds", "1 packages, asked of pypi"),
@@ -41,7 +41,7 @@ def test_nothing_of_the_surroundings_reaches_what_is_audited(monkeypatch: pytest
     ],
 )
 def test_advisories_are_asked_of_whom_knows_of_a_bad_release(
-    answers: dict[str, str], outcome: str, said: str, monkeypatch: pytest.MonkeyPatch
+    answers: dict[str, str], outcome: str, details: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad: list[dict[str, Any]] = [
         {"name": "jinja2", "version": "2.8", "vulns": [{"id": "CVE-0", "fix_versions": ["2.9"]}]}
@@ -59,7 +59,7 @@ def test_advisories_are_asked_of_whom_knows_of_a_bad_release(
     monkeypatch.setattr(audit, "_asked", asked)
     (finding,) = audit.advisories()
     assert finding.outcome == outcome
-    assert said in finding.said
+    assert details in finding.details
 
 
 def test_what_code_does_is_printed_behind_what_it_prints(tmp_path: Path) -> None:

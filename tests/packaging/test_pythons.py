@@ -1,4 +1,4 @@
-"""Which Pythons are found, and what is said of one that is not installed."""
+"""Which Pythons are found, and the error for one that is not installed."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def test_pythons_without_any_says_that_it_skipped(
     monkeypatch.setattr(pythons, "interpreter", lambda version: None)
 
     assert pythons.main(["--others"]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("SKIPPED no Python of ")
-    assert HERE not in said
+    output = capsys.readouterr().out
+    assert output.startswith("SKIPPED no Python of ")
+    assert HERE not in output
 
 
 def test_a_missing_python_that_is_asked_for_is_an_error(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,7 +33,7 @@ def wheel_of(path: Path, files: dict[str, bytes], *, moment: tuple[int, ...] = (
 
 def broken(path: Path) -> str:
     findings: list[Finding] = list(wheel.contents(path, NAMES, ("/some/where",)))
-    return "\n".join(f"{one.what}: {one.said}" for one in findings if one.outcome == "broken")
+    return "\n".join(f"{one.what}: {one.details}" for one in findings if one.outcome == "broken")
 
 
 def test_a_wheel_that_holds_what_it_should_is_not_blamed_for_it(tmp_path: Path) -> None:
@@ -41,22 +41,22 @@ def test_a_wheel_that_holds_what_it_should_is_not_blamed_for_it(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "details"),
     [
         ({"tests/test_x.py": b""}, "tests/test_x.py does not belong in it"),
         ({"fastlane/notes.py": b""}, "fastlane/notes.py does not belong in it"),
         ({"fastlane/__init__.py": b"# built in /some/where"}, "fastlane/__init__.py"),
     ],
 )
-def test_what_should_not_be_in_a_wheel_is_found(more: dict[str, bytes], said: str, tmp_path: Path) -> None:
-    assert said in broken(wheel_of(tmp_path / "one.whl", {**FILES, **more}))
+def test_what_should_not_be_in_a_wheel_is_found(more: dict[str, bytes], details: str, tmp_path: Path) -> None:
+    assert details in broken(wheel_of(tmp_path / "one.whl", {**FILES, **more}))
 
 
 def test_what_is_missing_in_a_wheel_is_found(tmp_path: Path) -> None:
     files = {name: data for name, data in FILES.items() if "typed" not in name and "LICENSE" not in name}
-    said = broken(wheel_of(tmp_path / "one.whl", files))
-    assert "fastlane/py.typed is missing" in said
-    assert "licenses/LICENSE is missing" in said
+    details = broken(wheel_of(tmp_path / "one.whl", files))
+    assert "fastlane/py.typed is missing" in details
+    assert "licenses/LICENSE is missing" in details
 
 
 def test_two_wheels_that_differ_in_a_time_or_a_byte_are_not_the_same(tmp_path: Path) -> None:
@@ -65,8 +65,8 @@ def test_two_wheels_that_differ_in_a_time_or_a_byte_are_not_the_same(tmp_path: P
     other = wheel_of(tmp_path / "other.whl", {**FILES, "fastlane/py.typed": b"x"})
 
     assert wheel.same("", one, one).outcome == "holds"
-    assert "fastlane/__init__.py" in wheel.same("", one, later).said
-    assert wheel.same("", one, other).said == "fastlane/py.typed"
+    assert "fastlane/__init__.py" in wheel.same("", one, later).details
+    assert wheel.same("", one, other).details == "fastlane/py.typed"
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="these files are not in a repository of git")

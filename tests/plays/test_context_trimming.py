@@ -79,8 +79,8 @@ def test_a_longer_one_is_cut_and_says_so_and_the_callers_messages_stay_as_they_a
     assert cut.new_cuts > 0
     assert planned.body["messages"][:2] == messages[:2]
     assert planned.body["messages"][-4:] == messages[-4:]
-    (said,) = planned.changes
-    assert said == (
+    (change,) = planned.changes
+    assert change == (
         f"ContextTrimming cut messages from {cut.tokens_before:,} to {cut.tokens_after:,} tokens: "
         f"{len(cut.cuts)} messages shortened or left out, {cut.new_cuts} of them now"
     )

@@ -183,10 +183,10 @@ JSON = st.recursive(
 def test_every_form_says_what_the_json_says(body: dict[str, Any], form: Form) -> None:
     plain = json.dumps(body).encode()
 
-    said = read(write(plain, form, Writing())[0], form)
+    decoded = read(write(plain, form, Writing())[0], form)
 
-    assert said == json.loads(plain)
-    assert json.dumps(said) == json.dumps(json.loads(plain))  # 1 and 1.0 and True are equal, and not the same
+    assert decoded == json.loads(plain)
+    assert json.dumps(decoded) == json.dumps(json.loads(plain))  # 1 and 1.0 and True are equal, and not the same
 
 
 @pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**30])

@@ -1,4 +1,4 @@
-"""Answers drawn at random, each as a provider gives it at once and in one of the ways in which it may stream it."""
+"""Answers drawn at random, each as a provider sends it unstreamed and in one possible stream."""
 
 from __future__ import annotations
 
@@ -80,13 +80,16 @@ def _choice(draw: st.DrawFn, index: int) -> _Choice:
     else:
         text = draw(TEXTS if kind == "content" else TEXTS.filter(bool))
         message[kind] = text
-        told = kind == "content" and draw(st.booleans())
+        has_logprobs = kind == "content" and draw(st.booleans())
         texts = split(draw, text)
         pieces += [
-            {"delta": {kind: piece}, **({"logprobs": {"content": [_logprob(piece)], "refusal": None}} if told else {})}
+            {
+                "delta": {kind: piece},
+                **({"logprobs": {"content": [_logprob(piece)], "refusal": None}} if has_logprobs else {}),
+            }
             for piece in texts
         ]
-        logprobs = {"content": [_logprob(piece) for piece in texts], "refusal": None} if told else None
+        logprobs = {"content": [_logprob(piece) for piece in texts], "refusal": None} if has_logprobs else None
     reason = draw(st.sampled_from(("tool_calls" if kind == "tools" else "stop", "length")))
     opening = {"role": "assistant", "content": "" if kind == "content" else None, "refusal": None}
     pieces.insert(0, {"delta": opening})
@@ -141,7 +144,7 @@ def completions(draw: st.DrawFn) -> Drawn:
     head = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m"}
     whole, streams = [], []
     for index in range(draw(st.integers(1, 3))):
-        text, told = draw(TEXTS), draw(st.booleans())
+        text, has_logprobs = draw(TEXTS), draw(st.booleans())
         pieces = split(draw, text)
         starts = [sum(map(len, pieces[:at])) for at in range(len(pieces))]
         logprobs = [
@@ -151,9 +154,9 @@ def completions(draw: st.DrawFn) -> Drawn:
         all_of_them = {"tokens": pieces, "token_logprobs": [-0.5 for _ in pieces], "text_offset": starts}
         reason = draw(st.sampled_from(("stop", "length")))
         whole.append({"index": index, "text": text, "finish_reason": reason})
-        whole[-1]["logprobs"] = {**all_of_them, "top_logprobs": None} if told else None
+        whole[-1]["logprobs"] = {**all_of_them, "top_logprobs": None} if has_logprobs else None
         stream = [
-            {"index": index, "text": piece, "logprobs": one if told else None, "finish_reason": None}
+            {"index": index, "text": piece, "logprobs": one if has_logprobs else None, "finish_reason": None}
             for piece, one in zip(pieces, logprobs, strict=True)
         ]
         streams.append([*stream, {"index": index, "text": "", "logprobs": None, "finish_reason": reason}])
@@ -191,13 +194,13 @@ def _item(draw: st.DrawFn, index: int) -> tuple[dict[str, Any], list[dict[str, A
     elif kind == "reasoning":
         item |= {"summary": [{"type": "summary_text", "text": draw(TEXTS)}], "content": []}
         begun |= {"summary": [], "content": []}
-        told: dict[str, Any] = {**where, "summary_index": 0}
+        indexes: dict[str, Any] = {**where, "summary_index": 0}
         empty, text = {"type": "summary_text", "text": ""}, item["summary"][0]["text"]
         summary = "response.reasoning_summary"
-        events.append({"type": f"{summary}_part.added", "part": empty, **told})
-        events += [{"type": f"{summary}_text.delta", "delta": piece, **told} for piece in split(draw, text)]
-        events.append({"type": f"{summary}_text.done", "text": text, **told})
-        events.append({"type": f"{summary}_part.done", "part": item["summary"][0], **told})
+        events.append({"type": f"{summary}_part.added", "part": empty, **indexes})
+        events += [{"type": f"{summary}_text.delta", "delta": piece, **indexes} for piece in split(draw, text)]
+        events.append({"type": f"{summary}_text.done", "text": text, **indexes})
+        events.append({"type": f"{summary}_part.done", "part": item["summary"][0], **indexes})
     else:
         item["type"] = begun["type"] = "web_search_call"
         item["action"] = {"type": "search", "query": "rivers"}
@@ -213,9 +216,9 @@ def _part(draw: st.DrawFn, at: dict[str, Any]) -> tuple[dict[str, Any], list[dic
         part: dict[str, Any] = {"type": "refusal", "refusal": text}
         name, field, more, events = "refusal", "refusal", {}, []
     else:
-        told = draw(st.booleans())
+        has_logprobs = draw(st.booleans())
         texts = split(draw, text)
-        logprobs = [_logprob(piece) for piece in texts] if told else []
+        logprobs = [_logprob(piece) for piece in texts] if has_logprobs else []
         notes = [{"type": "url_citation", "url": "https://example.com", "start_index": 0, "end_index": 1, "title": "t"}]
         notes = notes if draw(st.booleans()) else []
         part = {"type": "output_text", "text": text, "annotations": notes, "logprobs": logprobs}
@@ -225,7 +228,12 @@ def _part(draw: st.DrawFn, at: dict[str, Any]) -> tuple[dict[str, Any], list[dic
             for n, note in enumerate(notes)
         ]
         events = [
-            {"type": "response.output_text.delta", "delta": piece, "logprobs": [_logprob(piece)] if told else [], **at}
+            {
+                "type": "response.output_text.delta",
+                "delta": piece,
+                "logprobs": [_logprob(piece)] if has_logprobs else [],
+                **at,
+            }
             for piece in texts
         ] + events
     if name == "refusal":

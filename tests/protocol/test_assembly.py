@@ -106,9 +106,9 @@ def test_an_answer_is_not_finished_before_all_choices_are() -> None:
 
 
 def test_finish_reason_that_comes_twice_ends_its_choice_once() -> None:
-    said_twice = chunk(piece(content="a", finish_reason="stop")), chunk(piece(finish_reason="stop"))
-    assert assembled(CHAT, said_twice).finished
-    assert not assembled(CHAT, (*said_twice, chunk(piece(1, content="b")))).finished
+    finished_twice = chunk(piece(content="a", finish_reason="stop")), chunk(piece(finish_reason="stop"))
+    assert assembled(CHAT, finished_twice).finished
+    assert not assembled(CHAT, (*finished_twice, chunk(piece(1, content="b")))).finished
 
 
 def test_calls_without_an_index_or_all_with_the_same_are_told_apart_by_their_ids() -> None:
@@ -228,16 +228,16 @@ def test_fields_of_a_choice_that_nobody_knows_say_their_last_word_and_lists_go_o
 
 @pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS, RESPONSES])
 def test_an_error_in_a_stream_is_told(endpoint: str) -> None:
-    said = {"message": "overloaded", "type": "server_error", "code": "503"}
+    error_body = {"message": "overloaded", "type": "server_error", "code": "503"}
     assert assembled(endpoint, []).error is None
-    assert assembled(endpoint, [{"error": said}]).error == said
+    assert assembled(endpoint, [{"error": error_body}]).error == error_body
     assert assembled(endpoint, [{"error": "overloaded"}]).error == {"message": "overloaded"}
     assert assembled(endpoint, [{"error": None, "choices": []}, {"error": {}}]).error is None
 
 
 def test_an_error_event_and_a_failed_response_are_told() -> None:
-    said = {"type": "error", "code": "server_error", "message": "sorry", "param": None, "sequence_number": 3}
-    assert assembled(RESPONSES, [said]).error == {
+    error_body = {"type": "error", "code": "server_error", "message": "sorry", "param": None, "sequence_number": 3}
+    assert assembled(RESPONSES, [error_body]).error == {
         "type": "error", "code": "server_error", "message": "sorry", "param": None,
     }  # fmt: skip
     failed = {"id": "r", "status": "failed", "error": {"code": "server_error", "message": "sorry"}, "output": []}

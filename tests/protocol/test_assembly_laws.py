@@ -1,4 +1,4 @@
-"""What holds of every answer and of every way in which it may be streamed, and of events that are none."""
+"""What holds for every answer and every stream of it, and for malformed events."""
 
 from __future__ import annotations
 

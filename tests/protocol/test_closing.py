@@ -223,8 +223,8 @@ def test_any_completion_stopped_anywhere_is_whole(drawn: Drawn, data: st.DataObj
     kept = drawn.events[: data.draw(st.integers(1, len(drawn.events)))]
     sent = closed(CHAT, kept, AnswerCut(usage=USAGE), include_usage=True)
     before, after = assembled(CHAT, kept).body(AnswerCut()), assembled(CHAT, sent).body()
-    told = [event["usage"] for event in kept if event.get("usage")]
-    assert after["usage"] == (told[-1] if told else USAGE)
+    usages = [event["usage"] for event in kept if event.get("usage")]
+    assert after["usage"] == (usages[-1] if usages else USAGE)
     assert sent[-1]["usage"] == after["usage"]
     found = [choice["finish_reason"] for choice in after["choices"]]
     assert found == ([choice["finish_reason"] for choice in before["choices"]] or ["stop"])

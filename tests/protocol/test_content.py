@@ -127,14 +127,14 @@ def test_why_an_answer_ended(answer: str, reason: str | None) -> None:
 
 
 def test_what_a_server_says_in_the_place_of_a_name_is_a_name_or_nothing() -> None:
-    for said in ("stop", "meta-llama/Llama-3.1-8B:free", "gpt-4o-2024-08-06", None):
-        assert safe_name(said) == said
-    for said in ("tell me a secret", "a" * 10_240, "geheim für dich", "two\nlines", "nul\0", "\ud800"):
-        assert safe_name(said) == "_OTHER"
+    for given in ("stop", "meta-llama/Llama-3.1-8B:free", "gpt-4o-2024-08-06", None):
+        assert safe_name(given) == given
+    for given in ("tell me a secret", "a" * 10_240, "geheim für dich", "two\nlines", "nul\0", "\ud800"):
+        assert safe_name(given) == "_OTHER"
     assert safe_id("chatcmpl-1") == "chatcmpl-1"
     assert safe_id("resp_" + "a" * 400) == "resp_" + "a" * 400
-    for said in ("tell me a secret", "a" * 10_240, "", None):
-        assert safe_id(said) is None
+    for given in ("tell me a secret", "a" * 10_240, "", None):
+        assert safe_id(given) is None
 
 
 def test_names_that_are_made_up_without_end_are_not_remembered_without_end() -> None:

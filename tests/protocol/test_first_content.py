@@ -25,10 +25,10 @@ from tests.attempts.events import (
     STOP,
     THOUGHT,
     USAGE,
+    choice_event,
     chunk,
     data,
     response,
-    said,
     whole_response,
 )
 
@@ -39,7 +39,7 @@ def fed(pieces: Iterable[bytes], endpoint: str = CHAT) -> list[Verdict | None]:
 
 
 def verdict(*pieces: bytes, endpoint: str = CHAT) -> tuple[Verdict, int | None]:
-    """What is said of all of a body, and the status of its error."""
+    """The verdict on all of a body, and the status of its error."""
     first = FirstContent(endpoint)
     for piece in pieces:
         found = first.feed(piece)
@@ -53,7 +53,7 @@ def verdict(*pieces: bytes, endpoint: str = CHAT) -> tuple[Verdict, int | None]:
 
 @pytest.mark.parametrize("before", BEFORE)
 def test_what_comes_before_an_answer_is_no_content(before: bytes) -> None:
-    assert fed([before, said(content="Rhine")]) == [None, "content"]
+    assert fed([before, choice_event(content="Rhine")]) == [None, "content"]
 
 
 @pytest.mark.parametrize("before", BEFORE_RESPONSE)
@@ -81,7 +81,7 @@ CALLED = [{"index": 0, "id": "call_1", "type": "function", "function": {"name": 
     ],
 )
 def test_each_kind_of_output_is_content(delta: dict[str, Any]) -> None:
-    assert fed([ROLE, said(**delta)]) == [None, "content"]
+    assert fed([ROLE, choice_event(**delta)]) == [None, "content"]
 
 
 def test_the_text_of_a_legacy_completion_is_content() -> None:
@@ -90,7 +90,7 @@ def test_the_text_of_a_legacy_completion_is_content() -> None:
 
 
 def test_the_second_of_two_choices_may_be_the_first_to_speak() -> None:
-    assert fed([said("stop"), said(index=1, content="Rhine")]) == [None, "content"]
+    assert fed([choice_event("stop"), choice_event(index=1, content="Rhine")]) == [None, "content"]
 
 
 def test_an_answer_in_one_piece_is_content() -> None:
@@ -145,9 +145,13 @@ def test_each_event_of_a_response_that_says_something_is_content(event: bytes) -
         (COMMENT, COMMENT),
         (ROLE, STOP, USAGE, DONE),
         (ROLE, STOP),
-        (ROLE, said("tool_calls"), DONE),
+        (ROLE, choice_event("tool_calls"), DONE),
         (ROLE,),
-        (said("stop", role="assistant", content="", annotations=[], provider_specific_fields={"refusal": None}),),
+        (
+            choice_event(
+                "stop", role="assistant", content="", annotations=[], provider_specific_fields={"refusal": None}
+            ),
+        ),
         (ROLE + STOP + DONE,),
         (ROLE, b'data: {"choices": [{"index": 0, "delta": {"content": "cut off by the e'),
     ],
@@ -168,7 +172,7 @@ def test_a_response_that_says_nothing_is_empty() -> None:
 
 @pytest.mark.parametrize("reason", ["length", "content_filter", "max_tokens", "LENGTH"])
 def test_an_answer_that_met_its_limit_or_a_filter_is_not_called_empty(reason: str) -> None:
-    assert verdict(ROLE, said(reason), DONE) == ("unknown", None)
+    assert verdict(ROLE, choice_event(reason), DONE) == ("unknown", None)
 
 
 def test_a_response_that_met_its_limit_is_not_called_empty() -> None:
@@ -177,7 +181,9 @@ def test_a_response_that_met_its_limit_is_not_called_empty() -> None:
 
 
 def test_an_answer_with_something_unknown_in_it_has_content() -> None:
-    picture = said(content="", images=[{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}])
+    picture = choice_event(
+        content="", images=[{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]
+    )
     assert verdict(ROLE, picture, STOP, DONE) == ("content", None)
 
 
@@ -213,8 +219,8 @@ def test_an_error_before_any_content_has_the_status_that_it_would_have_without_a
 def test_a_response_that_fails_says_so() -> None:
     failed = whole_response(status="failed", error={"code": "server_error", "message": "no"})
     assert verdict(CREATED, response("failed", response=failed), endpoint=RESPONSES) == ("error", 500)
-    said_alone = data({"type": "error", "code": "rate_limit_exceeded", "message": "no"})
-    assert verdict(CREATED, said_alone, endpoint=RESPONSES) == ("error", 429)
+    error_event = data({"type": "error", "code": "rate_limit_exceeded", "message": "no"})
+    assert verdict(CREATED, error_event, endpoint=RESPONSES) == ("error", 429)
 
 
 def test_what_is_no_json_is_an_error_without_a_status() -> None:
@@ -223,7 +229,7 @@ def test_what_is_no_json_is_an_error_without_a_status() -> None:
 
 def test_an_error_behind_the_first_content_is_not_looked_at() -> None:
     first = FirstContent(CHAT)
-    assert first.feed(said(content="Rhine") + data({"error": {"code": 503}})) == "content"
+    assert first.feed(choice_event(content="Rhine") + data({"error": {"code": 503}})) == "content"
     assert first.feed(data({"error": {"code": 503}})) == "content"
     assert first.ended() == "content"
     assert first.status_of_error is None
@@ -234,7 +240,15 @@ def test_an_error_behind_the_first_content_is_not_looked_at() -> None:
 
 EVENTS = st.lists(
     st.sampled_from(
-        [*BEFORE, said(content="Rhine"), said("length"), STOP, DONE, data({"error": {"code": 503}}), b"data: {\n\n"]
+        [
+            *BEFORE,
+            choice_event(content="Rhine"),
+            choice_event("length"),
+            STOP,
+            DONE,
+            data({"error": {"code": 503}}),
+            b"data: {\n\n",
+        ]
     ),
     max_size=5,
 )

@@ -79,7 +79,7 @@ def test_a_fact_that_was_not_found_hides_the_one_below() -> None:
         ({"/chat/completions": known(["json", "msgpack+gzip"])}, ("json", "msgpack+gzip")),
         ({"/chat/completions": Fact(checked=date(2026, 11, 22), evidence="not found", note="Asked.")}, None),
     ],
-    ids=["nobody looked", "another endpoint", "only JSON", "more", "not found"],
+    ids=["not examined", "another endpoint", "only JSON", "more", "not found"],
 )
 def test_forms_tell_plain_json_from_not_knowing(encodings: dict[str, Fact[Any]], forms: tuple[str, ...] | None) -> None:
     assert ProviderFacts(slug="one", encodings=encodings).forms("/chat/completions") == forms

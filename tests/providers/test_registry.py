@@ -1,4 +1,4 @@
-"""Which facts hold where: the application's own first, then the package's, then those of nobody."""
+"""Which facts hold where: registered ones first, then the package's, then those of unknown servers."""
 
 from __future__ import annotations
 
@@ -157,9 +157,9 @@ def test_an_origin_that_is_none_is_refused_and_nothing_registered() -> None:
 def test_a_server_is_known_by_what_it_says_of_itself(
     headers: dict[str, str], owned_by: str | None, slug: str | None
 ) -> None:
-    said = identified_facts(headers, owned_by)
+    found = identified_facts(headers, owned_by)
 
-    assert (None if said is None else said.slug) == slug
+    assert (None if found is None else found.slug) == slug
 
 
 def test_no_more_origins_are_remembered_than_one_application_has() -> None:
@@ -172,12 +172,12 @@ def test_no_more_origins_are_remembered_than_one_application_has() -> None:
 
 
 @pytest.fixture
-def nobody_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_identified_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     registry._identified.clear()
     monkeypatch.setattr(registry, "_found", {})
 
 
-@pytest.mark.usefixtures("nobody_heard")
+@pytest.mark.usefixtures("no_identified_servers")
 def test_a_server_that_nobody_knows_is_what_it_says_it_is() -> None:
     origin = "http://10.1.2.3:4000"
     assert facts_of(origin).slug == "unknown"
@@ -188,7 +188,7 @@ def test_a_server_that_nobody_knows_is_what_it_says_it_is() -> None:
     assert facts_of("http://10.1.2.3:4001").slug == "unknown"
 
 
-@pytest.mark.usefixtures("nobody_heard")
+@pytest.mark.usefixtures("no_identified_servers")
 def test_what_a_server_says_first_counts_and_what_others_say_of_it_counts_more() -> None:
     note_server("http://10.1.2.3:4000", {})
     note_server("http://10.1.2.3:4000", {"x-litellm-version": "1.109.1"})

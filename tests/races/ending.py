@@ -1,8 +1,8 @@
 """Programs that end amid something, each a child of one process that has loaded everything once.
 
-`python -m tests.races.ending URL` reads lines of JSON: the state that a program is to be in, and the ways in which it
-is to end. For each way it forks, the child comes into that state and ends, and what it said and how it ended is
-told as JSON.
+`python -m tests.races.ending URL` reads lines of JSON: the state that a program is to be in, and how it
+is to end. For each end it forks, the child comes into that state and ends, and its output and exit are
+reported as JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fastlane.plays.routing.clients import upstream_clients_of
 from tests.attempts.scripted import MESSAGES, routing, used_to
 
 LIMIT_S = 40.0
-"""Longer than any program takes to end on the busiest machine, and shorter than any time-out of its calls."""
+"""Longer than any program takes to end on the busiest machine, and shorter than any timeout of its calls."""
 kept: list[Any] = []
 """What a program's modules keep until its very end."""
 PROMPT = [{"role": "system", "content": "Rivers."}]
@@ -258,7 +258,7 @@ def is_terminated() -> None:
 
 
 def takes_its_leave() -> None:
-    """As servers do that are told to end."""
+    """As servers do on a signal to end."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
     is_terminated()
 
@@ -310,7 +310,7 @@ def rehearse(url: str) -> None:
 
 
 def serve() -> tuple[str, str, Callable[[], None]] | None:
-    """Fork for each program that is asked for; in the children, which it is to be."""
+    """Fork for each requested program; in the children, which it is to be."""
     rehearse(sys.argv[1])
     for line in sys.stdin:
         asked = json.loads(line)
@@ -337,8 +337,8 @@ def speak_to(said: Path) -> None:
 
 
 def ended(begun: dict[int, tuple[str, Path]]) -> dict[str, Any]:
-    """How each has ended: its exit code as `subprocess` counts it, None where it had to be killed; what it said."""
-    deadline, told = time.monotonic() + LIMIT_S, {}
+    """How each has ended: its exit code as `subprocess` counts it, None if it had to be killed; what it printed."""
+    deadline, results = time.monotonic() + LIMIT_S, {}
     while begun:
         for child, (end, said) in list(begun.items()):
             is_late = time.monotonic() > deadline
@@ -348,9 +348,9 @@ def ended(begun: dict[int, tuple[str, Path]]) -> dict[str, Any]:
             if pid:
                 del begun[child]
                 code = None if is_late else os.waitstatus_to_exitcode(status)
-                told[end] = [code, *(said.with_suffix(f".{name}").read_text() for name in ("out", "err"))]
+                results[end] = [code, *(said.with_suffix(f".{name}").read_text() for name in ("out", "err"))]
         time.sleep(0.005)
-    return told
+    return results
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A client that is closed leaves nobody waiting: what has not been sent finds it closed, and others go on."""
+"""A closed client leaves no call waiting: what has not been sent finds it closed, and others go on."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def queued() -> int:
     return sum(sum(queue.queued) for _, queue in queues.items())
 
 
-def is_told_that_the_client_is_closed(call: Future[Any]) -> bool:
+def raised_client_closed(call: Future[Any]) -> bool:
     """As openai's client says it of a call that comes too late: some of its versions in an error of their own."""
     error: BaseException | None = call.exception(HANG_S)
-    told = error.__cause__ if isinstance(error, openai.APIConnectionError) else error
-    return type(told) is RuntimeError and "the client has been closed" in str(told)
+    cause = error.__cause__ if isinstance(error, openai.APIConnectionError) else error
+    return type(cause) is RuntimeError and "the client has been closed" in str(cause)
 
 
 def a_client(party: Party, *plays: Any, **options: Any) -> Any:
@@ -75,7 +75,7 @@ def test_who_waits_for_a_place_is_told(kind: str, upstream: Upstream) -> None:
         until(lambda: queued() == 3)
         close(party, leaves)
 
-        assert all(is_told_that_the_client_is_closed(call) for call in waits)
+        assert all(raised_client_closed(call) for call in waits)
         until(lambda: queued() == 1)
         gate.set()
         for call in (before, behind):
@@ -97,7 +97,7 @@ def test_who_pauses_before_a_retry_is_told(kind: str, upstream: Upstream) -> Non
             until(lambda client=client: pauses(party, client) == 1)  # type: ignore[misc]
             close(party, client)
 
-            assert is_told_that_the_client_is_closed(call)
+            assert raised_client_closed(call)
             assert len(upstream.asked) == 1
             assert has_records(client, "failed")
 
@@ -115,7 +115,7 @@ def test_who_waits_for_the_next_way_is_told(kind: str, upstream: Upstream) -> No
         until(lambda: pauses(party, client) == 1)
         close(party, client)
 
-        assert is_told_that_the_client_is_closed(call)
+        assert raised_client_closed(call)
 
 
 def test_a_call_that_comes_after_the_end_is_told_at_once(kind: str, upstream: Upstream) -> None:
@@ -123,7 +123,7 @@ def test_a_call_that_comes_after_the_end_is_told_at_once(kind: str, upstream: Up
         clients = [party.new_client(), a_client(party), a_client(party, Hedging()), a_client(party, Urgency())]
         for client in clients:
             close(party, client)
-            assert is_told_that_the_client_is_closed(party.ask(client))
+            assert raised_client_closed(party.ask(client))
         assert upstream.asked == []
 
 
@@ -131,13 +131,13 @@ def test_calls_that_are_under_way_end_with_their_connections(kind: str, upstream
     upstream.usually = say_nothing
     with party_of(kind, upstream) as party:
         client = a_client(party, max_retries=0)
-        close(party, party.client)  # nobody else may keep the connections
+        close(party, party.client)  # no other client may keep the connections
         calls = [party.ask(client), party.ask(client.with_options(timeout=500))]
         until(lambda: len(upstream.asked) == 2)
         close(party, client)
 
         assert all(
-            isinstance(call.exception(HANG_S), openai.APIConnectionError) or is_told_that_the_client_is_closed(call)
+            isinstance(call.exception(HANG_S), openai.APIConnectionError) or raised_client_closed(call)
             for call in calls
         )
 
@@ -153,6 +153,6 @@ def test_a_client_of_two_loops_is_closed_on_one_of_them_for_both(upstream: Upstr
         until(lambda: queued() == 1)
         asyncio.run(leaves.close())
 
-        assert is_told_that_the_client_is_closed(waits)
+        assert raised_client_closed(waits)
         gate.set()
         before.result(HANG_S)

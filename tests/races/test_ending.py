@@ -42,14 +42,14 @@ class Programs:
         )
 
     def run(self, state: str, url: str, *ends: str) -> dict[str, Ended]:
-        """Have programs come into a state and end, each in its way; how they have."""
+        """Have programs come into a state and end as given; how they have."""
         assert self._parent.stdin is not None
         assert self._parent.stdout is not None
         folder = self._folder / state
         folder.mkdir()
         asked = {"state": state, "url": url, "ends": ends, "folder": str(folder)}
         print(json.dumps(asked), file=self._parent.stdin, flush=True)
-        return {end: Ended(*told) for end, told in json.loads(self._parent.stdout.readline()).items()}
+        return {end: Ended(*result) for end, result in json.loads(self._parent.stdout.readline()).items()}
 
     def close(self) -> None:
         assert self._parent.stdin is not None

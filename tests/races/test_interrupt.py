@@ -1,4 +1,4 @@
-"""Ctrl-C at every stage of a call: raised at once, the provider told to stop, and nothing kept of the call."""
+"""Ctrl-C at every stage of a call: raised at once, the request cancelled upstream, and nothing kept of the call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.transport.faces import in_a_thread
 
 ENDLESS = ("retry-after", "59")
 PATIENT_S = 500.0
-"""A time-out that no test takes: what ends before it was interrupted."""
+"""A timeout that no test reaches: what ends before it was interrupted."""
 
 
 @contextmanager
@@ -103,7 +103,7 @@ def is_reset(upstream: Upstream) -> bool:
 
 
 def test_while_a_connection_is_opened() -> None:
-    # Everything that the kernel takes for a server that accepts nobody is taken, so that a connection stays under way.
+    # The backlog of a server that never accepts is full, so that a further connection stays pending.
     with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
         address = server.getsockname()
         fillers = [socket.socket() for _ in range(4)]
@@ -130,7 +130,7 @@ def test_during_the_handshake_of_tls() -> None:
             taking.join()
             until(lambda: not members(client))
             assert [record.outcome for record in client.calls] == ["cancelled"]
-            # The server sees it: after what the client said first comes the end.
+            # The server notices: after the client's first message comes the end.
             came[0].settimeout(HANG_S)
             while came[0].recv(65_536):
                 pass
@@ -231,7 +231,7 @@ def test_amid_the_early_close_of_a_stream(upstream: Upstream) -> None:
                     signal.setitimer(signal.ITIMER_REAL, 0)
                 except KeyboardInterrupt:
                     pass
-                del stream  # closed or not: nobody has it any more
+                del stream  # closed or not: it has no reference any more
                 gc.collect()
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -273,7 +273,7 @@ def test_of_a_program_on_an_event_loop(upstream: Upstream, plays: tuple[Any, ...
 # Where it comes amid a finaliser, Python can only say so.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_at_any_moment(upstream: Upstream, plays: tuple[Any, ...]) -> None:
-    """Whatever it interrupts, no place is lost, and the client goes on."""
+    """Whatever it interrupts, no slot is lost, and the client still works."""
     previous = signal.getsignal(signal.SIGINT)
     with client_of(upstream, *plays) as client:
         ask(client)

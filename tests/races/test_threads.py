@@ -70,10 +70,10 @@ def asked_of(word: str) -> dict[str, Any]:
 
 def variant(client: Any, chance: random.Random) -> Any:
     """The client, or a copy that differs in one thing."""
-    way = chance.randrange(3)
-    if way == 0:
+    variant_number = chance.randrange(3)
+    if variant_number == 0:
         return client
-    if way == 1:
+    if variant_number == 1:
         return client.with_options(timeout=chance.choice([2 * HANG_S, 3 * HANG_S]))
     return client.copy(only_plays=[Connection(), *chance.choice(PLAYS)])
 
@@ -89,21 +89,21 @@ def test_sixty_four_threads_share_a_client(echoing: Upstream) -> None:
         chance, wrong = random.Random(number), []
         begin.wait(HANG_S)
         for turn in range(4):
-            word, one, way = f"word-{number}-{turn}", variant(client, chance), chance.randrange(4)
+            word, one, variant_number = f"word-{number}-{turn}", variant(client, chance), chance.randrange(4)
             if one._fastlane.pipeline.on_call_end != (reported.append,):
                 wrong.append("a copy has lost on_call_end")
-            if way == 0:
-                said = one.chat.completions.create(**asked_of(word)).choices[0].message.content
-                wrong += [] if said.strip() in (word, f"{word} {word}") else [f"{said} for {word}"]
+            if variant_number == 0:
+                text = one.chat.completions.create(**asked_of(word)).choices[0].message.content
+                wrong += [] if text.strip() in (word, f"{word} {word}") else [f"{text} for {word}"]
                 continue
             stream = one.chat.completions.create(**asked_of(word), stream=True)
-            if way == 1:
+            if variant_number == 1:
                 assert word in next(stream).choices[0].delta.content
                 stream.close()
                 continue
-            said = "".join(choice.delta.content or "" for event in stream for choice in event.choices)
-            wrong += [] if said == f"{word} {word}" else [f"{said} for {word}"]
-            if way == 2 and turn == 3:
+            text = "".join(choice.delta.content or "" for event in stream for choice in event.choices)
+            wrong += [] if text == f"{word} {word}" else [f"{text} for {word}"]
+            if variant_number == 2 and turn == 3:
                 # Another client of the same connections comes and goes beside the others.
                 with client_of(fastlane.OpenAI, echoing) as other:
                     other.chat.completions.create(**asked_of(word))
@@ -123,7 +123,7 @@ def test_sixty_four_threads_share_a_client(echoing: Upstream) -> None:
 
 
 def test_a_client_is_closed_beside_its_threads(echoing: Upstream) -> None:
-    """Whoever calls then gets an answer, or the error of a closed client, at once."""
+    """A later call gets an answer, or the error of a closed client, at once."""
     reported: list[CallRecord] = []
     client = client_of(fastlane.OpenAI, echoing, [reported.append])
     begin = threading.Barrier(THREADS + 1)
@@ -134,10 +134,10 @@ def test_a_client_is_closed_beside_its_threads(echoing: Upstream) -> None:
         for turn in range(1_000):
             word, one = f"word-{number}-{turn}", variant(client, chance)
             try:
-                said = one.chat.completions.create(**asked_of(word)).choices[0].message.content
+                text = one.chat.completions.create(**asked_of(word)).choices[0].message.content
             except (openai.APIConnectionError, RuntimeError):
                 return turn + 1
-            assert word in said
+            assert word in text
         return 1_000
 
     with ThreadPoolExecutor(THREADS) as pool:
@@ -163,8 +163,8 @@ def test_two_event_loops_share_a_client(echoing: Upstream) -> None:
             assert word in result.choices[0].message.content
             return
         stream = await one.chat.completions.create(**asked_of(word), stream=True)
-        said = [choice.delta.content or "" async for event in stream for choice in event.choices]
-        assert "".join(said) == f"{word} {word}"
+        text = [choice.delta.content or "" async for event in stream for choice in event.choices]
+        assert "".join(text) == f"{word} {word}"
 
     async def work(number: int) -> None:
         await asyncio.to_thread(together.wait, HANG_S)
@@ -195,7 +195,7 @@ def test_one_client_goes_through_many_runs_that_leave_streams_open(echoing: Upst
         stream = await client.chat.completions.create(**asked_of(word), stream=True)
         await anext(stream)
         if number % 2:
-            kept.append(stream)  # nobody closes it before its loop has ended
+            kept.append(stream)  # it stays open until its loop has ended
 
     for number in range(6):
         with asyncio.Runner(loop_factory=factory) as runner:

@@ -108,9 +108,9 @@ def test_a_play_says_on_which_calls_it_acted_and_what_came_of_that() -> None:
         record(plays=plays, hedging=none, routing=routed(actual_s=1.2)),
         record(plays=plays, attempts=(attempt(opened=True),)),
     ]
-    said = {played.play: (played.on, played.acted, played.effect) for played in report(*calls).plays}
+    by_play = {played.play: (played.on, played.acted, played.effect) for played in report(*calls).plays}
 
-    assert said == {
+    assert by_play == {
         "Routing": (3, 2, "1 model answered, 1 of 2 within the predicted time"),
         "Hedging": (3, 1, "1 won, 0 lost, 40 tokens spent on it (estimated)"),
         "Connection": (3, 2, "14.0 ms of opening connections (estimated)"),

@@ -71,7 +71,7 @@ def test_a_report_says_where_the_time_went_and_what_was_saved(provider: Emulator
         report = client.report()
         log = provider.log()
 
-    ledger, plays_said = report.ledger, {played.play: played for played in report.plays}
+    ledger, plays_by_name = report.ledger, {played.play: played for played in report.plays}
     assert (report.calls, report.everything.answered, dict(report.outcomes)) == (7, 6, {"completed": 6, "failed": 1})
     assert {group.model: group.calls for group in report.models if group.answered} == {"m": 5, "n": 1}
     assert [(group.user_action, group.calls) for group in report.user_actions] == [("answer ticket", 5)]
@@ -98,10 +98,10 @@ def test_a_report_says_where_the_time_went_and_what_was_saved(provider: Emulator
     began_ns = opened.dns_started_ns or opened.connect_started_ns
     assert ledger.connections_saved_s == pytest.approx(6 * (opened.tls_ended_ns - began_ns) / 1e9)
 
-    assert (plays_said["Connection"].on, plays_said["Connection"].acted) == (7, 6)
-    assert plays_said["RequestEncoding"].acted == saved.calls
-    assert plays_said["PromptCache"].acted == sum(request.cached_tokens > 0 for request in log)
-    assert plays_said["BoundedOutput"].acted == 1
+    assert (plays_by_name["Connection"].on, plays_by_name["Connection"].acted) == (7, 6)
+    assert plays_by_name["RequestEncoding"].acted == saved.calls
+    assert plays_by_name["PromptCache"].acted == sum(request.cached_tokens > 0 for request in log)
+    assert plays_by_name["BoundedOutput"].acted == 1
     text = str(report)
     assert "answer ticket" in text
     assert POLICY[:20] not in text

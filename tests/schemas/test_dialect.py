@@ -304,7 +304,7 @@ def test_a_class_that_refers_to_itself_is_called_by_its_own_name() -> None:
             "$.bio",
             id="typing.Union",
         ),
-        (Annotated[Owner, "told of"], "Owner.bio"),
+        (Annotated[Owner, "described"], "Owner.bio"),
         (typing.NewType("Holder", Owner), "Owner.bio"),
         (Many, "Many[].bio"),
     ],
@@ -318,9 +318,9 @@ def test_any_type_that_pydantic_has_a_schema_for_is_taken(given: Any, path: str)
 def test_what_is_no_schema_is_refused(given: Any) -> None:
     if isinstance(given, dict):
         given = Owner(name="a", bio="secret")
-    with pytest.raises(ConfigurationError, match=r"takes a JSON schema as .*, or a type .*, got \w+$") as told:
+    with pytest.raises(ConfigurationError, match=r"takes a JSON schema as .*, or a type .*, got \w+$") as raised:
         bound(given)
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(raised.value)
 
 
 @pytest.mark.skipif("sys.version_info >= (3, 12)")
@@ -333,16 +333,16 @@ def test_a_typed_dict_that_pydantic_does_not_take_comes_with_its_advice() -> Non
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "complaint"),
     [
         ({"type": "nonsense"}, "at type: .* got 'nonsense'"),
         ({"$ref": "#/nope"}, "'/nope' does not exist"),
         ({"type": "object", "properties": {"a": {"maxLength": "3"}}}, r"at properties\.a\.maxLength"),
     ],
 )
-def test_what_is_wrong_with_a_schema_is_said_where_it_is_given(given: Any, told: str) -> None:
+def test_what_is_wrong_with_a_schema_is_said_where_it_is_given(given: Any, complaint: str) -> None:
     for _ in range(2):
-        with pytest.raises(ConfigurationError, match=told):
+        with pytest.raises(ConfigurationError, match=complaint):
             bound(given)
 
 

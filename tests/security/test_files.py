@@ -43,16 +43,16 @@ with fastlane.OpenAI() as client:
 
 @pytest.mark.parametrize("what", WRITERS)
 def test_a_file_of_calls_is_its_owner_s_alone(what: str, provider: Emulator, tmp_path: Path) -> None:
-    place = tmp_path / "place"
-    place.mkdir()
+    folder = tmp_path / "place"
+    folder.mkdir()
     variables = {
         "OPENAI_BASE_URL": provider.base_url,
         "OPENAI_API_KEY": "sk-test",
-        "FASTLANE_TRACE_DIR": str(place / "traces"),
+        "FASTLANE_TRACE_DIR": str(folder / "traces"),
     }
     ran = subprocess.run(
         [sys.executable, "-c", WRITERS[what]],
-        cwd=place,
+        cwd=folder,
         umask=0,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **variables},
         capture_output=True,
@@ -62,6 +62,6 @@ def test_a_file_of_calls_is_its_owner_s_alone(what: str, provider: Emulator, tmp
     )
     assert ran.returncode == 0, ran.stderr
 
-    modes = {path.relative_to(place).as_posix(): stat.S_IMODE(path.stat().st_mode) for path in place.rglob("*")}
+    modes = {path.relative_to(folder).as_posix(): stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*")}
     assert modes
     assert {name: oct(mode) for name, mode in modes.items() if mode & 0o077} == {}

@@ -1,4 +1,4 @@
-"""What the page on security names exists: each promise has a place where it is kept, and a test that checks it."""
+"""What the page on security names exists: each promise has code that keeps it, and a test that checks it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def rows() -> list[list[str]]:
 def missing(row: list[str]) -> list[str]:
     """What a row names and does not exist."""
     _, kept, checked = row
-    places = re.findall(r"`([^`]+)`", kept)
+    paths = re.findall(r"`([^`]+)`", kept)
     tests = re.findall(r"`([^`]+)`", checked)
-    found = [place for place in places if not (ROOT / place).is_file()]
+    found = [kept_path for kept_path in paths if not (ROOT / kept_path).is_file()]
     for test in tests:
         path, _, name = test.partition("::")
         if not (ROOT / path).is_file():
@@ -33,7 +33,7 @@ def missing(row: list[str]) -> list[str]:
         names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
         if name and name not in names:
             found.append(test)
-    return [*found, *(["no place"] if not places else []), *(["no test"] if not tests else [])]
+    return [*found, *(["no place"] if not paths else []), *(["no test"] if not tests else [])]
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: re.sub(r"\W+", " ", row[0])[:40].strip())

@@ -24,27 +24,27 @@ def second(running_peer: CallPeer, tmp_path: Path) -> Iterator[CallPeer]:
         yield other
 
 
-@pytest.mark.parametrize("place", ["value", "name", "default", "key", "organization", "host"])
+@pytest.mark.parametrize("position", ["value", "name", "default", "key", "organization", "host"])
 @pytest.mark.parametrize("between", BREAKS, ids=repr)
-def test_a_line_end_in_a_header_is_refused_and_nothing_is_sent(peer: CallPeer, place: str, between: str) -> None:
+def test_a_line_end_in_a_header_is_refused_and_nothing_is_sent(peer: CallPeer, position: str, between: str) -> None:
     planted = f"a{between}x-injected: 1"
     options: dict[str, Any] = {"max_retries": 0}
     headers: dict[str, str] = {}
-    if place == "key":
+    if position == "key":
         options["api_key"] = planted
-    elif place == "organization":
+    elif position == "organization":
         options["organization"] = planted
-    elif place == "default":
+    elif position == "default":
         options["default_headers"] = {"x-mine": planted}
     else:
-        headers = {planted: "1"} if place == "name" else {"host" if place == "host" else "x-mine": planted}
+        headers = {planted: "1"} if position == "name" else {"host" if position == "host" else "x-mine": planted}
     with ours(peer, **options) as client:
         with pytest.raises(openai.APIConnectionError) as raised:
             client.chat.completions.create(model="m", messages=MESSAGES, extra_headers=headers)
         assert "injected" not in f"{raised.value.__cause__!r}{raised.value!r}"
         assert peer.asked == []
         # The connection is as good as before.
-        if place in ("value", "name", "host"):
+        if position in ("value", "name", "host"):
             assert client.chat.completions.create(model="m", messages=MESSAGES).choices
 
 
@@ -73,7 +73,7 @@ def test_a_model_s_name_is_sent_as_the_stock_client_sends_it(peer: CallPeer, mod
                     "api_version": "v",
                     "max_retries": 0,
                 }
-                if kind is stock:  # which speaks HTTP/1.1 unless it is told otherwise
+                if kind is stock:  # which speaks HTTP/1.1 by default
                     given["http_client"] = openai.DefaultHttpxClient(http2=peer.protocol == "HTTP/2")
                 client = classes[kind](**given)
             made.append(asked(client))

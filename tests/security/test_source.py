@@ -98,7 +98,7 @@ NAME = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9*]+)+_?")
 
 
 def named_in(source: str) -> set[str]:
-    """Every text in a module's source that could be the name of a variable, and what the environment is asked for."""
+    """Every text in a module's source that could be the name of a variable, and what is read from the environment."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         match node:

@@ -35,9 +35,9 @@ def test_a_shared_store_holds_figures_and_no_words(
     monkeypatch.setenv("ZQ7_KEY", "sk-zq7-other-key")
     settings: dict[str, Any] = {"base_url": provider.base_url, "api_key_env": "ZQ7_KEY", "tokens_per_s": 100.0}
     models = tuple(CatalogModel(name=name, first_token_s=((1, 0.01),), **settings) for name in ("near", "far"))
-    told = ("x-emulator-output-text", "x-emulator-fault")
+    forwarded = ("x-emulator-output-text", "x-emulator-fault")
     plays = [
-        Routing(Catalog(models=models), forward_headers=told),
+        Routing(Catalog(models=models), forward_headers=forwarded),
         Connection(),
         RateLimits(store=redis_server.url),
     ]

@@ -1,4 +1,4 @@
-"""TLS is what it is with the stock client, and nothing is said to whom it does not vouch for."""
+"""TLS behaves as with the stock client, and nothing is sent to an untrusted server."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def asks(kind: Any, url: str, http2: Any) -> BaseException | None:
 
 @pytest.mark.parametrize("http2", HTTP2)
 def test_versions_and_checks_are_those_of_the_stock_client(http2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Both by the system's trust: with a file of one's own they are stricter from Python 3.13 on.
+    # Both by the system's trust: with a given file they are stricter from Python 3.13 on.
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     monkeypatch.delenv("SSL_CERT_DIR", raising=False)
     stock = httpx2.create_ssl_context()
@@ -65,14 +65,14 @@ def test_a_certificate_of_another_name_is_refused(kind: Any, http2: Any, trustin
 
 @pytest.mark.parametrize("kind", [fastlane.OpenAI, fastlane.AsyncOpenAI])
 def test_a_server_without_tls_is_told_nothing(kind: Any) -> None:
-    heard: list[bytes] = []
+    received: list[bytes] = []
     listener = socket.create_server(("127.0.0.1", 0))
 
     def answer() -> None:
         connection, _ = listener.accept()
         with connection:
             connection.settimeout(20)
-            heard.append(connection.recv(65_536))
+            received.append(connection.recv(65_536))
             connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
 
     thread = threading.Thread(target=answer)
@@ -82,5 +82,5 @@ def test_a_server_without_tls_is_told_nothing(kind: Any) -> None:
     listener.close()
 
     assert isinstance(error, httpx2.ConnectError)
-    assert b"".join(heard)[:1] == b"\x16"  # the first message of a handshake, and nothing after it
-    assert b"sk-test" not in b"".join(heard)
+    assert b"".join(received)[:1] == b"\x16"  # the first message of a handshake, and nothing after it
+    assert b"sk-test" not in b"".join(received)

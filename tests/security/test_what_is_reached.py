@@ -1,4 +1,4 @@
-"""Clients with every play on reach their providers and nobody else, and start, write and run nothing of their own."""
+"""Clients with every play on reach only their providers, and start, write and run nothing."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_every_play_reaches_its_provider_and_nobody_else_and_changes_nothing(
     assert set(did["written"] + did["processes"]) - set(stock["written"] + stock["processes"]) == set()
 
     # Data that becomes code would be found here: pickles, marshalled code, functions made of it. Openai's own functions
-    # are copied, with another of its functions in the place of one that they call.
+    # are copied, with one of the functions that they call replaced.
     package = f"{ROOT}/fastlane/"  # and not any path with that name in it: the repository's folder is called so too
     new = {one for one in did["data_as_code"] if one.partition(" in ")[2].startswith(package)}
     assert {one.rpartition("/")[2] for one in new} == {"resources.py:_with"}
@@ -95,7 +95,7 @@ def test_a_stranger_that_is_reached_a_file_that_is_written_and_a_process_are_not
     code = """
 import os, pickle, socket, subprocess, sys
 socket.socket().connect_ex(("127.0.0.1", 9))
-try: socket.getaddrinfo("nobody.invalid", 443)
+try: socket.getaddrinfo("unknown.invalid", 443)
 except OSError: pass
 open("written", "w").close()
 subprocess.run([sys.executable, "-c", ""])
@@ -104,7 +104,7 @@ pickle.loads(pickle.dumps(OSError))
     did = watch(code, {})
 
     assert "socket.connect ('127.0.0.1', 9)" in did["network"]
-    assert any("nobody.invalid" in one for one in did["network"])
+    assert any("unknown.invalid" in one for one in did["network"])
     assert "written" in did["written"]
     assert any("subprocess.Popen" in one for one in did["processes"])
     assert len(did["data_as_code"]) == 1

@@ -19,7 +19,7 @@ import fastlane
 from fastlane import BoundedOutput, Connection, ContextTrimming, Hedging, PromptCache, RequestEncoding, Routing, Urgency
 from fastlane.catalog import Catalog, CatalogModel
 from fastlane.emulator import Emulator
-from tests.telemetry.conftest import Listening, Told
+from tests.telemetry.conftest import CapturedTelemetry, Listening
 from tests.telemetry.planted import exported, forms, stored
 
 KEY = "sk-zq7-key-of-the-client"
@@ -69,8 +69,8 @@ class Everything(logging.Handler):
 
 
 @pytest.fixture
-def heard() -> Iterator[Everything]:
-    """The root logger at DEBUG: whoever has no level of their own says everything."""
+def logs() -> Iterator[Everything]:
+    """The root logger at DEBUG: a logger without a level logs everything."""
     handler, root = Everything(), logging.getLogger()
     before = root.level
     root.setLevel(logging.DEBUG)
@@ -88,10 +88,10 @@ def model(name: str, provider: Emulator) -> CatalogModel:
 
 def plays(provider: Emulator) -> list[fastlane.Play]:
     catalog = Catalog(models=(model("near", provider), model("far", provider)))
-    # What the emulator is to do stands in headers, which another provider is not told of unless that is said.
-    told = ("x-emulator-output-text", "x-emulator-fault")
+    # The emulator reads its orders from headers, which other providers get only if they are forwarded.
+    captured = ("x-emulator-output-text", "x-emulator-fault")
     return [
-        Routing(catalog, exploration=0.0, forward_headers=told),
+        Routing(catalog, exploration=0.0, forward_headers=captured),
         PromptCache(),
         ContextTrimming(),
         BoundedOutput(),
@@ -102,7 +102,7 @@ def plays(provider: Emulator) -> list[fastlane.Play]:
     ]
 
 
-def told_of(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
     """What an application's log would have of an error."""
     of_ours = [error] if isinstance(error, fastlane.FastlaneError) else []
     pickled = b"".join(pickle.dumps(one) for one in of_ours)
@@ -117,10 +117,10 @@ def options_of(name: str, fault: str | None) -> dict[str, Any]:
 
 
 def ask(client: fastlane.OpenAI, name: str, fault: str | None) -> Iterator[BaseException]:
-    """Make a call in every way, and give the errors."""
+    """Make a call at every entry point, and give the errors."""
     options = options_of(name, fault)
     chat = client.chat.completions
-    ways: list[Any] = [
+    requests: list[Any] = [
         lambda: chat.create(messages=MESSAGES, **options),
         lambda: list(chat.create(messages=MESSAGES, stream=True, **options)),
         lambda: next(chat.create(messages=MESSAGES, stream=True, **options)).choices,
@@ -129,10 +129,10 @@ def ask(client: fastlane.OpenAI, name: str, fault: str | None) -> Iterator[BaseE
         lambda: client.responses.create(input=PROMPT, **options),
         lambda: client.embeddings.create(input=PROMPT, **options),
     ]
-    for number, way in enumerate(ways):
+    for number, request in enumerate(requests):
         with fastlane.urgency("background" if number % 2 else "interactive"):
             try:
-                way()
+                request()
             except (openai.OpenAIError, ValueError) as error:
                 yield error
 
@@ -167,8 +167,8 @@ def leaked(texts: dict[str, bytes], secrets: tuple[str, ...]) -> list[str]:
     ]
 
 
-def everything_of(client: Any, told: Told, where: Path) -> dict[str, bytes]:
-    texts = {**exported(told, where), **stored(client)}
+def everything_of(client: Any, captured: CapturedTelemetry, where: Path) -> dict[str, bytes]:
+    texts = {**exported(captured, where), **stored(client)}
     texts["pickled records"] = b"".join(pickle.dumps(one) for one in client.calls)
     texts["the client's parts"] = f"{client._fastlane!r} {client.chat!r} {client.chat.completions!r}".encode()
     return texts
@@ -179,7 +179,7 @@ def test_no_call_says_its_key_or_its_words(
     whose: str,
     fault: str | None,
     provider: Emulator,
-    heard: Everything,
+    logs: Everything,
     listening: Listening,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -187,7 +187,7 @@ def test_no_call_says_its_key_or_its_words(
 ) -> None:
     monkeypatch.setenv("ZQ7_KEY", OTHER_KEY)
     asked = "m" if whose == "own" else "fastlane/auto"
-    told = listening(level="phases")
+    captured = listening(level="phases")
     spans = tmp_path / "spans"
     spans.mkdir()
     settings: dict[str, Any] = {
@@ -200,24 +200,24 @@ def test_no_call_says_its_key_or_its_words(
         errors = list(ask(client, asked, fault))
         later = fastlane.AsyncOpenAI(**settings, only_plays=plays(provider))
         errors += asyncio.run(ask_later(later, asked, fault))
-        texts = {**everything_of(client, told, spans), **{f"{k}, async": v for k, v in stored(later).items()}}
-    texts["errors"] = "".join(map(told_of, errors)).encode()
-    texts["the log"] = heard.of(openais_own=False).encode()
+        texts = {**everything_of(client, captured, spans), **{f"{k}, async": v for k, v in stored(later).items()}}
+    texts["errors"] = "".join(map(text_of, errors)).encode()
+    texts["the log"] = logs.of(openais_own=False).encode()
     texts["the terminal"] = "".join(capfd.readouterr()).encode()
 
     answered = provider.log()
     assert len(answered) >= 7
     assert len(client.calls) >= 7
     assert bool(errors) if fault else not any(isinstance(one, openai.APIStatusError) for one in errors)
-    assert told.spans
-    assert "Building HTTP request" in heard.of(openais_own=True)
+    assert captured.spans
+    assert "Building HTTP request" in logs.of(openais_own=True)
     # A header that the application adds itself is not a key to openai, which says it at DEBUG.
-    assert leaked({**texts, "openai's log": heard.of(openais_own=True).encode()}, (KEY, OTHER_KEY)) == []
+    assert leaked({**texts, "openai's log": logs.of(openais_own=True).encode()}, (KEY, OTHER_KEY)) == []
     assert leaked({name: text for name, text in texts.items() if name != "the log"}, KEYS) == []
-    # An error that names a wrong answer is the application's own: pydantic quotes it, and so does openai.
+    # An error about a wrong answer belongs to the caller: pydantic quotes it, and so does openai.
     ours = {name: text for name, text in texts.items() if name not in ("errors", "the log")}
     assert leaked(ours, WORDS) == []
-    fastlanes = "\n".join(line for name, line in heard.lines if name.split(".")[0] not in OPENAIS_OWN)
+    fastlanes = "\n".join(line for name, line in logs.lines if name.split(".")[0] not in OPENAIS_OWN)
     assert leaked({"logs but openai's": fastlanes.encode()}, (*KEYS, *WORDS)) == []
 
 
@@ -229,8 +229,8 @@ def test_an_error_of_fastlane_s_own_quotes_no_answer_and_no_prompt(provider: Emu
     ):
         client.chat.completions.parse(messages=MESSAGES, response_format=Ticket, **options)
 
-    said = f"{raised.value} {raised.value!r}".encode()
-    assert leaked({"the error": said}, (*KEYS, *WORDS)) == []
+    error_text = f"{raised.value} {raised.value!r}".encode()
+    assert leaked({"the error": error_text}, (*KEYS, *WORDS)) == []
 
 
 @pytest.mark.parametrize("kind", [fastlane.OpenAI, fastlane.AsyncOpenAI])

@@ -28,7 +28,7 @@ ENDS = (
     "answer",  # the whole answer came, and it is this request's
     "part",  # the stream was left, and what came of it is this request's
     "cut",  # the stream ended in good order and before its end
-    "misread",  # an answer that holds nobody's nonce
+    "misread",  # an answer that holds no nonce
     "foreign",  # an answer that is not this request's
     "status", "connection", "timeout", "malformed", "invalid",  # an error of openai's types
     "cancelled", "gave_up",

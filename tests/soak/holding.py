@@ -1,4 +1,4 @@
-"""What the process holds when nothing is under way, what it says that nobody asked for, and where it hangs."""
+"""What the process holds when nothing is in flight, what it reports unasked, and where it hangs."""
 
 from __future__ import annotations
 
@@ -87,41 +87,41 @@ def _error(error: BaseException | None) -> str:
     return "" if error is None else "".join(traceback.format_exception(error))
 
 
-class Noises:
-    """Everything that Python reports to nobody in particular: each is a failure."""
+class PythonReports:
+    """Everything that Python reports outside of any call: each is a failure."""
 
     def __init__(self) -> None:
-        self._heard: list[str] = []
+        self._reports: list[str] = []
 
     def listen(self) -> None:
         """Put itself where such reports go."""
-        sys.unraisablehook = lambda it: self._hear(
+        sys.unraisablehook = lambda it: self._note(
             f"unraisable: {it.err_msg} {it.object!r:.200} {_error(it.exc_value)}"
         )
-        threading.excepthook = lambda it: self._hear(f"thread {it.thread}: {_error(it.exc_value)}")
+        threading.excepthook = lambda it: self._note(f"thread {it.thread}: {_error(it.exc_value)}")
         warnings.simplefilter("always")
-        # Said by Python of every fork of a process with threads: that one is the soak's own doing.
+        # Python warns of every fork of a process with threads: the soak forks on purpose.
         warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork.*")
-        warnings.showwarning = lambda message, category, filename, lineno, *_: self._hear(
+        warnings.showwarning = lambda message, category, filename, lineno, *_: self._note(
             f"warning: {category.__name__}: {message} ({filename}:{lineno})"
         )
         handler = logging.Handler(logging.WARNING)
-        handler.emit = lambda record: self._hear(  # type: ignore[method-assign]
+        handler.emit = lambda record: self._note(  # type: ignore[method-assign]
             f"log: {record.name}: {record.getMessage()} {_error(record.exc_info[1] if record.exc_info else None)}"
         )
         logging.getLogger().addHandler(handler)
 
     def of_loop(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Hear what an event loop has to tell, such as a task's exception that was never retrieved."""
-        self._hear(f"event loop: {context.get('message')} {_error(context.get('exception'))}")
+        """Note what an event loop reports, such as a task's exception that was never retrieved."""
+        self._note(f"event loop: {context.get('message')} {_error(context.get('exception'))}")
 
-    def _hear(self, what: str) -> None:
-        self._heard.append(what[:4_000])
+    def _note(self, what: str) -> None:
+        self._reports.append(what[:4_000])
 
     def taken(self) -> list[str]:
         """Return them, and forget them."""
-        heard, self._heard = self._heard, []
-        return heard
+        reports, self._reports = self._reports, []
+        return reports
 
 
 class Watchdog:

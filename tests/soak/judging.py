@@ -90,8 +90,8 @@ class Judge:
         self._doubted: set[str] = set()
         self._lying: set[tuple[int, str]] = set()
 
-    def round_is_over(self, drawn: Round, told: Mapping[str, Any], logs: Sequence[Iterable[RequestLog]]) -> None:
-        """Judge one round: by its plan, by what the process told, and by the provider's logs since the last one."""
+    def round_is_over(self, drawn: Round, report: Mapping[str, Any], logs: Sequence[Iterable[RequestLog]]) -> None:
+        """Judge one round: by its plan, by what the process reported, and by the provider's logs since the last one."""
         self._round = drawn.number
         nonces = self._nonces[drawn.number] = defaultdict(_Nonce)
         self._nonces.pop(drawn.number - _REMEMBERED_ROUNDS, None)
@@ -100,18 +100,18 @@ class Judge:
                 nonces[op.nonce].plan.append(op)
                 nonces[op.nonce].probes = scene.plays == PROBING
         self._read_logs(logs)
-        self._records(drawn, told, nonces)
-        self._applications(drawn, told, nonces)
+        self._records(drawn, report, nonces)
+        self._applications(drawn, report, nonces)
         for each in self._nonces.values():
             for nonce, known in each.items():
                 self._doubled(nonce, known)
         struck = [op.fault for op in drawn.ops if op.fault]
-        for kind in ("left", "wrong", "noises"):
-            for what in told[kind]:
+        for kind in ("left", "wrong", "reports"):
+            for what in report[kind]:
                 refused = _REFUSED.search(what)
-                if kind == "noises" and struck and _UNREACHABLE in what:
+                if kind == "reports" and struck and _UNREACHABLE in what:
                     self.counts["models said to be unreachable"] += 1
-                elif kind == "noises" and refused and any(f"status={refused[1]}" in fault for fault in struck):
+                elif kind == "reports" and refused and any(f"status={refused[1]}" in fault for fault in struck):
                     self.counts["models said to refuse"] += 1
                 else:
                     self._fail(kind, what)
@@ -144,10 +144,10 @@ class Judge:
                 elif entry.tag is not None and "-tasks-" not in entry.tag:
                     self._fail("doubled", f"a request of {entry.tag} came when its call was long over")
 
-    def _applications(self, drawn: Round, told: Mapping[str, Any], nonces: Mapping[str, _Nonce]) -> None:
-        """Each call ended once, and in a way that fits."""
+    def _applications(self, drawn: Round, report: Mapping[str, Any], nonces: Mapping[str, _Nonce]) -> None:
+        """Each call ended once, with a fitting outcome."""
         seen: dict[str, list[tuple[str, str]]] = defaultdict(list)
-        for action, end, detail, seconds in told["seen"]:
+        for action, end, detail, seconds in report["seen"]:
             seen[action].append((end, detail))
             self.longest = max(self.longest, (seconds, action))
         for op in drawn.ops:
@@ -168,7 +168,7 @@ class Judge:
         allowed = _LEFT[op.leave]
         if op.fault is not None:
             ends = FAULTS[kind_of(op.fault)].ends
-            # One that strikes a single attempt may strike one whose answer nobody gets.
+            # One that strikes a single attempt may strike one whose answer is discarded.
             allowed = allowed | ends if op.leave != "whole" or ";times=" in op.fault else ends
             if _was_late(known):
                 # The fault was one upstream's, and the other was given up by `Routing`, which waits for a first token
@@ -177,7 +177,7 @@ class Judge:
                 allowed |= {"timeout"}
         broken = {connection for _, connection in self._broken}
         # Another call's fault took its connection, which openai's client tries again as often as it may. A request
-        # that was on its way when that happened is not in any log: then any connection will do.
+        # that was in flight when that happened is not in any log: then any connection will do.
         if broken and (len(known.log) < len(known.attempts) or known.on(broken)):
             allowed |= {"connection"}
         if op.api == "responses" and not op.stream and (op.fault or "").startswith("no_done"):
@@ -185,12 +185,12 @@ class Judge:
             allowed |= {"connection"}
         return allowed
 
-    def _records(self, drawn: Round, told: Mapping[str, Any], nonces: Mapping[str, _Nonce]) -> None:
+    def _records(self, drawn: Round, report: Mapping[str, Any], nonces: Mapping[str, _Nonce]) -> None:
         """Each call has one record, and the record says what happened."""
         by_action: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-        for record in told["records"]:
+        for record in report["records"]:
             by_action[record["action"]].append(record)
-        ends = {action: end for action, end, *_ in told["seen"]}
+        ends = {action: end for action, end, *_ in report["seen"]}
         for op in drawn.ops:
             records, known = by_action[op.action], nonces[op.nonce]
             known.records += records
@@ -231,7 +231,7 @@ class Judge:
         probes = sum(entry.output_tokens == 0 for _, entry in known.log) if known.probes else 0
         found = None
         if known.answers and not billed and known.log:
-            found = "crossed", "answered, and generated for by nobody"
+            found = "crossed", "answered, but not generated by any provider"
         if billed > sent + (resent if known.on(self._lying) else 0):
             found = "doubled", f"billed {billed} times for {sent} attempts"
         if len(known.log) - probes > sent + resent:

@@ -1,4 +1,4 @@
-"""The process that makes the calls: told what to do by `tests.soak`."""
+"""The process that makes the calls, controlled by `tests.soak`."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class Life:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.clients = Clients(settings["urls"], settings["seed"])
-        self.noises = holding.Noises()
+        self.reports = holding.PythonReports()
         self.watchdog = holding.Watchdog(self._hangs)
         self._forget_every = self._forget_at = settings["forget_every"]
         self._seed = settings["seed"]
-        self._told = os.fdopen(settings["told"], "w")
+        self._output = os.fdopen(settings["report"], "w")
         self._scratch = Path(settings["scratch"])
         self._round = 0
         self._seen: list[tuple[str, str, str, float]] = []
         self._wrong: list[str] = []
-        self.noises.listen()
+        self.reports.listen()
         faulthandler.register(signal.SIGUSR1, all_threads=True)
         self.watchdog.start()
         # libuv keeps a pipe for as long as the process lives.
@@ -52,8 +52,8 @@ class Life:
 
     def tell(self, **what: Any) -> None:
         """Say something to who started this."""
-        self._told.write(json.dumps(what) + "\n")
-        self._told.flush()
+        self._output.write(json.dumps(what) + "\n")
+        self._output.flush()
 
     def _hangs(self, what: list[str], stacks: str) -> None:
         self.tell(type="hang", what=what, stacks=stacks, round=self._round)
@@ -64,7 +64,7 @@ class Life:
         drawn = round_of(self._seed, number)
         self._round = number
         self._at_once(lambda scene: self._scene(drawn, scene), drawn.scenes, "scene")
-        # Streams that were dropped are told of by their clients, while there are these.
+        # Clients report dropped streams while they exist.
         holding.tidy()
         self.clients.look()
         self._closed(self.clients.dying(None if drawn.bare else number))
@@ -73,12 +73,12 @@ class Life:
             self._forget_at = number + self._forget_every
             self.clients.forget()
         holding.tidy()
-        records = [_told_of(self.clients.records.popleft()) for _ in range(len(self.clients.records))]
+        records = [_judged_parts_of(self.clients.records.popleft()) for _ in range(len(self.clients.records))]
         seen, self._seen = self._seen, []
         wrong, self._wrong = self._wrong, []
         self.tell(
             type="round", number=number, bare=drawn.bare, seen=seen, records=records, left=left, wrong=wrong,
-            noises=self.noises.taken(), opened=self.clients.opened, resident=holding.resident(),
+            reports=self.reports.taken(), opened=self.clients.opened, resident=holding.resident(),
             descriptors=len(holding.descriptors()), threads=len(holding.threads()), objects=len(gc.get_objects()),
             blocks=sys.getallocatedblocks(),
         )  # fmt: skip
@@ -137,7 +137,7 @@ class Life:
     def _run(self, make: Callable[[], Coroutine[Any, Any, Any]], loop: str) -> None:
         factory = uvloop.new_event_loop if loop == "uvloop" else asyncio.new_event_loop
         with asyncio.Runner(loop_factory=factory) as runner, self.watchdog.loop(runner.get_loop()):
-            runner.get_loop().set_exception_handler(self.noises.of_loop)
+            runner.get_loop().set_exception_handler(self.reports.of_loop)
             runner.run(make())
 
     def _scene(self, drawn: Round, scene: Scene) -> None:
@@ -151,11 +151,11 @@ class Life:
             else:
                 self._actors(client, scene, scene.actors)
             if scene.client != "kept":
-                self._told_of_dropped(client, scene.actors)
+                self._report_dropped(client, scene.actors)
             if scene.client == "own":
                 self._closed([client])
 
-    def _told_of_dropped(self, client: Any, actors: Actors) -> None:
+    def _report_dropped(self, client: Any, actors: Actors) -> None:
         """Have a client that is about to go tell of streams that were dropped."""
         if any(op.leave in ("drop", "cycle") for ops in actors for op in ops):
             holding.collect()
@@ -179,7 +179,7 @@ class Life:
                 used = self.clients.own(scene) if client is None else client
                 await self._call(used, op, scene)
                 if client is None:
-                    self._told_of_dropped(used, ((op,),))
+                    self._report_dropped(used, ((op,),))
                     await settled(used.close())
 
         async def all_of_them() -> None:
@@ -204,44 +204,44 @@ class Life:
             args=(lambda them: self._actors(client, scene, them), [scene.actors[:half]], "parent"),
         )
         beside.start()
-        told = self._scratch / f"child-{self._round}-{scene.number}.json"
+        report = self._scratch / f"child-{self._round}-{scene.number}.json"
         time.sleep(0.01)
         child = os.fork()
         if child == 0:
-            self._in_child(client, scene, scene.actors[half:], told)
+            self._in_child(client, scene, scene.actors[half:], report)
         beside.join()
         status = _waited_for(child)
         if status != 0:
             self._wrong.append(f"child of {self._seed:x}-{self._round}-{scene.number} ended with {status}")
-        if told.exists():
-            came = json.loads(told.read_text())
-            told.unlink()
+        if report.exists():
+            came = json.loads(report.read_text())
+            report.unlink()
             self._seen += map(tuple, came["seen"])
             self._wrong += [f"in the child: {what}" for what in came["wrong"]]
-            # Records of a child come beside the parent's own, which has already told of its calls.
+            # Records of a child come beside the parent's own, which has already reported its calls.
             self.clients.records.extend(came["records"])
 
-    def _in_child(self, client: Any, scene: Scene, actors: Actors, told: Path) -> None:
+    def _in_child(self, client: Any, scene: Scene, actors: Actors, report: Path) -> None:
         """Go on in the child, with its parent's client and with one of its own, and end."""
         status = 1
         try:
             self.clients.begin_in_child()
             self._seen, self._wrong = [], []
-            self.noises.taken()
+            self.reports.taken()
             self._actors(client, scene, actors[:1])
             own = self.clients.own(scene)
             self._actors(own, scene, actors[1:])
-            self._told_of_dropped(own, actors)
+            self._report_dropped(own, actors)
             self._closed([own])
             holding.tidy()
             assert client.calls is not None
             mine = {op.action for ops in actors for op in ops}
-            records = [record for record in map(_told_of, self.clients.records) if record["action"] in mine]
-            wrong = self._wrong + self.noises.taken()
-            told.write_text(json.dumps({"seen": self._seen, "records": records, "wrong": wrong}))
+            records = [record for record in map(_judged_parts_of, self.clients.records) if record["action"] in mine]
+            wrong = self._wrong + self.reports.taken()
+            report.write_text(json.dumps({"seen": self._seen, "records": records, "wrong": wrong}))
             status = 0
         except BaseException:  # noqa: BLE001 - reported as a failure
-            told.write_text(json.dumps({"seen": [], "records": [], "wrong": [traceback.format_exc()]}))
+            report.write_text(json.dumps({"seen": [], "records": [], "wrong": [traceback.format_exc()]}))
         finally:
             os._exit(status)
 
@@ -260,7 +260,7 @@ def _waited_for(child: int) -> int:
         time.sleep(0.01)
 
 
-def _told_of(record: CallRecord | dict[str, Any]) -> dict[str, Any]:
+def _judged_parts_of(record: CallRecord | dict[str, Any]) -> dict[str, Any]:
     """Return what is judged of a record."""
     if isinstance(record, dict):
         return record
@@ -276,7 +276,7 @@ def _told_of(record: CallRecord | dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Do what is asked for on one pipe, and tell of it on another."""
+    """Read requests from one pipe, and report on another."""
     settings = json.loads(sys.argv[1])
     life = Life(settings)
     for line in os.fdopen(settings["asked"]):

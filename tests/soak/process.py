@@ -10,7 +10,7 @@ import time
 def _between_imports() -> None:
     """Have a fork wait until no thread is in the middle of an import.
 
-    Of any Python program that is forked then, the child waits for ever for the module, if it needs it: nobody there
+    Of any Python program that is forked then, the child waits for ever for the module, if it needs it: no thread there
     goes on with it.
     """
     locks = importlib._bootstrap._module_locks  # type: ignore[attr-defined]

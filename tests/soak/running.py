@@ -65,7 +65,7 @@ def _providers(errors: Path) -> Iterator[list[Emulator]]:
 
 
 def _cpu_s(*pids: int) -> float:
-    """Seconds of CPU that processes and the children that they waited for have taken; 0 where nobody says."""
+    """Seconds of CPU that processes and the children that they waited for have taken; 0 if unknown."""
     total = 0.0
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -79,11 +79,16 @@ class _Process:
 
     def __init__(self, authorities: Path, errors: Path, **settings: Any) -> None:
         asked, ask = os.pipe()
-        tell, told = os.pipe()
+        tell, output = os.pipe()
         with errors.open("wb") as file:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.soak.process", json.dumps({**settings, "asked": asked, "told": told})],
-                pass_fds=(asked, told),
+                [
+                    sys.executable,
+                    "-m",
+                    "tests.soak.process",
+                    json.dumps({**settings, "asked": asked, "report": output}),
+                ],
+                pass_fds=(asked, output),
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
@@ -91,23 +96,23 @@ class _Process:
                 start_new_session=True,
             )
         os.close(asked)
-        os.close(told)
+        os.close(output)
         self.pid = self._process.pid
-        self._ask, self._told = os.fdopen(ask, "w"), os.fdopen(tell)
+        self._ask, self._output = os.fdopen(ask, "w"), os.fdopen(tell)
 
     def play(self, number: int) -> dict[str, Any] | None:
         """Have it play a round, and return what it tells of it."""
         self._ask.write(f"{number}\n")
         self._ask.flush()
-        return self.told()
+        return self.next_report()
 
-    def told(self) -> dict[str, Any] | None:
-        """Wait for what it tells; None where it has ended, or hangs so that even its watchdog says nothing."""
+    def next_report(self) -> dict[str, Any] | None:
+        """Wait for its report; None if it has ended, or hangs with its watchdog."""
         alarm = threading.Timer(_ROUND_HANGS_S, os.kill, (self.pid, signal.SIGABRT))
         alarm.daemon = True
         alarm.start()
         try:
-            line = self._told.readline()
+            line = self._output.readline()
         finally:
             alarm.cancel()
         return json.loads(line) if line else None
@@ -121,7 +126,7 @@ class _Process:
         except subprocess.TimeoutExpired:
             self._process.kill()
             code = self._process.wait()
-        self._told.close()
+        self._output.close()
         return code
 
 
@@ -145,16 +150,16 @@ def run(*, seed: int, minutes: float, cores: float, begun: Callable[[Outcome], N
             urls = [each.base_url for each in providers]
             process = _Process(authorities, errors[0], urls=urls, seed=seed, scratch=name, forget_every=forget_every)
             try:
-                told = _rounds(outcome, process, providers, minutes * 60, cores, begun)
+                report = _rounds(outcome, process, providers, minutes * 60, cores, begun)
             finally:
                 code = process.close()
-        if told is not None:
-            fail("lost", f"{told['what']} hang", told["stacks"])
+        if report is not None:
+            fail("lost", f"{report['what']} hang", report["stacks"])
         if code != 0:
             fail("lost", f"the process ended with {code}")
         for file in errors:
-            if file.exists() and (said := file.read_text(errors="replace").strip()):
-                fail("noises", f"{file.stem}: {said[-20_000:]}")
+            if file.exists() and (text := file.read_text(errors="replace").strip()):
+                fail("reports", f"{file.stem}: {text[-20_000:]}")
     grown = outcome.growth("resident")
     if grown is not None and grown > FLATNESS:
         fail("memory", f"resident memory grew by {grown:.1%}")
@@ -172,22 +177,22 @@ def _rounds(
     """Play rounds until the time is over; return what the process tells of what hangs."""
     pids = (process.pid, *(each._process.pid for each in providers))
     started, used = time.monotonic(), _cpu_s(*pids)
-    process.told()
+    process.next_report()
     while True:
         number = len(outcome.samples)
-        told = process.play(number)
-        if told is None or told["type"] == "hang":
-            return told
+        report = process.play(number)
+        if report is None or report["type"] == "hang":
+            return report
         # A request that was reset a moment ago may not have been seen yet.
         time.sleep(0.05)
         drawn = round_of(outcome.seed, number)
         logs = [each.log() for each in providers]
         for each in providers:
             each.clear()
-        outcome.judge.round_is_over(drawn, told, logs)
+        outcome.judge.round_is_over(drawn, report, logs)
         outcome.seconds, outcome.cpu_s = time.monotonic() - started, _cpu_s(*pids) - used
         names = ("resident", "descriptors", "threads", "objects", "blocks", "bare", "opened")
-        outcome.samples.append({"minute": outcome.seconds / 60, **{name: told[name] for name in names}})
+        outcome.samples.append({"minute": outcome.seconds / 60, **{name: report[name] for name in names}})
         begun(outcome)
         if drawn.bare and (outcome.seconds >= seconds or len(outcome.failures) >= _STOP_AT):
             return None

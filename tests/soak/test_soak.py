@@ -1,4 +1,4 @@
-"""The soak sees what it is there to see, and its plan follows from its seed."""
+"""The soak finds what it should find, and its plan follows from its seed."""
 
 from __future__ import annotations
 
@@ -40,15 +40,17 @@ def record(*changes: dict[str, Any], outcome: str = "completed", action: str = "
     return {"action": action, "outcome": outcome, "attempts": [{**usual, **change} for change in changes or ({},)]}
 
 
-def failures(call: Op | None = None, seen: Any = None, records: Any = None, log: Any = None, **told: Any) -> list[str]:
-    """What the judge finds in a round of one call; all is well with it unless said otherwise."""
+def failures(
+    call: Op | None = None, seen: Any = None, records: Any = None, log: Any = None, **report: Any
+) -> list[str]:
+    """What the judge finds in a round of one call; all is well with it by default."""
     call = call or op()
     ended = [("a", "answer", "", 0.1)] if seen is None else [("a", end, "", 0.1) for end in seen]
-    told = {"seen": ended, "records": [record()] if records is None else records, **told}
+    report = {"seen": ended, "records": [record()] if records is None else records, **report}
     judge, scene = Judge(), Scene(way="threads", actors=((call,),))
     judge.round_is_over(
         Round(number=0, bare=False, scenes=(scene,)),
-        {"left": [], "wrong": [], "noises": [], **told},
+        {"left": [], "wrong": [], "reports": [], **report},
         [[entry()] if log is None else log, []],
     )
     return [failure.kind for failure in judge.failures]
@@ -89,7 +91,7 @@ CUT_OFF = [record({"error": "RemoteProtocolError"}, outcome="failed")]
 
 
 @pytest.mark.parametrize(
-    ("told", "kinds"),
+    ("report", "kinds"),
     [
         ({}, []),
         ({"seen": []}, ["lost"]),
@@ -121,12 +123,12 @@ CUT_OFF = [record({"error": "RemoteProtocolError"}, outcome="failed")]
         ({"records": [record(outcome="failed")]}, ["record"]),
         ({"left": ["descriptor 9"]}, ["left"]),
         ({"wrong": ["an error"]}, ["wrong"]),
-        ({"noises": ["a warning"]}, ["noises"]),
-        # Said by `Routing` of a model: true where faults break connections, or have that status.
-        ({"noises": [UNREACHABLE]}, ["noises"]),
-        ({"noises": [UNREACHABLE], "call": op(fault="drop;times=1")}, []),
-        ({"noises": [REFUSED], "call": op(fault="status=403;times=1")}, ["noises"]),
-        ({"noises": [REFUSED], "call": op(fault="status=404;times=1")}, []),
+        ({"reports": ["a warning"]}, ["reports"]),
+        # `Routing` logs this of a model: right if faults break connections, or have that status.
+        ({"reports": [UNREACHABLE]}, ["reports"]),
+        ({"reports": [UNREACHABLE], "call": op(fault="drop;times=1")}, []),
+        ({"reports": [REFUSED], "call": op(fault="status=403;times=1")}, ["reports"]),
+        ({"reports": [REFUSED], "call": op(fault="status=404;times=1")}, []),
         # A call that a fault strikes may time out at another provider.
         ({"call": op(fault="no_done"), "seen": ["timeout"], "records": LATE_ELSEWHERE}, []),
         ({"call": op(fault="no_done"), "seen": ["timeout"], "records": LATE_THERE}, ["unfit"]),
@@ -140,8 +142,8 @@ CUT_OFF = [record({"error": "RemoteProtocolError"}, outcome="failed")]
         ),
     ],
 )
-def test_judge_finds_what_must_not_be(told: dict[str, Any], kinds: list[str]) -> None:
-    assert failures(**told) == kinds
+def test_judge_finds_what_must_not_be(report: dict[str, Any], kinds: list[str]) -> None:
+    assert failures(**report) == kinds
 
 
 @pytest.mark.parametrize(

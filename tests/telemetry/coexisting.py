@@ -166,7 +166,7 @@ async def async_embeddings(client: Any) -> Any:
 
 
 def _routed(client: Any) -> Any:
-    """The client, for a model that cannot be connected to and another one that answers in its place."""
+    """The client, for a model that cannot be connected to and another one that answers instead."""
     there, gone = os.environ["COEXISTING_URL"], "https://127.0.0.1:9/v1"
     fast, slow = ((1_000, 0.1),), ((1_000, 5.0),)
     models = (
@@ -186,7 +186,7 @@ async def async_fallback(client: Any) -> Any:
 
 
 async def async_given_up(client: Any) -> Any:
-    """A call whose coroutine is closed by somebody else than who ran it, as a garbage collection does."""
+    """A call whose coroutine is closed from outside, as a garbage collection does."""
     call = client.chat.completions.create(**CHAT)
     contextvars.copy_context().run(call.send, None)
     call.close()
@@ -347,7 +347,7 @@ class Program:
         self.came.setdefault(self.phase, []).append(
             {
                 "call": name,
-                "spans": [_told(span, by_id) for span in finished],
+                "spans": [_described(span, by_id) for span in finished],
                 "metrics": counted,
                 "result": self.result,
                 "error": self.error,
@@ -356,7 +356,7 @@ class Program:
         self.spans.clear()
 
 
-def _told(span: ReadableSpan, by_id: dict[int, ReadableSpan]) -> dict[str, Any]:
+def _described(span: ReadableSpan, by_id: dict[int, ReadableSpan]) -> dict[str, Any]:
     parent = None if span.parent is None else by_id.get(span.parent.span_id)
     attributes = dict(span.attributes or {})
     written = [attributes, *(dict(event.attributes or {}) for event in span.events)]

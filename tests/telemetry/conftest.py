@@ -19,8 +19,8 @@ from fastlane.telemetry.metrics import record_waiting
 
 
 @dataclass
-class Told:
-    """What has been told to OpenTelemetry, and read back."""
+class CapturedTelemetry:
+    """What OpenTelemetry got, read back."""
 
     spans_out: InMemorySpanExporter
     reader: InMemoryMetricReader
@@ -56,31 +56,31 @@ class Told:
         self.spans_out.clear()
 
 
-Listening = Callable[..., Told]
+Listening = Callable[..., CapturedTelemetry]
 
 
 @pytest.fixture
 def listening() -> Iterator[Listening]:
     """Have telemetry tell a provider of the test's own: `listening(level="phases")`."""
-    made: list[Told] = []
+    made: list[CapturedTelemetry] = []
 
-    def listen(sampler: Sampler = ALWAYS_ON, **settings: Any) -> Told:
+    def listen(sampler: Sampler = ALWAYS_ON, **settings: Any) -> CapturedTelemetry:
         spans, reader = InMemorySpanExporter(), InMemoryMetricReader()
         tracing = TracerProvider(sampler=sampler, shutdown_on_exit=False)
         tracing.add_span_processor(SimpleSpanProcessor(spans))
-        told = Told(spans, reader, tracing, MeterProvider([reader], shutdown_on_exit=False))
-        told.settings = TelemetrySettings(
+        captured = CapturedTelemetry(spans, reader, tracing, MeterProvider([reader], shutdown_on_exit=False))
+        captured.settings = TelemetrySettings(
             tracer_provider=tracing,
-            meter_provider=told.meter_provider,
+            meter_provider=captured.meter_provider,
             **settings,
         )
-        telemetry_settings.use(told.settings)
-        made.append(told)
-        return told
+        telemetry_settings.use(captured.settings)
+        made.append(captured)
+        return captured
 
     yield listen
     telemetry_settings.use(None)
-    record_waiting()  # or the next test's log hears of a provider that has been shut down
-    for told in made:
-        told.tracer_provider.shutdown()
-        told.meter_provider.shutdown()
+    record_waiting()  # or the next test logs a provider that has been shut down
+    for captured in made:
+        captured.tracer_provider.shutdown()
+        captured.meter_provider.shutdown()

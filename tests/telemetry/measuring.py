@@ -45,12 +45,12 @@ class Meters:
         assert found is not None
         self.instruments = found
 
-    def tell(self, *told: EndedCall | EndedAction) -> None:
-        for each in told:
+    def tell(self, *events: EndedCall | EndedAction) -> None:
+        for each in events:
             self.instruments.add(each)
 
     def points(self) -> dict[str, list[Any]]:
-        """Every data point by its metric's name, of what fastlane has told."""
+        """Every data point by its metric's name, of what fastlane has recorded."""
         data = self.reader.get_metrics_data()
         if data is None:
             return {}

@@ -44,8 +44,8 @@ class Collector:
             body = gzip.decompress(body)
         if path.endswith("traces"):
             for of_resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-                told = {one.key: one.value.string_value for one in of_resource.resource.attributes}
-                self.spans += [(told, span) for scope in of_resource.scope_spans for span in scope.spans]
+                resource_attributes = {one.key: one.value.string_value for one in of_resource.resource.attributes}
+                self.spans += [(resource_attributes, span) for scope in of_resource.scope_spans for span in scope.spans]
         else:
             for of_metrics in ExportMetricsServiceRequest.FromString(body).resource_metrics:
                 self.metrics |= {one.name: one for scope in of_metrics.scope_metrics for one in scope.metrics}
@@ -85,7 +85,7 @@ def collector() -> Iterator[Collector]:
 def run(script: str, environment: Mapping[str, str], *arguments: str) -> str:
     """What a process that does `script` prints; its variables of telemetry are those of `environment` alone.
 
-    Raises AssertionError, which quotes what it said, where it fails.
+    Raises AssertionError, which quotes its output, if it fails.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "FASTLANE_"))}
     done = subprocess.run(

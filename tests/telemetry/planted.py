@@ -1,4 +1,4 @@
-"""Secrets in every place that a call has, and everything that is exported, logged and stored of the calls."""
+"""Secrets in every field of a call, and everything that is exported, logged and stored of the calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metr
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
 from fastlane.traces import entries, page, read_spans
-from tests.telemetry.conftest import Told
+from tests.telemetry.conftest import CapturedTelemetry
 
 _MARK = "zq7"
 
@@ -24,15 +24,19 @@ class Planted:
     """Makes secrets, each another, and remembers where they were put."""
 
     def __init__(self) -> None:
-        self.places: dict[str, str] = {}
+        self.secrets: dict[str, str] = {}
 
-    def word(self, place: str) -> str:
-        """A secret for a place that takes plain words, such as a header."""
-        return self.places.setdefault(place, f"{_MARK}{base64.b32encode(place.encode()).decode().strip('=')}x")
+    def word(self, where_planted: str) -> str:
+        """A secret for a field of plain words, such as a header."""
+        return self.secrets.setdefault(
+            where_planted, f"{_MARK}{base64.b32encode(where_planted.encode()).decode().strip('=')}x"
+        )
 
-    def text(self, place: str) -> str:
-        """A secret for a place that takes any text: what escaping, quoting and encoding change is in it."""
-        return self.places.setdefault(place, f'{self.word(f"the beginning of {place}")} "für" 100 % geheim/\n')
+    def text(self, where_planted: str) -> str:
+        """A secret for a field of any text: what escaping, quoting and encoding change is in it."""
+        return self.secrets.setdefault(
+            where_planted, f'{self.word(f"the beginning of {where_planted}")} "für" 100 % geheim/\n'
+        )
 
 
 def forms(secret: str) -> Iterator[bytes]:
@@ -63,15 +67,15 @@ def _written(text: str) -> Iterator[str]:
 def leaks(planted: Planted, texts: dict[str, bytes], allowed: Collection[str] = ()) -> list[str]:
     """Where which secrets are, in whatever encoding."""
     found = set()
-    for place, secret in planted.places.items():
-        if place in allowed or place.removeprefix("the beginning of ") in allowed:
+    for where_planted, secret in planted.secrets.items():
+        if where_planted in allowed or where_planted.removeprefix("the beginning of ") in allowed:
             continue
         for form in set(forms(secret)):
-            found |= {f"{place} is in {name}" for name, text in texts.items() if form in text}
+            found |= {f"{where_planted} is in {name}" for name, text in texts.items() if form in text}
     return sorted(found)
 
 
-class Heard(logging.Handler):
+class LogLines(logging.Handler):
     """The log of fastlane and of OpenTelemetry at DEBUG.
 
     openai and the HTTP library say at DEBUG what they send, prompts and all: those logs are theirs.
@@ -99,11 +103,11 @@ class Heard(logging.Handler):
             logger.setLevel(level)
 
 
-def exported(told: Told, where: Path) -> dict[str, bytes]:
+def exported(captured: CapturedTelemetry, where: Path) -> dict[str, bytes]:
     """Everything that is exported, in memory, in both forms of OTLP, and on the page that is made of a file."""
-    spans, metrics = told.spans, told.reader.get_metrics_data()
+    spans, metrics = captured.spans, captured.reader.get_metrics_data()
     texts = {"spans": "\n".join(f"{span.to_json()} {span.events!r} {span.links!r} {span.status!r}" for span in spans)}
-    texts["settings"] = f"{told.settings!r}"
+    texts["settings"] = f"{captured.settings!r}"
     found = {name: text.encode() for name, text in texts.items()}
     found["spans as protobuf"] = encode_spans(spans).SerializeToString()
     kept = where / "spans.jsonl"

@@ -1,4 +1,4 @@
-"""Beside other instrumentations of openai, really installed: one span a call, and nobody's prompts lost.
+"""Beside other instrumentations of openai, really installed: one span a call, and no tool's prompts lost.
 
 An instrumentation changes openai for its whole process. Each has one here, which makes all of its calls at once.
 """
@@ -43,9 +43,9 @@ Steps = list[dict[str, Any]]
 class Came:
     """What came of a program's calls, by the phase that they were made in."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        self.calls: dict[str, list[Call]] = told["calls"]
-        self.logs: list[str] = told["logs"]
+    def __init__(self, printed: dict[str, Any]) -> None:
+        self.calls: dict[str, list[Call]] = printed["calls"]
+        self.logs: list[str] = printed["logs"]
 
 
 def run(provider: Emulator, steps: Steps) -> Came:
@@ -73,7 +73,7 @@ def by_whom(calls: Sequence[Call]) -> dict[str, list[str]]:
 
 
 def metrics_of(calls: Sequence[Call], scope: str) -> set[str]:
-    """The conventions' metrics that somebody recorded."""
+    """The conventions' metrics that any tool recorded."""
     return {name for call in calls for name in call["metrics"].get(scope, ()) if name.startswith("gen_ai.")}
 
 
@@ -264,7 +264,7 @@ def test_a_request_is_the_http_instrumentations_to_write_unless_ours_does(http: 
     for call in (*http.calls[f"{client}, attempts"], *http.calls[f"{client}, phases"]):
         assert [scope for scope, name, _ in parents(call) if name == "POST"] == [OURS]
         assert {span["scope"] for span in call["spans"]} == {OURS}
-        # Where nobody else has to see the request, it goes over our own connections.
+        # If no other tool has to see the request, it goes over our connections.
         protocols = {span["protocol"] for span in call["spans"] if span["name"] == "POST"}
         if call["call"] != "async_given_up":
             assert protocols == {"2" if client == "own" else "1.1"}

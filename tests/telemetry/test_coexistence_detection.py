@@ -1,4 +1,4 @@
-"""Who else instruments openai is found out by what stands in the place of openai's methods, without their code."""
+"""Other instrumentations of openai are detected by what replaces openai's methods, without their code."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def written_in(module: str) -> Any:
 
 @pytest.fixture
 def replace(monkeypatch: pytest.MonkeyPatch) -> Replace:
-    """Put a wrapper in the place of a method, as instrumentations do."""
+    """Replace a method by a wrapper, as instrumentations do."""
 
     def replace(module: str, owner: type[Any] = Completions, name: str = "create") -> None:
         parts = module.split(".")

@@ -122,14 +122,14 @@ def test_every_variable_of_the_dashboard_is_defined_and_every_panel_has_a_place_
     defined = {variable["name"] for variable in dashboard["templating"]["list"]}
     used = set(re.findall(r"\$(\w+)", " ".join(queries())))
     panels = dashboard["panels"]
-    places = [panel["gridPos"] for panel in panels]
+    positions = [panel["gridPos"] for panel in panels]
 
     assert used - {"__rate_interval"} == {"model", "provider", "arm"}
     assert used - {"__rate_interval"} <= defined
     assert "datasource" in defined
     assert len({panel["id"] for panel in panels}) == len(panels)
     assert {panel["datasource"]["uid"] for panel in panels if panel["type"] != "row"} == {"${datasource}"}
-    for one, other in combinations(places, 2):
+    for one, other in combinations(positions, 2):
         beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
         assert beside or one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
 

@@ -25,8 +25,8 @@ from fastlane.telemetry import experiment
 from tests.attempts.scripted import EVENTS, answer, model_at, refuse, say_nothing, two_upstreams
 from tests.call_peer import JSON, CallPeer, Reply
 from tests.session_play import SessionPlay
-from tests.telemetry.conftest import Listening, Told
-from tests.telemetry.planted import Heard, Planted, exported, leaks, stored
+from tests.telemetry.conftest import CapturedTelemetry, Listening
+from tests.telemetry.planted import LogLines, Planted, exported, leaks, stored
 from tests.transport.connect_proxy import ConnectProxy
 
 NAMED = frozenset({"model", "previous_response_id", "conversation", "response id", "user action", "experiment"})
@@ -37,7 +37,7 @@ VECTOR = {"object": "embedding", "index": 0, "embedding": [0.5]}
 
 
 class Asking(NamedTuple):
-    """A call with a secret in each of its places."""
+    """A call with a secret in each of its fields."""
 
     chat: dict[str, Any]
     response: dict[str, Any]
@@ -187,13 +187,13 @@ def response_events(planted: Planted) -> bytes:
 
 
 def errors(planted: Planted) -> list[Reply]:
-    said = {
+    schema_text = {
         "message": f"{planted.text('error message')} {planted.word('api key')} {planted.text('last message')}",
         "type": planted.text("error type"),
         "code": planted.text("error code"),
         "param": planted.text("error param"),
     }
-    body = json.dumps({"error": said}).encode()
+    body = json.dumps({"error": schema_text}).encode()
     replies = [Reply(status, (JSON, *head(planted)), body) for status in (400, 401, 404, 429, 500)]
     html = f"<html>{planted.text('error page')}</html>".encode()
     replies.append(Reply(502, (("content-type", "text/html"),), html))
@@ -209,8 +209,8 @@ def planted() -> Planted:
 
 
 @pytest.fixture
-def heard() -> Iterator[Heard]:
-    with Heard() as listening:
+def log_lines() -> Iterator[LogLines]:
+    with LogLines() as listening:
         yield listening
 
 
@@ -232,17 +232,22 @@ def client_of(kind: Any, planted: Planted, url: str, *plays: Play, **options: An
 
 
 def found(
-    planted: Planted, told: Told, heard: Heard, where: Path, *clients: Any, allowed: Collection[str] = ()
+    planted: Planted,
+    captured: CapturedTelemetry,
+    log_lines: LogLines,
+    where: Path,
+    *clients: Any,
+    allowed: Collection[str] = (),
 ) -> list[str]:
     """What leaks, and where to."""
-    texts = {**exported(told, where), "the log": "\n".join(heard.lines).encode()}
+    texts = {**exported(captured, where), "the log": "\n".join(log_lines.lines).encode()}
     for client in clients:
         texts |= stored(client)
-    assert told.spans
+    assert captured.spans
     return leaks(planted, texts, {*NAMED, *allowed})
 
 
-def ask_in_every_way(client: Any, peer: CallPeer, planted: Planted, asked: Asking) -> None:
+def ask_every_entry_point(client: Any, peer: CallPeer, planted: Planted, asked: Asking) -> None:
     chat = Reply(200, (JSON, *head(planted)), json.dumps(chat_answer(planted)).encode())
     events = Reply(200, (EVENTS, *head(planted)), streamed(planted))
     response = Reply(200, (JSON, *head(planted)), json.dumps(response_answer(planted)).encode())
@@ -274,21 +279,21 @@ def ask_in_every_way(client: Any, peer: CallPeer, planted: Planted, asked: Askin
 
 @pytest.mark.parametrize("level", ["call", "phases"])
 def test_nothing_that_a_call_says_is_told_of_it(
-    level: str, peer: CallPeer, planted: Planted, heard: Heard, listening: Listening, tmp_path: Path
+    level: str, peer: CallPeer, planted: Planted, log_lines: LogLines, listening: Listening, tmp_path: Path
 ) -> None:
-    told = listening(level=level)
+    captured = listening(level=level)
     with client_of(fastlane.OpenAI, planted, peer.url) as client:
-        ask_in_every_way(client, peer, planted, asking(planted))
+        ask_every_entry_point(client, peer, planted, asking(planted))
         assert planted.word("extra query") in peer.asked[0].target
-        assert len(told.named("chat")) == 16
-        assert found(planted, told, heard, tmp_path, client) == []
+        assert len(captured.named("chat")) == 16
+        assert found(planted, captured, log_lines, tmp_path, client) == []
 
 
 def test_another_tool_s_span_is_told_nothing_of_what_a_call_says(
-    one_peer: CallPeer, planted: Planted, heard: Heard, listening: Listening, tmp_path: Path
+    one_peer: CallPeer, planted: Planted, log_lines: LogLines, listening: Listening, tmp_path: Path
 ) -> None:
-    told = listening(level="phases")
-    tracer = told.tracer_provider.get_tracer("openinference.instrumentation.openai")
+    captured = listening(level="phases")
+    tracer = captured.tracer_provider.get_tracer("openinference.instrumentation.openai")
     asked = asking(planted)
     with client_of(fastlane.OpenAI, planted, one_peer.url) as client:
         for kind, reply in [("whole", chat_answer(planted)), ("raw", chat_answer(planted))]:
@@ -304,10 +309,10 @@ def test_another_tool_s_span_is_told_nothing_of_what_a_call_says(
                 client.chat.completions.create(**asked.chat)
             detach(token)
             span.end()
-        assert told.named("chat") == []
+        assert captured.named("chat") == []
         for kind in ("whole", "raw"):
-            assert dict(told.the(kind).attributes or {})["fastlane.attempt.count"] == 1
-        assert found(planted, told, heard, tmp_path, client) == []
+            assert dict(captured.the(kind).attributes or {})["fastlane.attempt.count"] == 1
+        assert found(planted, captured, log_lines, tmp_path, client) == []
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,9 +330,9 @@ class Blabbing(SessionPlay):
 
 
 def test_what_plays_hooks_and_user_actions_raise_is_told_by_its_class(
-    one_peer: CallPeer, planted: Planted, heard: Heard, listening: Listening, tmp_path: Path
+    one_peer: CallPeer, planted: Planted, log_lines: LogLines, listening: Listening, tmp_path: Path
 ) -> None:
-    told = listening(level="phases")
+    captured = listening(level="phases")
     asked = asking(planted)
 
     def hook(record: CallRecord) -> None:
@@ -338,9 +343,9 @@ def test_what_plays_hooks_and_user_actions_raise_is_told_by_its_class(
         with suppress(KeyError), fastlane.user_action("raising"):
             list(client.chat.completions.create(**asked.chat, stream=True))
             raise KeyError(planted.text("user action's error"))
-        assert found(planted, told, heard, tmp_path, client) == []
-    assert dict(told.the("invoke_workflow").attributes or {})["error.type"] == "KeyError"
-    assert any("Blabbing raised ValueError" in line for line in heard.lines)
+        assert found(planted, captured, log_lines, tmp_path, client) == []
+    assert dict(captured.the("invoke_workflow").attributes or {})["error.type"] == "KeyError"
+    assert any("Blabbing raised ValueError" in line for line in log_lines.lines)
 
 
 @pytest.mark.parametrize("proxied", [False, True], ids=["another server", "a proxy"])
@@ -348,12 +353,12 @@ def test_where_a_call_is_sent_on_to_is_told_without_credentials(
     proxied: bool,
     one_peer: CallPeer,
     planted: Planted,
-    heard: Heard,
+    log_lines: LogLines,
     listening: Listening,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = listening(level="phases")
+    captured = listening(level="phases")
     host = one_peer.url.removeprefix("https://")
     target = f"https://{planted.word('target user')}@{host}/v1/elsewhere?token={planted.word('target token')}"
     one_peer.replies = [Reply(307, (("location", target),), planted.text("redirect").encode())]
@@ -365,7 +370,7 @@ def test_where_a_call_is_sent_on_to_is_told_without_credentials(
             )
         with client_of(fastlane.OpenAI, planted, one_peer.url) as client:
             client.chat.completions.create(**asking(planted).chat)
-            assert found(planted, told, heard, tmp_path, client) == []
+            assert found(planted, captured, log_lines, tmp_path, client) == []
         assert bool(proxy.asked) == proxied
     assert any("elsewhere" in asked.target for asked in one_peer.asked)
 
@@ -396,7 +401,7 @@ def test_what_every_play_knows_of_a_call_is_told_in_figures(
     kind: Any,
     trusting_peers: None,
     planted: Planted,
-    heard: Heard,
+    log_lines: LogLines,
     listening: Listening,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -411,7 +416,7 @@ def test_what_every_play_knows_of_a_call_is_told_in_figures(
         "extra_body": {"made_up": planted.text("extra body")},
     }
     code, param = planted.text("error code"), planted.text("error param")
-    told = listening(level="phases")
+    captured = listening(level="phases")
     with two_upstreams() as (near, far):
         models = [model_at(one, first_token_s=0.01 * at, api_key_env="NEAR_KEY") for at, one in ((1, near), (50, far))]
         routing = Routing(Catalog(models=tuple(models)), exploration=0.0)
@@ -427,39 +432,39 @@ def test_what_every_play_knows_of_a_call_is_told_in_figures(
         else:
             asyncio.run(ask_later(client, planted, options))
         assert set(near.keys + far.keys) == {f"Bearer {planted.word('key of the catalog')}"}
-        chat = dict(told.named("chat")[-1].attributes or {})
+        chat = dict(captured.named("chat")[-1].attributes or {})
         assert {"fastlane.route.reason", "fastlane.cache.prefix.hash"} <= chat.keys()
         # Names of fields stand in records: where the schema has no bound, and where an answer was wrong.
-        assert found(planted, told, heard, tmp_path, client) == []
+        assert found(planted, captured, log_lines, tmp_path, client) == []
 
 
 def test_of_a_wrong_answer_the_names_of_the_schema_are_recorded_and_nothing_is_exported(
-    trusting_peers: None, planted: Planted, heard: Heard, listening: Listening, tmp_path: Path
+    trusting_peers: None, planted: Planted, log_lines: LogLines, listening: Listening, tmp_path: Path
 ) -> None:
-    told = listening(level="phases")
+    captured = listening(level="phases")
     asked = asking(planted).chat
     options = {"model": "m", "messages": asked["messages"], "response_format": asked["response_format"]}
     key, value = planted.text("key of the answer"), planted.text("answer")
     with two_upstreams() as (near, _):
         url = f"{near.url}?token={planted.word('query of the URL')}"
         with client_of(fastlane.OpenAI, planted, near.url, BoundedOutput(), base_url=url) as client:
-            for said in (json.dumps({key: value}), json.dumps({planted.word("property"): [value]}), value):
-                near.usually = answer(said)
+            for schema_text in (json.dumps({key: value}), json.dumps({planted.word("property"): [value]}), value):
+                near.usually = answer(schema_text)
                 with suppress(fastlane.InvalidOutputError):  # of a stream the record says it, unless it was stopped
                     list(client.chat.completions.create(**options, stream=True))
                 with pytest.raises(fastlane.InvalidOutputError):
                     client.chat.completions.create(**options)
-            assert dict(told.named("validate")[0].attributes or {})["fastlane.output.verdict"] == "invalid"
-            assert leaks(planted, exported(told, tmp_path), NAMED) == []
-            # They are the application's own, and say where a bound is missing and what was wrong.
-            assert found(planted, told, heard, tmp_path, client, allowed={"schema name", "property"}) == []
+            assert dict(captured.named("validate")[0].attributes or {})["fastlane.output.verdict"] == "invalid"
+            assert leaks(planted, exported(captured, tmp_path), NAMED) == []
+            # They come from the caller's schema, and say where a bound is missing and what was wrong.
+            assert found(planted, captured, log_lines, tmp_path, client, allowed={"schema name", "property"}) == []
 
 
 @pytest.mark.parametrize("form", ["plain", "json", "percent", "base64", "hex"])
 def test_what_leaks_is_found_in_whatever_form(
-    form: str, planted: Planted, heard: Heard, listening: Listening, tmp_path: Path
+    form: str, planted: Planted, log_lines: LogLines, listening: Listening, tmp_path: Path
 ) -> None:
-    told = listening()
+    captured = listening()
     secret = planted.text("a prompt")
     written = {
         "plain": secret,
@@ -468,7 +473,7 @@ def test_what_leaks_is_found_in_whatever_form(
         "base64": base64.b64encode(f"x{secret}".encode()).decode(),
         "hex": secret.encode().hex(),
     }[form]
-    told.tracer_provider.get_tracer("leaky").start_span("leaky", attributes={"note": written}).end()
+    captured.tracer_provider.get_tracer("leaky").start_span("leaky", attributes={"note": written}).end()
     assert {"a prompt is in spans", "a prompt is in spans as protobuf", "a prompt is in the file spans.jsonl"} <= {
-        *found(planted, told, heard, tmp_path)
+        *found(planted, captured, log_lines, tmp_path)
     }

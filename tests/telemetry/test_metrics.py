@@ -158,7 +158,7 @@ def test_tokens_that_were_only_estimated_are_no_usage(meters: Meters) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "error", "told"),
+    ("outcome", "error", "error_labels"),
     [
         ("failed", "RateLimitError", ("RateLimitError",)),
         ("truncated", None, ("truncated",)),
@@ -167,11 +167,11 @@ def test_tokens_that_were_only_estimated_are_no_usage(meters: Meters) -> None:
     ],
 )
 def test_what_failed_says_by_which_class_and_what_was_not_wanted_any_more_did_not_fail(
-    meters: Meters, outcome: Any, error: str | None, told: tuple[str, ...]
+    meters: Meters, outcome: Any, error: str | None, error_labels: tuple[str, ...]
 ) -> None:
     meters.tell(ended(record(outcome=outcome, error=error)))
 
-    assert meters.values("gen_ai.client.operation.duration") == {told: 0.5}
+    assert meters.values("gen_ai.client.operation.duration") == {error_labels: 0.5}
 
 
 def test_each_attempt_counts_with_why_it_was_made_and_what_became_of_it(meters: Meters) -> None:
@@ -314,13 +314,13 @@ def test_whatever_is_known_of_a_call_only_that_is_told_and_no_secret_of_it(
     first: int | None, tokens: list[int], usage: tuple[int | None, ...], model: str
 ) -> None:
     seen = timeline(first_token_ns=first, first_event_ns=first, token_ns=array("q", tokens))
-    told = record(
+    call_record = record(
         call_id="secret-call", request_id="secret-request", response_id="secret-response", model=model, timeline=seen,
         attempts=(attempt(model=None, connection_id="secret-connection"),),
         usage=Usage(input_tokens=usage[0], output_tokens=usage[1], cached_tokens=usage[2], reasoning_tokens=usage[3]),
     )  # fmt: skip
     experiment = ExperimentArm(name="e", arm="a", unit_id_hash="secret-unit")
-    measures = list(Measures().of(ended(told, experiment=experiment)))
+    measures = list(Measures().of(ended(call_record, experiment=experiment)))
 
     by_name = {name: value for name, value, _ in measures}
     assert ("fastlane.client.time_to_first_token" in by_name) == (first is not None)

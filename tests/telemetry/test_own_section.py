@@ -1,4 +1,4 @@
-"""A play of the application's own adds a section to records, and telemetry and reports show it."""
+"""A custom play adds a section to records, and telemetry and reports show it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fastlane import Call, OpenAI
 from fastlane.records import CallRecord, Figure, Ledger, Measure, Metric, RecordSection
 from fastlane.telemetry.metrics import record_waiting
 from tests.session_play import SessionPlay
-from tests.telemetry.conftest import Told
+from tests.telemetry.conftest import CapturedTelemetry
 
-Listening = Callable[..., Told]
+Listening = Callable[..., CapturedTelemetry]
 
 WORDS = Metric("app.words", "counter", "{word}", "Words of prompts")
 
@@ -66,7 +66,7 @@ class CountedWords(SessionPlay):
 def test_section_of_an_own_play_is_in_record_span_metric_and_report(
     arguments: dict[str, Any], listening: Listening
 ) -> None:
-    told = listening()
+    captured = listening()
     with OpenAI(**arguments, plays=[CountedWords()]) as client:
         for _ in range(2):
             client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Name three colours."}])
@@ -81,12 +81,12 @@ def test_section_of_an_own_play_is_in_record_span_metric_and_report(
     assert data["savings"]["words_counted"] == {"value": 3, "unit": "{word}", "basis": "measured"}
     assert "not_declared" not in data["savings"]
 
-    attributes = told.named("chat")[-1].attributes
+    attributes = captured.named("chat")[-1].attributes
     assert attributes is not None
     assert attributes["app.words"] == 3
     assert "word_count" in attributes["fastlane.optimizations"]  # type: ignore[operator]
 
-    points = _points(told)
+    points = _points(captured)
     (point,) = points["app.words"]
     assert (point.value, point.attributes["app.length"], point.attributes["app.language"]) == (6, "short", "en")
     assert {one.attributes["app.language"] for one in points["fastlane.client.attempts"]} == {"en"}
@@ -114,16 +114,16 @@ def test_span_of_a_call_has_25_attributes_by_default(
         def plan(self, call: Call) -> Call:
             return call.with_data(LongRecord())
 
-    told = listening(level=level)
+    captured = listening(level=level)
     with OpenAI(**arguments, plays=[Long()]) as client:
         client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Name three colours."}])
-    names = [name for name in told.the("chat").attributes or {} if name.startswith("fastlane.")]
+    names = [name for name in captured.the("chat").attributes or {} if name.startswith("fastlane.")]
     assert "fastlane.api_end_to_end.duration" in names
     assert (len(names) == count) if level == "call" else (len(names) > count)
 
 
 def test_play_defined_after_the_first_metric_is_measured(arguments: dict[str, Any], listening: Listening) -> None:
-    told = listening()
+    captured = listening()
     question: Any = {"model": "m", "messages": [{"role": "user", "content": "Name three colours."}]}
     late = Metric("app.late", "histogram", "s", "Of a play that is defined later", (0.1, 1.0))
     with OpenAI(**arguments) as client:
@@ -148,7 +148,7 @@ def test_play_defined_after_the_first_metric_is_measured(arguments: dict[str, An
         client.chat.completions.create(**question)
     record_waiting()
 
-    (point,) = _points(told)["app.late"]
+    (point,) = _points(captured)["app.late"]
     assert (point.count, point.sum) == (1, 0.5)
 
 
@@ -169,21 +169,21 @@ def test_section_that_raises_leaves_the_span_of_the_call(
         def plan(self, call: Call) -> Call:
             return call.with_data(RaisingRecord())
 
-    told = listening()
+    captured = listening()
     with OpenAI(**arguments, plays=[Raising()], raise_play_errors=True) as client:
         for _ in range(2):
             client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Name three colours."}])
     record_waiting()
 
-    assert [span.attributes["gen_ai.usage.output_tokens"] > 0 for span in told.named("chat") if span.attributes]  # type: ignore[operator]
-    assert len(told.named("chat")) == 2
+    assert [span.attributes["gen_ai.usage.output_tokens"] > 0 for span in captured.named("chat") if span.attributes]  # type: ignore[operator]
+    assert len(captured.named("chat")) == 2
     assert [line for line in caplog.messages if "RaisingRecord raised KeyError" in line] == [
         "RaisingRecord raised KeyError; spans lack its attributes (logged once)"
     ]
 
 
-def _points(told: Told) -> dict[str, list[Any]]:
-    data = told.reader.get_metrics_data()
+def _points(captured: CapturedTelemetry) -> dict[str, list[Any]]:
+    data = captured.reader.get_metrics_data()
     assert data is not None
     metrics = [metric for one in data.resource_metrics for scope in one.scope_metrics for metric in scope.metrics]
     return {metric.name: list(metric.data.data_points) for metric in metrics}

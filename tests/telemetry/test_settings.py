@@ -1,4 +1,4 @@
-"""What environment variables ask of telemetry, and what they are told where they ask for what is not there."""
+"""What environment variables set in telemetry, and the errors for unknown values."""
 
 from __future__ import annotations
 

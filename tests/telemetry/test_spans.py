@@ -43,7 +43,7 @@ def seconds(span: ReadableSpan) -> float:
     return (span.end_time - span.start_time) / 1e9
 
 
-def said(span: ReadableSpan) -> dict[str, Any]:
+def attributes_of(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 
 
@@ -66,18 +66,18 @@ def stream_one(client: Any, **more: Any) -> None:
 def test_a_warm_streamed_call_has_six_spans_in_its_workflow(arguments: dict[str, Any], listening: Listening) -> None:
     with fastlane.OpenAI(**arguments) as client:
         stream_one(client)
-        told = listening(level="phases")
+        captured = listening(level="phases")
         with fastlane.user_action("answer ticket"):
             stream_one(client)
-    workflow, call = told.the("invoke_workflow"), told.the("chat")
+    workflow, call = captured.the("invoke_workflow"), captured.the("chat")
     assert workflow.name == "invoke_workflow answer ticket"
     assert workflow.parent is None
-    assert told.below(workflow) == ["chat m"]
+    assert captured.below(workflow) == ["chat m"]
     assert call.kind is SpanKind.CLIENT
-    request = told.the("POST")
-    assert told.children(call)[-1] is request
+    request = captured.the("POST")
+    assert captured.children(call)[-1] is request
     assert request.kind is SpanKind.CLIENT
-    assert [name for name in told.below(request) if not name.startswith("HTTP wait_for_connection")] == [
+    assert [name for name in captured.below(request) if not name.startswith("HTTP wait_for_connection")] == [
         "HTTP send_request",
         "HTTP wait_for_response",
         "first_token",
@@ -86,36 +86,36 @@ def test_a_warm_streamed_call_has_six_spans_in_its_workflow(arguments: dict[str,
 
 
 def test_a_cold_call_shows_how_its_connection_was_opened(provider: Emulator, listening: Listening) -> None:
-    told = listening(level="phases")
+    captured = listening(level="phases")
     settings = {"api_key": "sk-test", "base_url": provider.base_url, "only_plays": [Connection(max_connections=7)]}
     with fastlane.OpenAI(**settings) as client:  # type: ignore[arg-type]
         stream_one(client)
         record = client.last_call
     assert record is not None
     host = provider.base_url.split("/")[2]
-    setup = told.the("HTTP connection_setup")
+    setup = captured.the("HTTP connection_setup")
     assert setup.name.endswith(host)
-    assert [name.rpartition(" ")[0] for name in told.below(setup)] == ["socket connect", "TLS client handshake"]
+    assert [name.rpartition(" ")[0] for name in captured.below(setup)] == ["socket connect", "TLS client handshake"]
     wire = record.attempts[0].wire
-    assert seconds(told.the("TLS client handshake")) == pytest.approx(wire.tls_s, abs=1e-6)
-    assert seconds(told.the("socket connect")) == pytest.approx(wire.connect_s, abs=1e-6)
-    assert said(told.the("POST"))["fastlane.connection.reused"] is False
-    assert said(told.the("chat"))["fastlane.wire.tls.duration"] == pytest.approx(wire.tls_s)
+    assert seconds(captured.the("TLS client handshake")) == pytest.approx(wire.tls_s, abs=1e-6)
+    assert seconds(captured.the("socket connect")) == pytest.approx(wire.connect_s, abs=1e-6)
+    assert attributes_of(captured.the("POST"))["fastlane.connection.reused"] is False
+    assert attributes_of(captured.the("chat"))["fastlane.wire.tls.duration"] == pytest.approx(wire.tls_s)
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_every_number_is_on_the_span_of_the_call_at_every_level(
     level: str, arguments: dict[str, Any], listening: Listening
 ) -> None:
-    told = listening(level=level)
+    captured = listening(level=level)
     with fastlane.OpenAI(**arguments) as client:
-        stream_one(client, temperature=0, max_tokens=50, seed=7, user="nobody")
+        stream_one(client, temperature=0, max_tokens=50, seed=7, user="a-user")
         record = client.last_call
     assert record is not None
-    call = told.the("chat")
-    assert (len(told.named("POST")) > 0) == (level != "call")
-    assert (len(told.named("first_token")) > 0) == (level == "phases")
-    found = said(call)
+    call = captured.the("chat")
+    assert (len(captured.named("POST")) > 0) == (level != "call")
+    assert (len(captured.named("first_token")) > 0) == (level == "phases")
+    found = attributes_of(call)
     timeline = record.timeline
     assert call.start_time == timeline.started_wall_ns
     assert seconds(call) == pytest.approx(record.duration_s, abs=1e-6)
@@ -139,8 +139,8 @@ def test_every_number_is_on_the_span_of_the_call_at_every_level(
         "fastlane.stream.chunks": record.events,
         "fastlane.attempt.count": 1,
     }
-    for request in told.named("POST"):
-        assert str(said(request)["url.full"]).endswith("/v1/chat/completions")
+    for request in captured.named("POST"):
+        assert str(attributes_of(request)["url.full"]).endswith("/v1/chat/completions")
     assert {name: found.get(name) for name in expected} == expected
     durations = {
         "fastlane.time_to_first_token": record.time_to_first_token_s,
@@ -154,31 +154,35 @@ def test_every_number_is_on_the_span_of_the_call_at_every_level(
 
 
 def test_an_unstreamed_call_has_no_time_to_first_token(arguments: dict[str, Any], listening: Listening) -> None:
-    told = listening(level="phases")
+    captured = listening(level="phases")
     with fastlane.OpenAI(**arguments) as client:
         client.chat.completions.create(model="m", messages=MESSAGES)
-    assert told.named("first_token") == told.named("decode") == []
-    found = said(told.the("chat"))
+    assert captured.named("first_token") == captured.named("decode") == []
+    found = attributes_of(captured.the("chat"))
     assert not [name for name in found if "first_token" in name or "decode" in name or "chunk" in name]
     assert found["gen_ai.usage.output_tokens"] > 0
 
 
 def test_what_asks_no_model_has_no_span(arguments: dict[str, Any], listening: Listening) -> None:
-    told = listening(level="phases")
+    captured = listening(level="phases")
     with fastlane.OpenAI(**arguments) as client:
         client.models.list()
         client.embeddings.create(model="e", input="x")
         client.completions.create(model="c", prompt="x")
         client.responses.create(model="r", input="x")
-    assert [span.name for span in told.spans if span.parent is None] == ["embeddings e", "text_completion c", "chat r"]
-    assert said(told.the("chat"))["openai.api.type"] == "responses"
+    assert [span.name for span in captured.spans if span.parent is None] == [
+        "embeddings e",
+        "text_completion c",
+        "chat r",
+    ]
+    assert attributes_of(captured.the("chat"))["openai.api.type"] == "responses"
 
 
 def test_an_application_s_spans_and_calls_nest_in_the_user_action(
     arguments: dict[str, Any], listening: Listening
 ) -> None:
-    told = listening(level="call")
-    tracer = told.tracer_provider.get_tracer("app")
+    captured = listening(level="call")
+    tracer = captured.tracer_provider.get_tracer("app")
     with (
         fastlane.OpenAI(**arguments) as client,
         fastlane.user_action("outer"),
@@ -188,16 +192,16 @@ def test_an_application_s_spans_and_calls_nest_in_the_user_action(
         stream_one(client)
         with tracer.start_as_current_span("render"):
             pass
-    outer, inner = told.the("invoke_workflow outer"), told.the("invoke_workflow inner")
-    assert told.below(outer) == ["plan"]
-    assert told.below(told.the("plan")) == ["invoke_workflow inner"]
-    assert told.below(inner) == ["chat m", "render"]
-    assert said(outer)["fastlane.interaction.calls"] == said(inner)["fastlane.interaction.calls"] == 1
-    assert said(outer)["fastlane.application.duration"] == pytest.approx(seconds(outer), abs=1e-6)
+    outer, inner = captured.the("invoke_workflow outer"), captured.the("invoke_workflow inner")
+    assert captured.below(outer) == ["plan"]
+    assert captured.below(captured.the("plan")) == ["invoke_workflow inner"]
+    assert captured.below(inner) == ["chat m", "render"]
+    assert attributes_of(outer)["fastlane.interaction.calls"] == attributes_of(inner)["fastlane.interaction.calls"] == 1
+    assert attributes_of(outer)["fastlane.application.duration"] == pytest.approx(seconds(outer), abs=1e-6)
 
 
 def test_an_action_that_fails_says_so_by_its_class_and_one_that_is_cancelled_does_not(listening: Listening) -> None:
-    told = listening()
+    captured = listening()
     with pytest.raises(ValueError, match="secret"), fastlane.user_action("bad"):
         raise ValueError("secret text")
 
@@ -207,18 +211,18 @@ def test_an_action_that_fails_says_so_by_its_class_and_one_that_is_cancelled_doe
 
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(cancelled())
-    bad, left = told.the("invoke_workflow bad"), told.the("invoke_workflow left")
+    bad, left = captured.the("invoke_workflow bad"), captured.the("invoke_workflow left")
     assert (bad.status.status_code, bad.status.description) == (StatusCode.ERROR, "ValueError")
-    assert said(bad)["error.type"] == "ValueError"
+    assert attributes_of(bad)["error.type"] == "ValueError"
     assert left.status.status_code is StatusCode.UNSET
     assert not bad.events
-    assert "error.type" not in said(left)
+    assert "error.type" not in attributes_of(left)
 
 
 def test_an_action_that_ends_in_another_context_ends_without_a_word(
     listening: Listening, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = listening()
+    captured = listening()
 
     async def steps() -> Any:
         async with fastlane.user_action("stepwise"):
@@ -231,7 +235,7 @@ def test_an_action_that_ends_in_another_context_ends_without_a_word(
         await asyncio.create_task(generator.aclose())
 
     asyncio.run(left())
-    assert told.the("invoke_workflow").name == "invoke_workflow stepwise"
+    assert captured.the("invoke_workflow").name == "invoke_workflow stepwise"
     assert [line for line in caplog.records if not line.name.startswith("opentelemetry.sdk.metrics")] == []
 
 
@@ -243,29 +247,29 @@ def test_a_retry_is_a_second_request_that_links_to_the_first(
     kind: str, upstreams: tuple[Upstream, Upstream], listening: Listening
 ) -> None:
     near, _ = upstreams
-    told = listening(level="phases")
+    captured = listening(level="phases")
     with Asked(kind, near.url, max_retries=1) as asked:
         near.scripts = [refuse(429, ("retry-after-ms", "300"), code="slow_down"), answer("ok")]
         assert asked.text("m", stream=True) == "ok"
-    first, second = told.named("POST")
-    assert told.children(told.the("chat"))[-2:] == [first, second]
+    first, second = captured.named("POST")
+    assert captured.children(captured.the("chat"))[-2:] == [first, second]
     assert (first.status.status_code, first.status.description) == (StatusCode.ERROR, "429")
-    assert said(first)["error.type"] == "429"
-    assert said(first)["http.response.status_code"] == 429
-    assert said(first)["fastlane.attempt.outcome"] == "failed"
+    assert attributes_of(first)["error.type"] == "429"
+    assert attributes_of(first)["http.response.status_code"] == 429
+    assert attributes_of(first)["fastlane.attempt.outcome"] == "failed"
     assert second.status.status_code is StatusCode.UNSET
-    assert said(second)["http.request.resend_count"] == 1
-    assert said(second)["fastlane.attempt.kind"] == "retry"
+    assert attributes_of(second)["http.request.resend_count"] == 1
+    assert attributes_of(second)["fastlane.attempt.kind"] == "retry"
     (link,) = second.links
     assert first.context is not None
     assert link.context.span_id == first.context.span_id
     assert dict(link.attributes or {}) == {"fastlane.link.reason": "retry"}
-    call = told.the("chat")
+    call = captured.the("chat")
     assert call.status.status_code is StatusCode.UNSET
-    assert said(call)["fastlane.attempt.count"] == 2
+    assert attributes_of(call)["fastlane.attempt.count"] == 2
     # From the end of the first answer, which may come a little after the pause has begun.
-    assert said(call)["fastlane.retry.wait.duration"] >= 0.2
-    assert told.below(first)[-2:] == ["HTTP send_request", "HTTP wait_for_response"]
+    assert attributes_of(call)["fastlane.retry.wait.duration"] >= 0.2
+    assert captured.below(first)[-2:] == ["HTTP send_request", "HTTP wait_for_response"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -275,17 +279,17 @@ def test_a_hedge_is_a_request_beside_the_first_whose_loser_is_no_error(
     near, _ = upstreams
     with Asked(kind, near.url, Hedging(budget=1.0, minimum_delay_s=0.05)) as asked:
         used_to(asked, near, model="m")
-        told = listening(level="attempts")
+        captured = listening(level="attempts")
         near.scripts = [say_nothing, answer("second")]
         assert asked.text("m", stream=True) == "second"
-    first, second = told.named("POST")
-    assert said(first)["fastlane.attempt.outcome"] == "cancelled"
+    first, second = captured.named("POST")
+    assert attributes_of(first)["fastlane.attempt.outcome"] == "cancelled"
     assert first.status.status_code is StatusCode.UNSET
-    assert "error.type" not in said(first)
-    assert said(second)["fastlane.attempt.kind"] == "hedge"
-    assert "http.request.resend_count" not in said(second)
+    assert "error.type" not in attributes_of(first)
+    assert attributes_of(second)["fastlane.attempt.kind"] == "hedge"
+    assert "http.request.resend_count" not in attributes_of(second)
     assert [dict(link.attributes or {}) for link in second.links] == [{"fastlane.link.reason": "hedge"}]
-    found = said(told.the("chat"))
+    found = attributes_of(captured.the("chat"))
     assert (found["fastlane.hedge.sent"], found["fastlane.hedge.won"]) == (True, True)
     assert "hedge" in found["fastlane.optimizations"]
 
@@ -297,21 +301,21 @@ def test_call_that_falls_back_has_one_span_of_the_last_model(
     kind: str, level: str, propagate: bool, upstreams: tuple[Upstream, Upstream], listening: Listening
 ) -> None:
     near, far = upstreams
-    told = listening(level=level, propagate=propagate)
+    captured = listening(level=level, propagate=propagate)
     near.scripts = [refuse(503)]
     with Asked(kind, near.url, routing(near, far)) as asked:
         asked.text(stream=True)
-    call = told.the("chat far-1")
+    call = captured.the("chat far-1")
     assert call.status.status_code is StatusCode.UNSET
-    assert said(call)["gen_ai.request.model"] == said(call)["gen_ai.response.model"] == "far-1"
-    assert said(call)["server.port"] == int(far.url.rpartition(":")[2].partition("/")[0])
-    assert said(call)["fastlane.route.reason"] == "fastest"
-    assert said(call)["fastlane.route.fallbacks"] == ("near: server",)
+    assert attributes_of(call)["gen_ai.request.model"] == attributes_of(call)["gen_ai.response.model"] == "far-1"
+    assert attributes_of(call)["server.port"] == int(far.url.rpartition(":")[2].partition("/")[0])
+    assert attributes_of(call)["fastlane.route.reason"] == "fastest"
+    assert attributes_of(call)["fastlane.route.fallbacks"] == ("near: server",)
     if level == "attempts":
-        first, second = told.children(call)
-        assert (said(first)["error.type"], said(first)["fastlane.attempt.model"]) == ("503", "near-1")
+        first, second = captured.children(call)
+        assert (attributes_of(first)["error.type"], attributes_of(first)["fastlane.attempt.model"]) == ("503", "near-1")
         assert [dict(link.attributes or {}) for link in second.links] == [{"fastlane.link.reason": "fallback"}]
-    assert len({span.context.trace_id for span in told.spans if span.context}) == 1
+    assert len({span.context.trace_id for span in captured.spans if span.context}) == 1
 
 
 # Ends
@@ -321,22 +325,22 @@ def test_a_call_that_fails_says_its_class_and_status_and_none_of_its_words(
     upstreams: tuple[Upstream, Upstream], listening: Listening
 ) -> None:
     near, _ = upstreams
-    told = listening(level="phases")
+    captured = listening(level="phases")
     near.scripts = [refuse(400, code="the-secret-code", param="the-secret")]
     with Asked("sync", near.url) as asked, pytest.raises(openai.BadRequestError):
         asked.text("m")
-    call = told.the("chat")
+    call = captured.the("chat")
     assert (call.status.status_code, call.status.description) == (StatusCode.ERROR, "BadRequestError (400)")
-    assert said(call)["error.type"] == "BadRequestError"
-    assert not any(span.events for span in told.spans)
-    assert "secret" not in str([span.to_json() for span in told.spans])
+    assert attributes_of(call)["error.type"] == "BadRequestError"
+    assert not any(span.events for span in captured.spans)
+    assert "secret" not in str([span.to_json() for span in captured.spans])
 
 
 def test_a_stream_that_breaks_off_is_an_error_and_one_that_is_closed_is_none(
     upstreams: tuple[Upstream, Upstream], listening: Listening
 ) -> None:
     near, _ = upstreams
-    told = listening(level="phases")
+    captured = listening(level="phases")
     near.may_break.set()
     near.scripts = [break_off_after("Some ")]
     with Asked("sync", near.url) as asked:
@@ -346,25 +350,25 @@ def test_a_stream_that_breaks_off_is_an_error_and_one_that_is_closed_is_none(
         stream = asked.client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
         next(stream)
         stream.close()
-    broken, closed = told.named("chat")
+    broken, closed = captured.named("chat")
     assert broken.status.status_code is StatusCode.ERROR
-    assert said(broken)["fastlane.stream.end"] == "error"
-    assert said(broken)["gen_ai.response.finish_reasons"] == ("error",)
+    assert attributes_of(broken)["fastlane.stream.end"] == "error"
+    assert attributes_of(broken)["gen_ai.response.finish_reasons"] == ("error",)
     assert closed.status.status_code is StatusCode.UNSET
-    assert said(closed)["fastlane.stream.end"] == "client_stop"
-    assert "error.type" not in said(closed)
+    assert attributes_of(closed)["fastlane.stream.end"] == "client_stop"
+    assert "error.type" not in attributes_of(closed)
 
 
 def test_a_call_that_never_came_to_an_attempt_has_its_span_all_the_same(
     arguments: dict[str, Any], listening: Listening
 ) -> None:
-    told = listening(level="phases")
+    captured = listening(level="phases")
     odd: Any = [{"role": "user", "content": object()}]
     with fastlane.OpenAI(**arguments) as client, pytest.raises(TypeError):
         client.chat.completions.create(model="m", messages=odd)
-    call = told.the("chat")
-    assert said(call)["error.type"] == "TypeError"
-    assert told.below(call) == []
+    call = captured.the("chat")
+    assert attributes_of(call)["error.type"] == "TypeError"
+    assert captured.below(call) == []
 
 
 class Ticket(BaseModel):
@@ -373,64 +377,64 @@ class Ticket(BaseModel):
 
 def test_the_check_of_a_structured_answer_is_a_span(upstreams: tuple[Upstream, Upstream], listening: Listening) -> None:
     near, _ = upstreams
-    told = listening(level="phases")
+    captured = listening(level="phases")
     near.scripts = [answer('{"title":"Leak"}')]
     with Asked("sync", near.url, BoundedOutput()) as asked:
         asked.client.chat.completions.parse(model="m", messages=MESSAGES, response_format=Ticket)
-    assert said(told.the("validate"))["fastlane.output.verdict"] == "valid"
-    found = said(told.the("chat"))
+    assert attributes_of(captured.the("validate"))["fastlane.output.verdict"] == "valid"
+    found = attributes_of(captured.the("chat"))
     assert (found["fastlane.output.valid"], found["fastlane.output.repair_count"]) == (True, 0)
     assert found["gen_ai.output.type"] == "json"
-    assert found["fastlane.validate.duration"] == pytest.approx(seconds(told.the("validate")), abs=1e-6)
+    assert found["fastlane.validate.duration"] == pytest.approx(seconds(captured.the("validate")), abs=1e-6)
 
 
 def test_an_encoded_body_is_told_with_both_its_sizes(provider: Emulator, listening: Listening) -> None:
-    told = listening(level="attempts")
+    captured = listening(level="attempts")
     plays = [Connection(), RequestEncoding(forms=("msgpack+gzip",))]
     messages: list[Any] = [{"role": "user", "content": "river " * 5_000}]
     with fastlane.OpenAI(api_key="k", base_url=provider.base_url, only_plays=plays) as client:
         client.chat.completions.create(model="m", messages=messages)
-    found = said(told.named("POST")[-1])
+    found = attributes_of(captured.named("POST")[-1])
     assert found["fastlane.http.request.encoding"] == "msgpack+gzip"
     assert found["http.request.body.size"] < found["fastlane.http.request.body.uncompressed_size"]
-    assert {"msgpack", "gzip"} <= set(said(told.the("chat"))["fastlane.optimizations"])
+    assert {"msgpack", "gzip"} <= set(attributes_of(captured.the("chat"))["fastlane.optimizations"])
 
 
 # Sampling, settings
 
 
 def test_a_call_that_is_not_sampled_makes_no_span_at_all(arguments: dict[str, Any], listening: Listening) -> None:
-    told = listening(ALWAYS_OFF, level="phases")
+    captured = listening(ALWAYS_OFF, level="phases")
     with fastlane.OpenAI(**arguments) as client, fastlane.user_action("quiet"):
         stream_one(client)
         assert client.last_call is not None
-    assert told.spans == []
-    assert told.reader.get_metrics_data() is not None
+    assert captured.spans == []
+    assert captured.reader.get_metrics_data() is not None
 
 
 def test_nothing_is_told_where_telemetry_is_off(arguments: dict[str, Any], listening: Listening) -> None:
-    told = listening(level="off")
+    captured = listening(level="off")
     with fastlane.OpenAI(**arguments) as client, fastlane.user_action("quiet"):
         stream_one(client)
-    assert told.spans == []
-    assert told.reader.get_metrics_data() is None
+    assert captured.spans == []
+    assert captured.reader.get_metrics_data() is None
 
 
 def test_calls_of_an_experiment_say_which_arm_they_are_of(arguments: dict[str, Any], listening: Listening) -> None:
-    told = listening(level="attempts")
+    captured = listening(level="attempts")
     with fastlane.OpenAI(**arguments) as client:
         for arm in ("baseline", "http2"):
             with experiment("transport", arm, unit="customer 7"), fastlane.user_action("ask"):
                 stream_one(client)
     units = set()
-    for span in [*told.named("chat"), *told.named("invoke_workflow")]:
-        found = said(span)
+    for span in [*captured.named("chat"), *captured.named("invoke_workflow")]:
+        found = attributes_of(span)
         assert found["feature_flag.key"] == found["fastlane.experiment.name"] == "transport"
         assert found["feature_flag.result.variant"] == found["fastlane.experiment.arm"]
         units.add(found["fastlane.experiment.unit_id_hash"])
     assert len(units) == 1
     assert "customer" not in str(units)
-    assert [said(span)["fastlane.experiment.arm"] for span in told.named("chat")] == ["baseline", "http2"]
+    assert [attributes_of(span)["fastlane.experiment.arm"] for span in captured.named("chat")] == ["baseline", "http2"]
 
 
 @pytest.mark.parametrize("asked_for", [False, True])
@@ -445,10 +449,10 @@ def test_the_trace_context_is_sent_only_when_asked(
         answer("ok")(upstream, stream, body)
 
     near.usually = note
-    told = listening(level="call", propagate=asked_for)
+    captured = listening(level="call", propagate=asked_for)
     with Asked("sync", near.url) as asked:
         asked.text("m")
         asked.text("m", stream=True)
-    contexts = [span.context for span in told.named("chat")]
+    contexts = [span.context for span in captured.named("chat")]
     sent = [f"00-{one.trace_id:032x}-{one.span_id:016x}-{int(one.trace_flags):02x}" for one in contexts if one]
     assert seen == [(header if asked_for else None, None) for header in sent]

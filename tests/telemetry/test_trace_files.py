@@ -1,4 +1,4 @@
-"""Traces that nobody asked to send anywhere lie in files that are few, small and this user's alone."""
+"""Traces without a configured exporter go to files that are few, small and this user's alone."""
 
 from __future__ import annotations
 
@@ -111,9 +111,9 @@ def test_a_file_that_cannot_be_is_said_to_be_so(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.skipif(sys.platform in {"win32", "darwin"}, reason="they have directories of their own for that")
 def test_the_directory_is_the_one_for_the_state_of_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/data/somebody")
+    monkeypatch.setenv("HOME", "/data/a-user")
 
-    assert directory({}) == Path("/data/somebody/.local/state/fastlane/traces")
+    assert directory({}) == Path("/data/a-user/.local/state/fastlane/traces")
     assert directory({"XDG_STATE_HOME": "/state"}) == Path("/state/fastlane/traces")
-    assert directory({"XDG_STATE_HOME": "relative"}) == Path("/data/somebody/.local/state/fastlane/traces")
-    assert directory({"FASTLANE_TRACE_DIR": "~/traces", "XDG_STATE_HOME": "/state"}) == Path("/data/somebody/traces")
+    assert directory({"XDG_STATE_HOME": "relative"}) == Path("/data/a-user/.local/state/fastlane/traces")
+    assert directory({"FASTLANE_TRACE_DIR": "~/traces", "XDG_STATE_HOME": "/state"}) == Path("/data/a-user/traces")

@@ -109,7 +109,9 @@ def read(client: fastlane.OpenAI, *, pause_s: float = 0.0, messages: Any = MESSA
             sleep(pause_s)
 
 
-def told(provider: Emulator, exporter: InMemorySpanExporter, **wishes: Any) -> tuple[Spans, tuple[RequestLog, ...]]:
+def spans_and_log(
+    provider: Emulator, exporter: InMemorySpanExporter, **wishes: Any
+) -> tuple[Spans, tuple[RequestLog, ...]]:
     """The spans of one streamed call on a connection that was open, and the provider's log of it."""
     with fastlane.OpenAI(base_url=provider.base_url, api_key="any") as client:
         read(client)
@@ -120,7 +122,9 @@ def told(provider: Emulator, exporter: InMemorySpanExporter, **wishes: Any) -> t
 
 
 def test_every_span_lies_within_its_parent(provider: Emulator, exporter: InMemorySpanExporter) -> None:
-    spans, _ = told(provider, exporter, fault="status=429;retry_after=0.05;times=1", tag="within", output_tokens=5)
+    spans, _ = spans_and_log(
+        provider, exporter, fault="status=429;retry_after=0.05;times=1", tag="within", output_tokens=5
+    )
 
     by_id = {span.context.span_id: span for span in spans.spans}
     children = [span for span in spans.spans if span.parent is not None]
@@ -139,7 +143,7 @@ def test_every_span_lies_within_its_parent(provider: Emulator, exporter: InMemor
 def test_what_the_model_takes_for_its_first_token_is_waited_for(
     provider: Emulator, exporter: InMemorySpanExporter
 ) -> None:
-    spans, (request,) = told(provider, exporter, prefill_ms=120, output_tokens=3)
+    spans, (request,) = spans_and_log(provider, exporter, prefill_ms=120, output_tokens=3)
 
     prefill_s = log_seconds(request.body_complete_ns, request.headers_sent_ns)
     assert prefill_s >= 0.12
@@ -152,7 +156,7 @@ def test_what_the_model_takes_for_its_first_token_is_waited_for(
 def test_a_head_that_comes_before_the_first_token_leaves_the_wait_to_first_token(
     provider: Emulator, exporter: InMemorySpanExporter
 ) -> None:
-    spans, _ = told(provider, exporter, prefill_ms=150, output_tokens=3, fault="early_role")
+    spans, _ = spans_and_log(provider, exporter, prefill_ms=150, output_tokens=3, fault="early_role")
 
     assert spans.seconds("first_token") >= 0.05
     assert (
@@ -161,9 +165,9 @@ def test_a_head_that_comes_before_the_first_token_leaves_the_wait_to_first_token
 
 
 def test_decode_lasts_from_the_first_token_to_the_last(provider: Emulator, exporter: InMemorySpanExporter) -> None:
-    spans, (request,) = told(provider, exporter, token_ms=30, output_tokens=6)
+    spans, (request,) = spans_and_log(provider, exporter, token_ms=30, output_tokens=6)
 
-    # The provider's first may be held up on its way more than its last, but never by all that lies between them.
+    # The provider's first may be delayed more than its last, but never by all that lies between them.
     assert log_seconds(request.token_ns[0], request.token_ns[-1]) >= 0.1
     assert spans.seconds("decode") >= 0.05
     assert spans.attribute("fastlane.decode.duration") == pytest.approx(spans.seconds("decode"))
@@ -175,7 +179,7 @@ def test_decode_lasts_from_the_first_token_to_the_last(provider: Emulator, expor
 def test_a_slow_application_stretches_its_call_and_no_part_of_the_answer(
     provider: Emulator, exporter: InMemorySpanExporter
 ) -> None:
-    spans, _ = told(provider, exporter, pause_s=0.2, token_ms=5, output_tokens=9)
+    spans, _ = spans_and_log(provider, exporter, pause_s=0.2, token_ms=5, output_tokens=9)
 
     assert seconds(spans.chat) >= 2.0
     assert spans.seconds("decode") < 2.0
@@ -185,7 +189,7 @@ def test_a_slow_application_stretches_its_call_and_no_part_of_the_answer(
 def test_a_retry_is_a_second_request_after_the_wait_that_was_asked_for(
     provider: Emulator, exporter: InMemorySpanExporter
 ) -> None:
-    spans, requests = told(provider, exporter, fault="status=429;retry_after=0.15;times=1", tag="retry")
+    spans, requests = spans_and_log(provider, exporter, fault="status=429;retry_after=0.15;times=1", tag="retry")
 
     first, second = spans.named("POST")
     assert [request.status for request in requests] == [429, 200]
@@ -219,7 +223,7 @@ def test_a_body_that_has_to_wait_for_its_receiver_is_sent_for_as_long(
     far_provider: Emulator, exporter: InMemorySpanExporter
 ) -> None:
     windows = 4
-    spans, (request,) = told(
+    spans, (request,) = spans_and_log(
         far_provider, exporter, messages=[{"role": "user", "content": "wet " * (windows * 65_536 // 4)}]
     )
 

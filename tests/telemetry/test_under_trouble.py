@@ -1,4 +1,4 @@
-"""Whatever the application's own parts of OpenTelemetry do, calls go on, and spans end where they belong."""
+"""Whatever the caller's parts of OpenTelemetry do, calls go on, and spans end where they belong."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from tests.attempts.scripted import (
 )
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
-WAYS = ("simple", "batch")
+EXPORT_MODES = ("simple", "batch")
 
 
 class Telling:
     """A provider whose spans are exported at once, or in batches."""
 
-    def __init__(self, way: str, **options: Any) -> None:
+    def __init__(self, export_mode: str, **options: Any) -> None:
         self.exporter = InMemorySpanExporter()
         self.provider = TracerProvider(shutdown_on_exit=False, **options)
-        if way == "batch":
+        if export_mode == "batch":
             self.provider.add_span_processor(BatchSpanProcessor(self.exporter, schedule_delay_millis=60_000))
         else:
             self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
@@ -62,16 +62,18 @@ Listen = Callable[..., Telling]
 def telling() -> Iterator[Listen]:
     made: list[Telling] = []
 
-    def listen(way: str, *, level: Any = "phases", settings: dict[str, Any] | None = None, **options: Any) -> Telling:
-        told = Telling(way, **options)
-        made.append(told)
-        telemetry_settings.use(TelemetrySettings(tracer_provider=told.provider, level=level, **(settings or {})))
-        return told
+    def listen(
+        export_mode: str, *, level: Any = "phases", settings: dict[str, Any] | None = None, **options: Any
+    ) -> Telling:
+        captured = Telling(export_mode, **options)
+        made.append(captured)
+        telemetry_settings.use(TelemetrySettings(tracer_provider=captured.provider, level=level, **(settings or {})))
+        return captured
 
     yield listen
     telemetry_settings.use(None)
-    for told in made:
-        told.provider.shutdown()
+    for captured in made:
+        captured.provider.shutdown()
 
 
 @pytest.fixture
@@ -90,7 +92,7 @@ def words(client: Any, **options: Any) -> int:
 
 
 class Raising(Sampler, SpanProcessor, RandomIdGenerator):
-    """Raises where it is asked for anything."""
+    """Raises on every use."""
 
     def __init__(self, where: str, after: int = 0) -> None:
         self._where, self._left = where, after
@@ -119,15 +121,15 @@ class Raising(Sampler, SpanProcessor, RandomIdGenerator):
         return super().generate_span_id()
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("export_mode", EXPORT_MODES)
 @pytest.mark.parametrize("where", ["sampler", "start", "end", "ids"])
 def test_a_call_is_not_affected_by_what_raises_in_the_application_s_provider(
-    where: str, way: str, arguments: dict[str, Any], telling: Listen
+    where: str, export_mode: str, arguments: dict[str, Any], telling: Listen
 ) -> None:
     options = {"sampler": {"sampler": Raising(where)}, "ids": {"id_generator": Raising(where)}}.get(where, {})
-    told = telling(way, **options)
+    captured = telling(export_mode, **options)
     if not options:
-        told.provider.add_span_processor(Raising(where))
+        captured.provider.add_span_processor(Raising(where))
     with fastlane.OpenAI(**arguments) as client:
         assert words(client) > 2
         assert client.chat.completions.create(model="m", messages=MESSAGES).choices
@@ -139,19 +141,19 @@ def test_a_call_is_not_affected_by_what_raises_in_the_application_s_provider(
             return len([event async for event in stream])
 
     assert asyncio.run(ask()) > 2
-    told.provider.force_flush()
+    captured.provider.force_flush()
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("export_mode", EXPORT_MODES)
 @pytest.mark.parametrize("after", range(1, 7))
 def test_the_spans_above_one_that_cannot_be_made_are_ended(
-    after: int, way: str, arguments: dict[str, Any], telling: Listen
+    after: int, export_mode: str, arguments: dict[str, Any], telling: Listen
 ) -> None:
     with fastlane.OpenAI(**arguments) as client:
-        told = telling(way, id_generator=Raising("ids", after))
+        captured = telling(export_mode, id_generator=Raising("ids", after))
         words(client)
-    assert len(told.spans()) == after
-    assert len(told.named("chat")) == 1
+    assert len(captured.spans()) == after
+    assert len(captured.named("chat")) == 1
 
 
 class Nothing:
@@ -221,7 +223,7 @@ def test_no_call_pays_for_the_start_of_telemetry(arguments: dict[str, Any]) -> N
 def test_an_action_that_was_left_elsewhere_is_around_nothing_that_begins_later(
     arguments: dict[str, Any], telling: Listen
 ) -> None:
-    told = telling("simple", level="call")
+    captured = telling("simple", level="call")
 
     async def answers(client: Any) -> Any:
         with fastlane.user_action("answer"):
@@ -238,38 +240,38 @@ def test_an_action_that_was_left_elsewhere_is_around_nothing_that_begins_later(
             return [record.user_actions for record in client.calls]
 
     assert asyncio.run(work()) == [("answer",)] * 3
-    assert [span.parent for span in told.named("invoke_workflow")] == [None] * 3
-    roots = [span.context.span_id for span in told.named("invoke_workflow") if span.context]
-    assert [span.parent.span_id for span in told.named("chat") if span.parent] == roots
+    assert [span.parent for span in captured.named("invoke_workflow")] == [None] * 3
+    roots = [span.context.span_id for span in captured.named("invoke_workflow") if span.context]
+    assert [span.parent.span_id for span in captured.named("chat") if span.parent] == roots
 
 
 def test_names_that_no_exporter_could_write_are_told_in_part(arguments: dict[str, Any], telling: Listen) -> None:
-    told = telling("batch", level="call")
+    captured = telling("batch", level="call")
     with fastlane.OpenAI(**arguments) as client, fastlane.user_action("half \ud83d of it"):
         client.chat.completions.create(model="m" * 10_000, messages=MESSAGES)
         with pytest.raises(UnicodeEncodeError):
             client.chat.completions.create(model="half \ud83d of it", messages=MESSAGES)
-    assert [span.name for span in told.spans()] == [
+    assert [span.name for span in captured.spans()] == [
         "invoke_workflow half ? of it",
         f"chat {'m' * 256}",
         "chat half ? of it",
     ]
-    encode_spans(told.spans())
+    encode_spans(captured.spans())
     assert LabelValues().limited("model", "half \ud83d") == "_OTHER"
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("export_mode", EXPORT_MODES)
 def test_an_abandoned_stream_is_told_of_although_nobody_looks(
-    way: str, arguments: dict[str, Any], telling: Listen
+    export_mode: str, arguments: dict[str, Any], telling: Listen
 ) -> None:
-    told = telling(way)
+    captured = telling(export_mode)
     client = fastlane.OpenAI(**arguments)
     stream: Any = client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
     del stream
     gc.collect()
-    assert eventually(lambda: len(told.named("chat")) == 1)
+    assert eventually(lambda: len(captured.named("chat")) == 1)
     assert len(client.calls) == 1
-    assert len(told.named("chat")) == 1
+    assert len(captured.named("chat")) == 1
     client.close()
 
 

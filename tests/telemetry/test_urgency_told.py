@@ -15,10 +15,10 @@ from fastlane.plays.rate_limits.section import RateLimitsSection
 from fastlane.plays.urgency.slots import queues
 from fastlane.records import AdmissionRecord, UrgencyRecord
 from fastlane.telemetry.attributes import call_attributes
-from tests.telemetry.conftest import Told
+from tests.telemetry.conftest import CapturedTelemetry
 from tests.telemetry.measuring import Meters, ended, meters as meters, record
 
-Listening = Callable[..., Told]
+Listening = Callable[..., CapturedTelemetry]
 MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]
 
 
@@ -71,20 +71,22 @@ def test_tiers_are_counted_as_asked_and_as_served(meters: Meters) -> None:
 
 
 def test_a_span_says_what_the_record_says() -> None:
-    told = call_attributes(record(urgency=urgency(asked_tier="priority", served_tier="default", full_tier="flex")))
+    span_attributes = call_attributes(
+        record(urgency=urgency(asked_tier="priority", served_tier="default", full_tier="flex"))
+    )
 
-    assert told["fastlane.urgency"] == "background"
-    assert (told["fastlane.tier.asked"], told["fastlane.tier.served"]) == ("priority", "default")
-    assert told["fastlane.tier.full"] == "flex"
-    assert told["fastlane.admission.wait.duration"] == 0.25
-    assert (told["fastlane.admission.ahead"], told["fastlane.admission.concurrency"]) == (3, 16)
+    assert span_attributes["fastlane.urgency"] == "background"
+    assert (span_attributes["fastlane.tier.asked"], span_attributes["fastlane.tier.served"]) == ("priority", "default")
+    assert span_attributes["fastlane.tier.full"] == "flex"
+    assert span_attributes["fastlane.admission.wait.duration"] == 0.25
+    assert (span_attributes["fastlane.admission.ahead"], span_attributes["fastlane.admission.concurrency"]) == (3, 16)
 
 
 @pytest.mark.parametrize("level", ["call", "phases"])
 def test_the_wait_of_a_call_is_a_span_of_its_own_and_no_part_of_its_preparation(
     arguments: dict[str, Any], listening: Listening, level: str
 ) -> None:
-    told = listening(level=level)
+    captured = listening(level=level)
     with fastlane.OpenAI(**arguments, only_plays=[Connection(), Urgency(max_concurrency=1)]) as client:
         first = client.chat.completions.create(model="first", messages=MESSAGES, stream=True)
         list(first)
@@ -103,7 +105,7 @@ def test_the_wait_of_a_call_is_a_span_of_its_own_and_no_part_of_its_preparation(
         waited = client.calls[-1]
 
     calls = {
-        span.attributes["fastlane.admission.wait.duration"]: span for span in told.named("chat") if span.attributes
+        span.attributes["fastlane.admission.wait.duration"]: span for span in captured.named("chat") if span.attributes
     }
     assert waited.urgency is not None
     assert waited.urgency.admission is not None
@@ -117,7 +119,7 @@ def test_the_wait_of_a_call_is_a_span_of_its_own_and_no_part_of_its_preparation(
     (attempt,) = waited.attempts
     assert prepared_s + waited_s == pytest.approx((attempt.wire.started_ns - waited.timeline.started_ns) / 1e9)
     if level == "phases":
-        waits = [child for child in told.children(span) if child.name == "wait_for_place"]
+        waits = [child for child in captured.children(span) if child.name == "wait_for_place"]
         assert len(waits) == 1
         assert waits[0].end_time is not None
         assert waits[0].start_time is not None

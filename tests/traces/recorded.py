@@ -128,7 +128,7 @@ class Recorder:
         **attributes: Any,
     ) -> Span:
         """The span of a call; durations in milliseconds."""
-        told: dict[str, Any] = {
+        span_fields: dict[str, Any] = {
             "gen_ai__operation__name": "chat",
             "gen_ai__provider__name": "openai",
             "gen_ai__request__model": model,
@@ -137,7 +137,7 @@ class Recorder:
             "fastlane__attempt__count": 1,
         }
         if error is None:
-            told |= {
+            span_fields |= {
                 "gen_ai__response__model": model,
                 "gen_ai__usage__input_tokens": tokens[0],
                 "gen_ai__usage__cache_read__input_tokens": tokens[1],
@@ -146,19 +146,19 @@ class Recorder:
                 "fastlane__stream__end": "completed",
             }
         if ttft is not None and error is None:
-            told |= {"fastlane__time_to_first_token": ttft / 1e3, "fastlane__first_token__kind": "content"}
+            span_fields |= {"fastlane__time_to_first_token": ttft / 1e3, "fastlane__first_token__kind": "content"}
         if decode is not None and error is None:
-            told |= {
+            span_fields |= {
                 "fastlane__decode__duration": decode / 1e3,
                 "fastlane__decode__tokens_per_second": (tokens[2] - 1) / decode * 1e3,
             }
         for name, length in (phases or {}).items():
-            told[f"fastlane__wire__{name}__duration"] = length / 1e3
+            span_fields[f"fastlane__wire__{name}__duration"] = length / 1e3
         if server is not None:
-            told["fastlane__server__wait__duration"] = server / 1e3
+            span_fields["fastlane__server__wait__duration"] = server / 1e3
         return self.span(
             f"chat {model}", start, end, parent=parent, client=True, error=error, link=link,
-            **(told | marked(arm) | attributes),
+            **(span_fields | marked(arm) | attributes),
         )  # fmt: skip
 
 

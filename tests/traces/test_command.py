@@ -82,7 +82,7 @@ def test_the_newest_file_of_ones_own_is_found(file: Path, tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["view"], "give a file of spans, or --last for the newest that fastlane wrote"),
         (["view", "missing.jsonl"], "cannot read missing.jsonl: No such file or directory"),
@@ -90,12 +90,12 @@ def test_the_newest_file_of_ones_own_is_found(file: Path, tmp_path: Path, monkey
         (["list", "."], "cannot read .: Is a directory"),
     ],
 )
-def test_what_cannot_work_is_said_with_exit_code_2(arguments: list[str], said: str) -> None:
+def test_what_cannot_work_is_said_with_exit_code_2(arguments: list[str], message: str) -> None:
     result = run(*arguments)
 
     assert result.exit_code == 2
     assert result.stderr.startswith("fastlane trace: ")
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 def test_a_page_that_cannot_be_written_is_said(file: Path, tmp_path: Path) -> None:

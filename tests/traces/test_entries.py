@@ -17,7 +17,7 @@ def found(tmp_path: Path) -> tuple[TraceEntry, ...]:
     return entries(read_spans(everyday(tmp_path / "spans.jsonl").read_bytes(), "spans.jsonl").spans)
 
 
-def told(entry: TraceEntry) -> dict[str, float]:
+def phases_ms(entry: TraceEntry) -> dict[str, float]:
     return {name: round(seconds * 1e3, 1) for name, seconds in entry.durations_s.items()}
 
 
@@ -79,7 +79,7 @@ def test_phases_make_up_the_whole_of_a_call(found: tuple[TraceEntry, ...]) -> No
 
 
 def test_what_a_failed_attempt_and_the_pause_after_it_cost_is_a_phase(found: tuple[TraceEntry, ...]) -> None:
-    assert told(found[0])["retries"] == 282.3
+    assert phases_ms(found[0])["retries"] == 282.3
 
 
 def test_a_hedge_that_won_runs_beside_the_attempt_that_was_late(found: tuple[TraceEntry, ...]) -> None:
@@ -91,7 +91,7 @@ def test_a_hedge_that_won_runs_beside_the_attempt_that_was_late(found: tuple[Tra
         "cancelled, connection reused",
         "hedge, connection reused",
     ]
-    assert told(found[1])["retries"] == 220
+    assert phases_ms(found[1])["retries"] == 220
 
 
 def test_a_call_that_fell_back_to_another_model_is_one_entry(found: tuple[TraceEntry, ...]) -> None:
@@ -100,7 +100,7 @@ def test_a_call_that_fell_back_to_another_model_is_one_entry(found: tuple[TraceE
     assert [call.model for call in entry.calls] == ["large-model", "small-model"]
     assert entry.error is None
     assert entry.time_to_first_token_s == 0.161
-    assert told(entry)["retries"] == 60
+    assert phases_ms(entry)["retries"] == 60
     assert [row.label for row in entry.rows if row.depth == 0] == ["chat large-model", "chat small-model"]
     assert [row.note for row in entry.rows if row.phase == "call"] == ["", "fallback"]
 
@@ -114,7 +114,7 @@ def test_models_that_were_left_within_an_action_count_as_earlier_attempts(tmp_pa
 
     (entry,) = entries(read_spans((tmp_path / "spans.jsonl").read_bytes(), "x").spans)
 
-    assert told(entry) == {"retries": 80, "send": 2, "server": 98, "decode": 200, "other": 20}
+    assert phases_ms(entry) == {"retries": 80, "send": 2, "server": 98, "decode": 200, "other": 20}
     assert entry.time_to_first_token_s == 0.18
     assert [row.note for row in entry.rows if row.phase == "call"] == ["", "fallback", "fallback"]
 
@@ -145,7 +145,7 @@ def test_phases_without_spans_are_drawn_from_the_durations_on_the_calls_span(fou
 
 
 def test_without_a_stream_the_wait_lasts_until_the_answer(found: tuple[TraceEntry, ...]) -> None:
-    assert told(found[5]) == {"send": 2, "server": 208, "other": 2}
+    assert phases_ms(found[5]) == {"send": 2, "server": 208, "other": 2}
     assert found[5].time_to_first_token_s is None
 
 
@@ -155,7 +155,7 @@ def test_what_nobody_split_up_stands_unsplit(tmp_path: Path) -> None:
 
     (entry,) = entries(read_spans((tmp_path / "spans.jsonl").read_bytes(), "x").spans)
 
-    assert told(entry) == {"unsplit": 110, "decode": 200, "other": 10}
+    assert phases_ms(entry) == {"unsplit": 110, "decode": 200, "other": 10}
 
 
 def test_attempts_without_phases_show_those_of_the_call_below_the_one_that_answered(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_attempts_without_phases_show_those_of_the_call_below_the_one_that_answe
     assert [(row.depth, row.label) for row in entry.rows] == [
         (0, "chat gpt-oss-120b"), (1, "POST"), (1, "pause"), (1, "POST"), (2, "send"), (2, "server"), (2, "decode"),
     ]  # fmt: skip
-    assert told(entry) == {"retries": 101, "send": 2, "server": 107, "decode": 200, "other": 10}
+    assert phases_ms(entry) == {"retries": 101, "send": 2, "server": 107, "decode": 200, "other": 10}
 
 
 def test_a_call_below_other_peoples_spans_says_what_is_around_it(tmp_path: Path) -> None:
@@ -213,10 +213,10 @@ def test_time_until_a_timeout_is_server_wait_and_not_other(tmp_path: Path, error
         made.chat(4_000, 4_500, error="InternalServerError", phases={"send": 2})
     alone, twice, connecting, refused = entries(read_spans((tmp_path / "spans.jsonl").read_bytes(), "x").spans)
 
-    assert told(alone) == {"prepare": 3.0, "send": 2.0, "server": 495.0}
-    assert told(twice) == {"send": 2.0, "server": 998.0, "other": 300.0}
-    assert told(connecting) == {"dns": 9.0, "other": 491.0}
-    assert "server" not in told(refused)
+    assert phases_ms(alone) == {"prepare": 3.0, "send": 2.0, "server": 495.0}
+    assert phases_ms(twice) == {"send": 2.0, "server": 998.0, "other": 300.0}
+    assert phases_ms(connecting) == {"dns": 9.0, "other": 491.0}
+    assert "server" not in phases_ms(refused)
     assert [segment[0] for segment in overview(alone)["g"]] == ["prepare", "send", "server"]
 
 

@@ -41,8 +41,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[
 
 @pytest.fixture
 def opens(browser: Browser, pages: Callable[[str, Callable[[Path], Path]], Path]) -> Iterator[Opens]:
-    """Opens a page in a window of its own, and sees that it asked for nothing and complained of nothing."""
-    heard: list[str] = []
+    """Opens a page in a separate window, and checks that it requests nothing and logs no error."""
+    console: list[str] = []
     contexts = []
 
     def open_page(make: Callable[[Path], Path], *, width: int = 1_280, dark: bool = False) -> Page:
@@ -53,16 +53,16 @@ def opens(browser: Browser, pages: Callable[[str, Callable[[Path], Path]], Path]
         page = context.new_page()
         page.set_default_timeout(20_000)
         path = pages(make.__name__, make)
-        page.on("console", lambda message: heard.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: heard.append(str(error)))
-        page.on("request", lambda request: heard.append(request.url) if request.url != path.as_uri() else None)
+        page.on("console", lambda message: console.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: console.append(str(error)))
+        page.on("request", lambda request: console.append(request.url) if request.url != path.as_uri() else None)
         page.goto(path.as_uri())
         return page
 
     yield open_page
     for context in contexts:
         context.close()
-    assert heard == []
+    assert console == []
 
 
 def hostile(path: Path) -> Path:

@@ -229,10 +229,10 @@ def browser() -> Iterator[Browser]:
 
 
 def test_the_page_shows_calls_as_they_come(server: LiveServer, tmp_path: Path, browser: Browser) -> None:
-    heard: list[str] = []
+    console: list[str] = []
     page = browser.new_page(viewport={"width": 1_280, "height": 700})
-    page.on("console", lambda message: heard.append(message.text))
-    page.on("pageerror", lambda error: heard.append(str(error)))
+    page.on("console", lambda message: console.append(message.text))
+    page.on("pageerror", lambda error: console.append(str(error)))
     page.goto(server.url)
     expect(page.get_by_role("status")).to_have_text("Waiting for the first call.")
 
@@ -256,7 +256,7 @@ def test_the_page_shows_calls_as_they_come(server: LiveServer, tmp_path: Path, b
     expect(rows.first).to_contain_text("0.00123")
     expect(rows.first).to_contain_text("new")
     assert page.evaluate("document.documentElement.scrollWidth") <= 1_280
-    assert heard == []
+    assert console == []
     page.close()
 
 

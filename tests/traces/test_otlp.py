@@ -113,7 +113,7 @@ def test_a_span_that_ends_before_it_starts_has_no_length() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (b"", "file.jsonl is empty: expected a file of OTLP-JSON"),
         (b"root:x:0:0\n", "1 line is no JSON"),
@@ -127,11 +127,11 @@ def test_a_span_that_ends_before_it_starts_has_no_length() -> None:
         (b"\x89PNG\r\n\x1a\n", "no JSON"),
     ],
 )
-def test_what_is_no_such_file_is_said_and_what_was_expected(data: bytes, said: str) -> None:
+def test_what_is_no_such_file_is_said_and_what_was_expected(data: bytes, message: str) -> None:
     with pytest.raises(TraceFileError) as raised:
         read_spans(data, "file.jsonl")
 
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     assert str(raised.value).startswith("file.jsonl ")
 
 

@@ -33,9 +33,9 @@ def test_nothing_of_a_file_becomes_markup(written: str) -> None:
     assert written.count("</script>") == 4
     data, lines = parts(written)
     assert "<" not in data + lines
-    told: dict[str, Any] = json.loads(lines)
-    assert told["rows"][1]["l"] == NASTY
-    assert [NASTY, NASTY] in told["rows"][0]["a"]
+    page_data: dict[str, Any] = json.loads(lines)
+    assert page_data["rows"][1]["l"] == NASTY
+    assert [NASTY, NASTY] in page_data["rows"][0]["a"]
 
 
 def test_each_entry_has_a_line_of_its_own(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def open_connections(caller: Any) -> int:
     return sum(int(pool.pool._count) for pool in pools)
 
 
-def sees(caller: Any, predicate: Callable[[], bool]) -> bool:
+def comes_true_for(caller: Any, predicate: Callable[[], bool]) -> bool:
     """Whether it is so before it counts as hanging; the caller's event loop runs meanwhile."""
     for _ in range(1_500):
         if predicate():

@@ -62,7 +62,7 @@ def in_a_thread(work: Callable[..., Any], *args: Any, **options: Any) -> Pending
     def run() -> None:
         try:
             future.set_result(work(*args, **options))
-        except BaseException as error:  # noqa: BLE001 - whoever waits raises it
+        except BaseException as error:  # noqa: BLE001 - the waiting call raises it
             future.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()

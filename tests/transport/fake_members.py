@@ -1,4 +1,4 @@
-"""A pool's connections without any network: the test says what happens to them, and asks who got a place."""
+"""A pool's connections without any network: the test sets what happens to them, and checks which call got a slot."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastlane.transport.pool.settings import Http2, ServerOrigin
 from fastlane.transport.protocols.exchange import TransportError
 
 SECOND = 1_000_000_000
-FAILURE = TransportError("ConnectError", "nobody there")
+FAILURE = TransportError("ConnectError", "no server there")
 
 
 def origin_of(number: int = 0) -> ServerOrigin:
@@ -89,7 +89,7 @@ class Desk:
         self.surplus += surplus
 
     def ask(self, origin: ServerOrigin = HERE, *, avoid: PooledConnection | None = None) -> FakeWaiter:
-        """A call asks for a place."""
+        """A call requests a slot."""
         call = FakeWaiter(None if avoid is None else avoid.local_address)
         member = self.pool.claim(origin, self.now_ns, call.avoid)
         if member is None:
@@ -130,7 +130,7 @@ class Desk:
         self.changes(member)
 
     def ends_quietly(self, call: FakeWaiter) -> None:
-        """The call's answer is over, and nobody says so: its finaliser could not take the lock."""
+        """The call's response is over without a report: its finaliser could not take the lock."""
         exchange: Any = object()
         assert call.member is not None
         call.member.ended.append(exchange)

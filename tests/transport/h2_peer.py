@@ -101,13 +101,13 @@ class Pair:
             start = cut
 
     def carry(self) -> None:
-        """Carry bytes both ways until nobody has any left."""
+        """Carry bytes in both directions until none are left."""
         while True:
-            said = self.client.data_to_send()
-            self.server.receive_data(said)
+            output = self.client.data_to_send()
+            self.server.receive_data(output)
             answered = self.server.data_to_send()
             self.receive(answered)
-            if not said and not answered:
+            if not output and not answered:
                 return
 
     def exchange(self, head: RequestHead | None = None) -> WokenExchange:

@@ -1,4 +1,4 @@
-"""A scripted HTTP/2 server on raw frames, which does as a test says, good or bad, and records what it sees."""
+"""A scripted HTTP/2 server on raw frames, which follows a test's script, good or bad, and records what it gets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ STREAM_CLOSED, REFUSED_STREAM, CANCEL, ENHANCE_YOUR_CALM = 5, 7, 8, 11
 HEADER_TABLE_SIZE, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = 1, 3, 4, 5
 
 FIN_WAIT_1 = 4
-"""The state of a TCP connection whose end nobody has acknowledged, as Linux counts them."""
+"""The state of a TCP connection whose end is not acknowledged yet, as Linux counts them."""
 
 CONNECTION_SPECIFIC = {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade", b"host"}
 Header = tuple[str, str]
@@ -370,13 +370,13 @@ class PeerConnection:
                 self._early.append(frame)
 
     def drain(self) -> None:
-        """Wait until the bytes are with the kernel, lest a flood of ours fills our own memory."""
+        """Wait until the bytes are with the kernel, so that a flood does not fill our own memory."""
         self.wait(lambda: len(self._outgoing) < BACKLOG)
 
     def settings(self, values: dict[int, int] | None = None) -> None:
         values = values or {}
         with self.lock:
-            # More room counts from when it is said, less from when the client has heard of it.
+            # More room counts from when it is sent, less from when the client has received it.
             if values.get(INITIAL_WINDOW_SIZE, -1) > self.initial_window:
                 self._resize(values[INITIAL_WINDOW_SIZE])
             self._unacked.append(values)
@@ -396,7 +396,7 @@ class PeerConnection:
             self.send_when_greeted(WindowUpdateFrame(0, window_increment=increment))
 
     def fin(self) -> None:
-        """End our direction of TCP without a word in TLS; the kernel of the client has heard of it then."""
+        """End our direction of TCP without a word in TLS; the kernel of the client has received it then."""
         self.wait(lambda: not self._outgoing)
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
@@ -406,7 +406,7 @@ class PeerConnection:
                 time.sleep(0.001)
 
     def close_notify(self) -> None:
-        """End our direction in TLS and leave TCP open. The client must have said all it has to say by then."""
+        """End our direction in TLS and leave TCP open. The client must have sent everything by then."""
         with self.lock:
             with contextlib.suppress(ssl.SSLError):
                 self._tls.unwrap()

@@ -1,4 +1,4 @@
-"""A scripted HTTP/1.1 server, with TLS or without, which sends the bytes that a test says and records what it sees."""
+"""A scripted HTTP/1.1 server, with TLS or without, which sends the bytes of a test and records what it gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An answer that nobody wants any more stops at the server, and what it leaves behind costs the others nothing."""
+"""An abandoned response stops at the server, and what it leaves behind costs the others nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SCRIPTS = by_path(endless=endless, silent=silent, one=one_piece)
 
 
 def the_connection_goes_on(peer: Peer, face: Any, *resets: int) -> None:
-    """The peer was told to stop each stream in turn, and the next call finds the connection as it was."""
+    """Each stream was reset in turn, and the next call finds the connection as it was."""
     peer.wait_until(lambda: len(peer.resets) >= len(resets))
     assert face.get("/next").content == b"ok"
     assert peer.resets == list(resets)
@@ -75,9 +75,9 @@ def no_garbage_collected() -> Iterator[None]:
 
 
 def lose_in_a_cycle(face: SyncFace, url: str, form: str) -> Any:
-    """Begin to read an answer and leave it to the garbage collector, in a cycle that nobody else knows.
+    """Begin to read an answer and leave it to the garbage collector, in an unreachable cycle.
 
-    What is given back is to be kept: with the answer itself still in somebody's hands, it is the generator's end that
+    What is given back is to be kept: while the answer itself is still referenced, it is the generator's end that
     closes it, and not the answer's own.
     """
     answer = face.open(url)
@@ -120,7 +120,7 @@ def test_an_answer_that_is_collected_in_a_thread_that_holds_a_lock_waits_for_non
         lost.set()
 
         assert face.begin("/second").result().content == b"ok"
-        assert collected.wait(30)  # the thread that reads may still be about to give the place back
+        assert collected.wait(30)  # the thread that reads may still be about to release the slot
         assert comes_true(lambda: kept is None or kept.response.is_closed)
         the_connection_goes_on(peer, face, CANCEL)
 

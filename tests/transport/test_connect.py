@@ -263,7 +263,7 @@ def test_no_descriptor_left(connect: Connect, listening: tuple[str, int], monkey
     )
 
 
-# --- nobody wants it any more
+# --- the call is abandoned
 
 
 def test_a_thread_gives_up(silent: tuple[str, int], resolve: Callable[..., None], nothing_left: None) -> None:

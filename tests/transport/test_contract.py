@@ -439,14 +439,14 @@ def origin_of_causes(error: BaseException | None) -> BaseException | None:
 def test_a_failure_to_connect_begins_with_what_the_system_or_tls_said(make_face: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         refused = server.getsockname()[1]
-    with Peer(names=("somebody.else",)) as stranger, make_face() as face:
+    with Peer(names=("another.host",)) as stranger, make_face() as face:
         for url, kind in (
             (f"http://127.0.0.1:{refused}/", ConnectionRefusedError),
             (f"https://127.0.0.1:{refused}/", ConnectionRefusedError),
             (stranger.url, ssl.SSLCertVerificationError),
             ("http://nowhere.invalid/", socket.gaierror),
         ):
-            errors = face.together(url, url)  # each call that waited is told
+            errors = face.together(url, url)  # each waiting call gets an error
 
             assert [type(error) for error in errors] == [httpx2.ConnectError] * 2
             assert [type(origin_of_causes(error)) for error in errors] == [kind] * 2
@@ -514,7 +514,7 @@ def test_two_answers_in_one_write_are_not_mixed_up(make_face: Any) -> None:
 
     with PeerH1(respond) as peer, make_face(peer.url) as face:
         assert face.get("/two").content == b"ok"
-        # What nobody asked for is no answer to the next request.
+        # Unrequested bytes are no response to the next request.
         assert face.get("/next").content == b"ok"
 
         assert peer.connections == 2

@@ -1,4 +1,4 @@
-"""Where somebody intercepts the stock client's requests, and under trio, the library's own transport carries ours."""
+"""If the stock client's requests are intercepted, and under trio, the library's own transport is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both flow-control windows, both ways: nobody sends more than the other takes, nothing is lost or held up."""
+"""Both flow-control windows, both directions: no side sends more than the other takes, nothing is lost or held up."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_slow_reader_of_http1_stops_its_server_too(make_face: Any) -> None:
 
 
 class Unhurried(deque[Any]):
-    """Pieces of an answer: whoever goes through them gives other threads the time to take some."""
+    """Pieces of a response: iteration gives other threads the time to take some."""
 
     def __iter__(self) -> Iterator[Any]:
         for piece in super().__iter__():

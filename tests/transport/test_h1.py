@@ -23,7 +23,7 @@ class Peer:
     def __init__(self) -> None:
         self.h11 = h11.Connection(h11.SERVER)
 
-    def hears(self, data: bytes) -> tuple[h11.Request, bytes]:
+    def receive_request(self, data: bytes) -> tuple[h11.Request, bytes]:
         """A complete request, and its body."""
         self.h11.receive_data(data)
         request = self.h11.next_event()
@@ -34,16 +34,16 @@ class Peer:
             body += event.data
         return request, body
 
-    def says(self, *events: Any) -> bytes:
+    def send_events(self, *events: Any) -> bytes:
         return b"".join(self.h11.send(event) or b"" for event in events)
 
     def answers(self, *pieces: bytes, status: int = 200, headers: Any = (("X-Model", "Gpt"),)) -> bytes:
         """A complete answer, after which the next request may come."""
         head = h11.Response(status_code=status, headers=list(headers), reason=b"Fine")
-        said = self.says(head, *map(h11.Data, pieces), h11.EndOfMessage())
+        written = self.send_events(head, *map(h11.Data, pieces), h11.EndOfMessage())
         if self.h11.our_state is h11.DONE:
             self.h11.start_next_cycle()
-        return said
+        return written
 
 
 def opened() -> Http1Connection:
@@ -227,9 +227,7 @@ def test_an_answer_cut_off_by_the_end_of_the_connection(came: bytes, message: st
     assert (exchange.error.message, exchange.answer_ended) == (message, False)
 
 
-@pytest.mark.parametrize(
-    "bytes_of_nobody", [b"HTTP/1.1 408 Late\r\nConnection: close\r\n\r\n", EMPTY, b"\n", EMPTY * 300]
-)
+@pytest.mark.parametrize("unrequested", [b"HTTP/1.1 408 Late\r\nConnection: close\r\n\r\n", EMPTY, b"\n", EMPTY * 300])
 @pytest.mark.parametrize(
     "end_of_answer",
     [
@@ -241,17 +239,17 @@ def test_an_answer_cut_off_by_the_end_of_the_connection(came: bytes, message: st
     ],
     ids=["empty", "length", "chunked", "trailer"],
 )
-def test_bytes_that_nobody_asked_for_are_never_an_answer(end_of_answer: bytes, bytes_of_nobody: bytes) -> None:
+def test_bytes_that_nobody_asked_for_are_never_an_answer(end_of_answer: bytes, unrequested: bytes) -> None:
     fresh, idle, same_read = opened(), opened(), opened()
-    broken(fresh, bytes_of_nobody)
+    broken(fresh, unrequested)
 
     exchange = begun(idle)
     idle.receive(EMPTY, 1)
-    broken(idle, bytes_of_nobody)
+    broken(idle, unrequested)
     assert (exchange.error, exchange.answer_ended) == (None, True)
 
     exchange = begun(same_read)
-    same_read.receive(end_of_answer + bytes_of_nobody, 1)
+    same_read.receive(end_of_answer + unrequested, 1)
     assert (exchange.error, exchange.answer_ended, refuses(same_read)) == (None, True, True)
 
 

@@ -34,7 +34,7 @@ def of(path: bytes, own: list[Field]) -> list[Field]:
 
 
 class Peer:
-    """A server's decoder, and what it has said about its table."""
+    """A server's decoder, and its table size settings."""
 
     def __init__(self) -> None:
         self.encoder = Encoder()

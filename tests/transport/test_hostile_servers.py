@@ -35,7 +35,7 @@ def beyond_our_window(stream: Stream) -> None:
 
 
 def subsides(stream: Stream) -> None:
-    """Wait until the client has all of a flood behind it: what is still on its way may end the connection as well."""
+    """Wait until the client has all of a flood behind it: what is still in flight may end the connection as well."""
     connection = stream.connection
     connection.peer.wait_until(lambda: stream.reset is not None or connection.closed.is_set())
     with contextlib.suppress(GoneError):

@@ -1,4 +1,4 @@
-"""Ctrl-C at each point of the bookkeeping of a pool of threads leaves the pool right, and whoever waits is served.
+"""Ctrl-C at each point of the bookkeeping of a pool of threads leaves the pool right, and every waiter is served.
 
 CPython handles a signal where a function is entered, and where one that is written in C returns: a profiler sees both,
 and what it raises comes out there.
@@ -126,7 +126,7 @@ def test_giving_up_to_wait_for_a_connection_that_does_not_open() -> None:
     with listening() as here, socket.create_server(("127.0.0.1", 0), backlog=0) as deaf:
         there = ServerOrigin("http", "127.0.0.1", deaf.getsockname()[1], "127.0.0.1")
         fillers = [socket.socket() for _ in range(4)]
-        for filler in fillers:  # beyond them the kernel takes nobody
+        for filler in fillers:  # beyond them the kernel accepts no connection
             filler.setblocking(False)
             filler.connect_ex(deaf.getsockname())
         for interrupt in each_point():

@@ -111,5 +111,5 @@ def test_an_event_loop_in_debug_mode_has_nothing_to_say(debug: bool, caplog: pyt
         run: Coroutine[Any, Any, Any] = work(peer.url)
         asyncio.run(run, debug=debug)
 
-    said = [record.getMessage() for record in caplog.records if record.name == "asyncio"]
-    assert [text for text in said if not text.startswith(("Using selector", "Executing", "poll"))] == []
+    logged = [record.getMessage() for record in caplog.records if record.name == "asyncio"]
+    assert [text for text in logged if not text.startswith(("Using selector", "Executing", "poll"))] == []

@@ -31,7 +31,7 @@ class Held:
 
 
 class Together:
-    """A script that answers nobody before so many requests have come."""
+    """A script that sends no response before so many requests have come."""
 
     def __init__(self, count: int) -> None:
         self.barrier = threading.Barrier(count)
@@ -55,7 +55,7 @@ def test_each_piece_reaches_its_reader_while_all_the_others_wait_for_theirs(make
 
     with Peer(by_path(turns=by_turns)) as peer, make_face(peer.url) as face:
         answers = [face.open(f"/turns/{number}") for number in range(6)]
-        others = answers[5].begin_rest()  # somebody is always blocked in a read
+        others = answers[5].begin_rest()  # one call is always blocked in a read
         for piece in range(4):
             for number in (3, 1, 4, 0, 2):
                 turns[number, piece].set()

@@ -1,4 +1,4 @@
-"""A request that somebody gives up ends at once, wherever it is, and one whose time is up ends then."""
+"""An abandoned request ends at once, wherever it is, and one whose deadline has passed ends then."""
 
 from __future__ import annotations
 

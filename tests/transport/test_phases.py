@@ -15,11 +15,11 @@ import fastlane
 from fastlane.records import Attempt
 from fastlane.transport import Opening, Phases
 from fastlane.transport.protocols.exchange import FALLBACK_TRACE, PHASES
-from tests.attempts.events import DONE, STOP, said
+from tests.attempts.events import DONE, STOP, choice_event
 from tests.call_peer import ANSWER
 from tests.transport.callers import CALLERS, request
 
-STREAM = (said(content="a"), said(content="b") + said(content="c"), STOP, DONE)
+STREAM = (choice_event(content="a"), choice_event(content="b") + choice_event(content="c"), STOP, DONE)
 WHOLE = (json.dumps(ANSWER).encode(),)
 
 

@@ -1,4 +1,4 @@
-"""Which connection a call gets, when a further one is opened, who waits, and who is told that there is none."""
+"""Which connection a call gets, when a further one is opened, which call waits, and which gets an error."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_those_who_wait_are_told_each_for_himself() -> None:
     desk.fails()
     errors = [call.error for call in calls]
 
-    assert [str(error) for error in errors] == ["nobody there"] * 3
+    assert [str(error) for error in errors] == ["no server there"] * 3
     assert len(set(map(id, errors)) | {id(FAILURE)}) == 4
     assert desk.members == []
 
@@ -118,7 +118,7 @@ def test_servers_that_allow_nothing_do_not_close_each_others_connections_for_eve
         assert desk.made <= 2 * MOST_FRUITLESS
 
     assert str(here.error) == "5 connections in a row were closed before they could be used."
-    # Nobody competes with it any more.
+    # No call competes with it any more.
     assert there.waits
     desk.changes(desk.members[0], capacity=1)
     assert not there.waits

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: no place is given twice, nobody is forgotten, and nothing is opened in vain."""
+"""Whatever happens in whatever order: no slot is given twice, no call is forgotten, and nothing is opened in vain."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Interleavings(RuleBasedStateMachine):
         self.calls: list[Call] = []
         self.unsettled: list[Call] = []
         """Calls that have ended without a word to the pool."""
-        self.told: set[Call] = set()
+        self.refused: set[Call] = set()
         """Calls that were refused, and looked at."""
         self.served = True
         """Whether the pool has had the occasion to serve those who wait since anything happened behind its back."""
@@ -119,7 +119,7 @@ class Interleavings(RuleBasedStateMachine):
         self.served = True
 
     @rule(origin=origins)
-    def hangs_up_what_nobody_wants(self, origin: ServerOrigin) -> None:
+    def close_unwanted_connections(self, origin: ServerOrigin) -> None:
         unwanted = self.desk.pool.take_unwanted(origin)
         assert not unwanted or not any(call.is_queued and call.origin == origin for call in self.calls)
         for member in unwanted:
@@ -148,8 +148,8 @@ class Interleavings(RuleBasedStateMachine):
         self._happened(member, how != "ends_quietly")
         self._look_at_the_refused()
 
-    def _happened(self, member: PooledConnection, was_said: bool = True) -> None:
-        if was_said and member in self.desk.members:
+    def _happened(self, member: PooledConnection, is_reported: bool = True) -> None:
+        if is_reported and member in self.desk.members:
             self.served = True
 
     @precondition(lambda self: any(call.is_queued for call in self.calls))
@@ -187,8 +187,8 @@ class Interleavings(RuleBasedStateMachine):
         opening.insert(0, opening.pop(number % len(opening)))
 
     def _look_at_the_refused(self) -> None:
-        refused = {call for call in self.calls if call.error is not None} - self.told
-        self.told |= refused
+        refused = {call for call in self.calls if call.error is not None} - self.refused
+        self.refused |= refused
         for origin in {call.origin for call in refused}:
             assert not [call for call in self.calls if call.origin == origin and call.is_queued]
             assert not self.desk.pool.is_opening(origin)
@@ -233,7 +233,7 @@ class Interleavings(RuleBasedStateMachine):
             assert len(self.desk.pool._idle) <= MOST_IDLE
 
     @invariant()
-    def every_place_is_somebodys(self) -> None:
+    def every_slot_belongs_to_a_call(self) -> None:
         if not hasattr(self, "desk"):
             return
         for member in self.desk.members:
@@ -257,12 +257,12 @@ class Interleavings(RuleBasedStateMachine):
             assert state.opening == sum(member.origin == origin for member in self.desk.opening)
             assert set(state.spare) <= set(state.members)
             assert list(state.waiters) == [call for call in self.calls if call.is_queued and call.origin == origin]
-            # Whoever looks for a place must find it: what has room is spare.
+            # A call that looks for a slot must find it: what has room is spare.
             with_room = {member for member in state.members if member.room(BUSY_STREAMS) > 0}
             assert with_room <= set(state.spare)
 
     @invariant()
-    def nobody_waits_in_vain(self) -> None:
+    def no_call_waits_in_vain(self) -> None:
         if not hasattr(self, "desk") or not self.served:
             return
         pool, now_ns = self.desk.pool, self.desk.now_ns
@@ -286,7 +286,7 @@ class Interleavings(RuleBasedStateMachine):
             assert waits == sorted(waits)
 
     def teardown(self) -> None:
-        """In the end, everybody is told."""
+        """In the end, every call has its connection or an error."""
         if hasattr(self, "desk"):
             self.desk.pool.refuse_all(self.desk_error())
             assert not any(call.is_queued for call in self.calls)

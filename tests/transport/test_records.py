@@ -13,7 +13,7 @@ import pytest
 from fastlane import CallRecord
 from fastlane.emulator import Emulator
 from fastlane.engine import pipeline
-from tests.transport.callers import CALLERS, Caller, sees
+from tests.transport.callers import CALLERS, Caller, comes_true_for
 from tests.transport.conftest import PLAYS
 
 # It goes on for longer than a test may take.
@@ -21,8 +21,8 @@ UNENDING = {"output_tokens": 10_000, "token_ms": 20}
 
 
 @pytest.fixture
-def told() -> list[CallRecord]:
-    """What the caller's hook was told."""
+def reported() -> list[CallRecord]:
+    """The records that the caller's hook got."""
     return []
 
 
@@ -37,15 +37,15 @@ def test_streams_that_tasks_drop_half_read_stop_the_provider_without_complaint(
             stream = caller.start(2, **UNENDING)
             del stream
             gc.collect()
-            assert sees(caller, lambda number=number: len(caller.calls) == number)  # type: ignore[misc]
-            assert sees(caller, lambda: all(request.reset_ns is not None for request in provider.log()))
+            assert comes_true_for(caller, lambda number=number: len(caller.calls) == number)  # type: ignore[misc]
+            assert comes_true_for(caller, lambda: all(request.reset_ns is not None for request in provider.log()))
         caller.sleep(0.05)
     assert {record.outcome for record in caller.calls} <= {"closed", "abandoned"}
     assert caplog.messages == []
 
 
-def test_threads_that_close_a_stream_at_once(arguments: dict[str, Any], told: list[CallRecord]) -> None:
-    with Caller("sync", **arguments, on_call_end=[told.append], raise_play_errors=True) as caller:
+def test_threads_that_close_a_stream_at_once(arguments: dict[str, Any], reported: list[CallRecord]) -> None:
+    with Caller("sync", **arguments, on_call_end=[reported.append], raise_play_errors=True) as caller:
         for _ in range(20):
             stream = caller.start(1, **UNENDING)
             barrier = threading.Barrier(3)
@@ -60,7 +60,7 @@ def test_threads_that_close_a_stream_at_once(arguments: dict[str, Any], told: li
             for thread in threads:
                 thread.join()
 
-        assert [record.outcome for record in told] == ["closed"] * 20
+        assert [record.outcome for record in reported] == ["closed"] * 20
         caller.ask(output_tokens=1)
 
 

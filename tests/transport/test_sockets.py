@@ -1,4 +1,4 @@
-"""The kernel is asked for what a connection needs, and tells what it measured."""
+"""The kernel gets the options that a connection needs, and reports what it measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A time-out ends the call that it belongs to, with the error that says what was waited for, and no other."""
+"""A timeout ends only its call, with the error that says what the call waited for."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_read_timeout_counts_from_the_last_piece(make_face: Any) -> None:
         stream.data(b"", end=True)
 
     with Peer(steady) as peer, make_face(peer.url) as face:
-        # Longer in all than the time-out, and each pause so much shorter that a busy machine may be late.
+        # Longer in all than the timeout, and each pause so much shorter that a busy machine may be late.
         assert face.get(timeout=httpx2.Timeout(HANG_S, read=2)).content == b"." * 9
 
 

@@ -1,4 +1,4 @@
-"""TLS without its I/O says what the peer said, however the bytes come, and why it does not trust."""
+"""TLS without I/O decrypts any split of the bytes, and names the reason of distrust."""
 
 from __future__ import annotations
 
@@ -48,22 +48,22 @@ class Server:
     def take(self) -> bytes:
         return self._outgoing.read()
 
-    def say(self, plaintext: bytes) -> bytes:
+    def encrypt(self, plaintext: bytes) -> bytes:
         """The records of a message. More than a record holds goes into several."""
         self.tls.write(plaintext)
         return self.take()
 
-    def hear(self, ciphertext: bytes) -> bytes:
+    def decrypt(self, ciphertext: bytes) -> bytes:
         self._incoming.write(ciphertext)
-        heard = b""
+        plaintext_read = b""
         while True:
             try:
                 piece = self.tls.read(65_536)
             except ssl.SSLWantReadError:
-                return heard
+                return plaintext_read
             if not piece:
-                return heard
-            heard += piece
+                return plaintext_read
+            plaintext_read += piece
 
     def greet(self, ciphertext: bytes) -> None:
         self._incoming.write(ciphertext)
@@ -72,7 +72,7 @@ class Server:
         except ssl.SSLWantReadError:
             pass
 
-    def goodbye(self) -> bytes:
+    def close_notify(self) -> bytes:
         try:
             self.tls.unwrap()
         except ssl.SSLError:
@@ -104,13 +104,13 @@ def version(request: pytest.FixtureRequest) -> str:
 
 
 def pieces(data: bytes, cuts: list[int]) -> Iterator[bytes]:
-    """The data, cut at these places."""
-    places = sorted({cut % (len(data) + 1) for cut in cuts} | {0, len(data)})
-    for start, end in itertools.pairwise(places):
+    """The data, cut at these positions."""
+    positions = sorted({cut % (len(data) + 1) for cut in cuts} | {0, len(data)})
+    for start, end in itertools.pairwise(positions):
         yield data[start:end]
 
 
-# --- what is said arrives
+# --- data arrives
 
 
 @given(
@@ -133,9 +133,9 @@ def test_however_the_bytes_come(
         for piece in pieces(flight, greeting_cuts):
             assert tls.feed(piece) == b""
     server.greet(tls.data_to_send())
-    said = [bytes([number]) * size for number, size in enumerate(sizes)]
-    ciphertext = server.take() + b"".join(map(server.say, said)) + (server.goodbye() if ends else b"")
-    assert b"".join(map(tls.feed, pieces(ciphertext, cuts))) == b"".join(said)
+    plaintexts = [bytes([number]) * size for number, size in enumerate(sizes)]
+    ciphertext = server.take() + b"".join(map(server.encrypt, plaintexts)) + (server.close_notify() if ends else b"")
+    assert b"".join(map(tls.feed, pieces(ciphertext, cuts))) == b"".join(plaintexts)
     assert tls.ended == ends
 
 
@@ -144,7 +144,7 @@ def test_however_the_bytes_come(
 
 def test_the_peers_goodbye(version: str) -> None:
     tls, server = connected(version)
-    assert tls.feed(server.say(b"last words") + server.goodbye()) == b"last words"
+    assert tls.feed(server.encrypt(b"last words") + server.close_notify()) == b"last words"
     assert tls.ended
     assert tls.feed(b"anything") == b""
     tls.close()
@@ -154,8 +154,8 @@ def test_the_peers_goodbye(version: str) -> None:
 def test_our_goodbye(version: str) -> None:
     tls, server = connected(version)
     tls.close()
-    assert server.hear(tls.data_to_send()) == b""
-    assert server.tls.unwrap() is None  # type: ignore[func-returns-value] # both have said it
+    assert server.decrypt(tls.data_to_send()) == b""
+    assert server.tls.unwrap() is None  # type: ignore[func-returns-value] # both have closed
     with pytest.raises(TransportError) as caught:
         tls.wrap(b"more")
     assert caught.value.name == "WriteError"
@@ -164,12 +164,12 @@ def test_our_goodbye(version: str) -> None:
 
 def test_what_comes_after_our_goodbye_is_heard() -> None:
     tls, server = connected()
-    half = server.say(b"half-way")
+    half = server.encrypt(b"half-way")
     assert tls.feed(half[:10]) == b""
     tls.close()
     assert tls.feed(half[10:]) == b"half-way"
-    assert tls.feed(server.say(b"and on")) == b"and on"
-    assert tls.feed(server.goodbye()) == b""
+    assert tls.feed(server.encrypt(b"and on")) == b"and on"
+    assert tls.feed(server.close_notify()) == b""
     assert tls.ended
 
 
@@ -178,7 +178,7 @@ def test_what_comes_after_our_goodbye_is_heard() -> None:
 
 def test_a_record_that_was_changed(version: str) -> None:
     tls, server = connected(version)
-    record = bytearray(server.say(b"answer"))
+    record = bytearray(server.encrypt(b"answer"))
     record[-1] ^= 1
     for _ in range(2):
         with pytest.raises(TransportError) as caught:
@@ -189,7 +189,7 @@ def test_a_record_that_was_changed(version: str) -> None:
 
 def test_what_came_before_the_error_counts(version: str) -> None:
     tls, server = connected(version)
-    good, record = server.say(b"good"), bytearray(server.say(b"bad"))
+    good, record = server.encrypt(b"good"), bytearray(server.encrypt(b"bad"))
     record[-1] ^= 1
     assert tls.feed(good + bytes(record)) == b"good"
     assert not tls.ended

@@ -1,4 +1,4 @@
-"""Wherever a call waits and however its wait ends: the right error, the server is told, and no other call is harmed."""
+"""Wherever a call waits and however its wait ends: the right error, a cancelled request, and no harm to other calls."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ ERRORS = {
     "read": httpx2.ReadTimeout,
 }
 CASES = [
-    (place, end, version, kind)
-    for place in TIMEOUTS
+    (wait, end, version, kind)
+    for wait in TIMEOUTS
     for end in ("given up", "deadline", "timeout", "cancelled")
     for version in ("HTTP/2", "HTTP/1.1")
     for kind in FACES
-    if (kind == "async" or end != "cancelled") and (version == "HTTP/2" or place != "connect")
+    if (kind == "async" or end != "cancelled") and (version == "HTTP/2" or wait != "connect")
 ]
 
 
 class Servers:
     """A server of either protocol, and one that takes connections and says nothing."""
 
-    def __init__(self, place: str, version: str) -> None:
+    def __init__(self, wait: str, version: str) -> None:
         self.release = threading.Event()
         """Ends the answer of /slow, and the patience of an HTTP/1.1 server that does not read."""
-        settings = {"place": {MAX_CONCURRENT_STREAMS: 1}, "upload": {INITIAL_WINDOW_SIZE: 0}}.get(place)
+        settings = {"place": {MAX_CONCURRENT_STREAMS: 1}, "upload": {INITIAL_WINDOW_SIZE: 0}}.get(wait)
         scripts = by_path(head=silent, upload=silent, body=one_piece, holds=one_piece, slow=self._slow)
-        self.h2 = Peer(scripts, settings=settings, grants=place != "upload")
+        self.h2 = Peer(scripts, settings=settings, grants=wait != "upload")
         self.h1 = PeerH1(self._h1)
         self.mute = socket.create_server(("127.0.0.1", 0))
         self.peer: Any = self.h2 if version == "HTTP/2" else self.h1
-        self.url = self.peer.url if place != "connect" else f"https://127.0.0.1:{self.mute.getsockname()[1]}"
+        self.url = self.peer.url if wait != "connect" else f"https://127.0.0.1:{self.mute.getsockname()[1]}"
 
     def __enter__(self) -> Self:
         return self
@@ -94,8 +94,8 @@ class Servers:
     def asked(self) -> list[str]:
         return [stream.path for stream in self.h2.requests] + [request.target for request in self.h1.requests]
 
-    def were_told(self) -> bool:
-        """Whether the server has heard that nobody wants the answer any more."""
+    def was_cancelled(self) -> bool:
+        """Whether the server knows that the call was abandoned."""
         if isinstance(self.peer, Peer):
             return comes_true(lambda: self.h2.resets == [CANCEL])
         self.release.set()
@@ -109,8 +109,8 @@ def error_of(call: Pending) -> BaseException | None:
         return error
 
 
-def hears_the_end(connection: socket.socket) -> bool:
-    """Whether the client closes a connection on which nobody has answered it."""
+def sees_end_of_stream(connection: socket.socket) -> bool:
+    """Whether the client closes a connection without a response."""
     connection.settimeout(30)
     with connection:
         try:
@@ -123,26 +123,26 @@ def hears_the_end(connection: socket.socket) -> bool:
     return True
 
 
-@pytest.mark.parametrize(("place", "end", "version", "kind"), CASES)
-def test_end_of_a_wait_tells_the_server_and_harms_no_other(place: str, end: str, version: str, kind: str) -> None:
+@pytest.mark.parametrize(("wait", "end", "version", "kind"), CASES)
+def test_end_of_a_wait_tells_the_server_and_harms_no_other(wait: str, end: str, version: str, kind: str) -> None:
     patience, phases = Patience(), Phases()
-    timeout = httpx2.Timeout(30, **({TIMEOUTS[place]: SOON_S} if end == "timeout" else {}))
-    with Servers(place, version) as servers, FACES[kind](servers.url, max_connections=1) as face:
-        shares = version == "HTTP/2" and place in ("upload", "head", "body")
-        other = face.open("/slow") if shares else face.open("/holds") if place == "place" else None
+    timeout = httpx2.Timeout(30, **({TIMEOUTS[wait]: SOON_S} if end == "timeout" else {}))
+    with Servers(wait, version) as servers, FACES[kind](servers.url, max_connections=1) as face:
+        shares = version == "HTTP/2" and wait in ("upload", "head", "body")
+        other = face.open("/slow") if shares else face.open("/holds") if wait == "place" else None
         if end == "deadline":
             patience.until_ns = now_ns() + int(SOON_S * 1e9)
-        content = bytes(40 << 20) if place == "upload" else None
+        content = bytes(40 << 20) if wait == "upload" else None
         options = {"extensions": {PATIENCE: patience, PHASES: phases}, "timeout": timeout, "content": content}
-        call = face.begin(f"/{place}", "POST" if content else "GET", **options)
-        opened = servers.mute.accept()[0] if place == "connect" else None
+        call = face.begin(f"/{wait}", "POST" if content else "GET", **options)
+        opened = servers.mute.accept()[0] if wait == "connect" else None
         if end in ("given up", "cancelled"):
             reached: dict[str, Any] = {
                 "connect": lambda: opened is not None,
                 "place": lambda: phases.connection_wait_started_ns is not None,
                 "body": lambda: len(phases.data_ns) > 0,
             }
-            assert comes_true(reached.get(place, lambda: f"/{place}" in servers.asked))
+            assert comes_true(reached.get(wait, lambda: f"/{wait}" in servers.asked))
             assert not call.future.done()
             if end == "given up":
                 patience.give_up()
@@ -157,23 +157,23 @@ def test_end_of_a_wait_tells_the_server_and_harms_no_other(place: str, end: str,
         elif end == "cancelled":
             assert isinstance(error, CancelledError)
         else:
-            assert isinstance(error, ERRORS[TIMEOUTS[place]] if end == "timeout" else httpx2.TimeoutException)
+            assert isinstance(error, ERRORS[TIMEOUTS[wait]] if end == "timeout" else httpx2.TimeoutException)
             assert end == "timeout" or now_ns() >= (patience.until_ns or 0)
         if opened is not None:
-            # A cancelled task leaves the connection to whoever calls next.
-            assert end == "cancelled" or hears_the_end(opened)
+            # A cancelled task leaves the connection to the next call.
+            assert end == "cancelled" or sees_end_of_stream(opened)
             opened.close()
             return
-        if other is not None and place == "place":
+        if other is not None and wait == "place":
             other.close()
         elif other is not None:
-            assert servers.were_told()
+            assert servers.was_cancelled()
             servers.release.set()
             assert other.rest() in (b"last", b"first last")
         else:
-            assert servers.were_told()
+            assert servers.was_cancelled()
         # The pool has one connection: what was not given back would be missed.
         servers.release.set()
         assert face.get("/next").content == b"ok"
-        assert place != "place" or "/place" not in servers.asked
+        assert wait != "place" or "/place" not in servers.asked
         assert version == "HTTP/1.1" or len(servers.h2.connections) == 1

@@ -1,4 +1,4 @@
-"""A client that connects before its first call, and keeps a connection while nobody calls."""
+"""A client that connects before its first call, and keeps an idle connection."""
 
 from __future__ import annotations
 

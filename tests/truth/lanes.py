@@ -48,27 +48,27 @@ class Lanes:
 def read_lanes(arm: Arm, base_url: str, load: Lanes) -> tuple[Sample, ...]:
     """Send a load with one arm's client, and return the samples that count.
 
-    Raises RunFailedError where a process ends.
+    Raises RunFailedError if a process ends.
     """
     with contextlib.ExitStack() as stack:
-        heard: SimpleQueue[tuple[int, Any]] = SimpleQueue()
-        workers = [stack.enter_context(_worker(arm, base_url, shard, heard)) for shard in range(load.shards)]
-        coordinator = _Coordinator(arm, load, workers, heard)
-        coordinator.hear_each(Ready)
+        messages: SimpleQueue[tuple[int, Any]] = SimpleQueue()
+        workers = [stack.enter_context(_worker(arm, base_url, shard, messages)) for shard in range(load.shards)]
+        coordinator = _Coordinator(arm, load, workers, messages)
+        coordinator.messages_of_each(Ready)
         coordinator.warm_up()
         coordinator.order_each(BeginCell())
-        coordinator.hear_each(BeginCell)
+        coordinator.messages_of_each(BeginCell)
         coordinator.run()
         # What was kept until there was time for it comes before the vitals.
         coordinator.order_each(EndCell(_CELL))
-        coordinator.hear_each(Vitals)
+        coordinator.messages_of_each(Vitals)
     return tuple(coordinator.samples)
 
 
 @contextlib.contextmanager
-def _worker(arm: Arm, base_url: str, number: int, heard: SimpleQueue[tuple[int, Any]]) -> Iterator[LocalShard]:
+def _worker(arm: Arm, base_url: str, number: int, messages: SimpleQueue[tuple[int, Any]]) -> Iterator[LocalShard]:
     plan = ShardPlan(arms=(arm,), base_url=base_url, api_key="none", shard=number)
-    shard = LocalShard(plan, lambda _, what: heard.put((number, what)))
+    shard = LocalShard(plan, lambda _, what: messages.put((number, what)))
     try:
         yield shard
     finally:
@@ -77,12 +77,12 @@ def _worker(arm: Arm, base_url: str, number: int, heard: SimpleQueue[tuple[int, 
 
 class _Coordinator:
     def __init__(
-        self, arm: Arm, load: Lanes, workers: Sequence[LocalShard], heard: SimpleQueue[tuple[int, Any]]
+        self, arm: Arm, load: Lanes, workers: Sequence[LocalShard], messages: SimpleQueue[tuple[int, Any]]
     ) -> None:
         self._arm = arm
         self._load = load
         self._workers = workers
-        self._heard = heard
+        self._messages = messages
         self._random = random.Random(load.seed)
         self._in_flight: dict[str, tuple[int, int]] = {}
         """Lane and number of every request that is not over."""
@@ -104,9 +104,9 @@ class _Coordinator:
         self._in_flight[tag] = lane, block
         self._workers[lane % len(self._workers)].order(self._arm.name, ScheduledRequest(place, body, {}))
 
-    def _hear(self, timeout_s: float) -> Any:
+    def _next_message(self, timeout_s: float) -> Any:
         """The next message; raises queue.Empty where none comes in time."""
-        _, what = self._heard.get(timeout=timeout_s)
+        _, what = self._messages.get(timeout=timeout_s)
         if isinstance(what, RunFailedError):
             raise what
         if isinstance(what, Sample):
@@ -121,24 +121,24 @@ class _Coordinator:
         return self._in_flight.pop(what.tag, None) if isinstance(what, Done | Sample) else None
 
     def _silent(self) -> RunFailedError:
-        return RunFailedError(f"nothing was heard of {self._arm.name!r} for {_PATIENCE_S:.0f} s")
+        return RunFailedError(f"no message came from {self._arm.name!r} for {_PATIENCE_S:.0f} s")
 
     def order_each(self, order: Any) -> None:
         """Order every worker the same."""
         for worker in self._workers:
             worker.order(self._arm.name, order)
 
-    def hear_each(self, kind: type[_Kind]) -> list[_Kind]:
-        """Wait until every worker has said something of this kind."""
-        said: list[_Kind] = []
-        while len(said) < len(self._workers):
+    def messages_of_each(self, kind: type[_Kind]) -> list[_Kind]:
+        """Wait until every worker has sent a message of this kind."""
+        received: list[_Kind] = []
+        while len(received) < len(self._workers):
             try:
-                what = self._hear(_PATIENCE_S)
+                what = self._next_message(_PATIENCE_S)
             except Empty as error:
                 raise self._silent() from error
             if isinstance(what, kind):
-                said.append(what)
-        return said
+                received.append(what)
+        return received
 
     def warm_up(self) -> None:
         """Have every process import what it needs and open its connections: one by one first, then all at once."""
@@ -153,7 +153,7 @@ class _Coordinator:
     def _finish(self) -> None:
         while self._in_flight:
             try:
-                self._over(self._hear(_PATIENCE_S))
+                self._over(self._next_message(_PATIENCE_S))
             except Empty as error:
                 raise self._silent() from error
 
@@ -170,7 +170,7 @@ class _Coordinator:
                 self._send(lane, block, "measured")
                 continue
             try:
-                over = self._over(self._hear(wait_s))
+                over = self._over(self._next_message(wait_s))
             except Empty as error:
                 if due:
                     continue

@@ -63,25 +63,25 @@ class TruthLog:
 
 
 def read_log(lines: Iterable[str]) -> TruthLog:
-    """Return the log that a truth server has told, one JSON object a line."""
+    """Return the log of a truth server, one JSON object a line."""
     answers: list[ServedRequest] = []
     stalls: list[tuple[int, int]] = []
     for line in lines:
-        told: dict[str, Any] = json.loads(line)
-        if "stall" in told:
-            begun, ended = told["stall"]
+        entry: dict[str, Any] = json.loads(line)
+        if "stall" in entry:
+            begun, ended = entry["stall"]
             stalls.append((begun, ended))
             continue
         answers.append(
             ServedRequest(
-                tag=told["id"],
-                answer_id=f"chatcmpl-{told['number']:016d}",
-                received_ns=told["received"],
-                role_ns=told["role"] or None,
-                sent_ns=tuple(told["sent"]),
-                ended_ns=told["ended"] or None,
-                due_ns=told["first_due"],
-                gap_ns=told["gap"],
+                tag=entry["id"],
+                answer_id=f"chatcmpl-{entry['number']:016d}",
+                received_ns=entry["received"],
+                role_ns=entry["role"] or None,
+                sent_ns=tuple(entry["sent"]),
+                ended_ns=entry["ended"] or None,
+                due_ns=entry["first_due"],
+                gap_ns=entry["gap"],
             )
         )
     return TruthLog(answers=tuple(answers), stalls=tuple(stalls))

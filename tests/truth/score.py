@@ -23,7 +23,7 @@ class ClientTimes:
     chunks: int
     """With output."""
     arrived_s: float | None = None
-    """Time to first token by when the bytes had arrived, by the client's own record; None where it keeps none."""
+    """Time to first token by when the bytes had arrived, by the client's own record; None if it keeps none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,7 +44,7 @@ class ServerPace:
 
     @property
     def command(self) -> str:
-        """As the server is told it."""
+        """As a command to the server."""
         micro = round(self.time_to_first_token_s * 1e6), round(self.token_s * 1e6)
         milli = round(self.stall_every_s * 1e3), round(self.stall_s * 1e3)
         return f"set {micro[0]} {micro[1]} {self.tokens} {milli[0]} {milli[1]}"
@@ -80,12 +80,12 @@ class TruthServer:
             asked.flush()
         except OSError as error:
             raise TruthServerError("the truth server has ended: its stderr says why") from error
-        told: list[str] = []
+        lines: list[str] = []
         for line in answers:
             if line == "ok\n":
-                return told
-            told.append(line)
-        raise TruthServerError(f"the truth server ended when told {command!r}: {''.join(told)[:200]}")
+                return lines
+            lines.append(line)
+        raise TruthServerError(f"the truth server ended on {command!r}: {''.join(lines)[:200]}")
 
 
 def compiler() -> str | None:
@@ -120,10 +120,10 @@ def _running(command: list[str]) -> Iterator[TruthServer]:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            said = process.stdout.readline()
-            if not said:
+            first_line = process.stdout.readline()
+            if not first_line:
                 raise TruthServerError(f"the truth server did not start: {' '.join(command)}")
-            yield TruthServer(f"http://127.0.0.1:{json.loads(said)['port']}/v1", process.pid, process)
+            yield TruthServer(f"http://127.0.0.1:{json.loads(first_line)['port']}/v1", process.pid, process)
         finally:
             # It ends with its stdin.
             process.stdin.close()

@@ -113,9 +113,9 @@ def test_it_says_which_model_it_has_that_it_is_well_and_that_it_has_nothing_else
     root = server.base_url.removesuffix("/v1")
     with urllib.request.urlopen(f"{root}/health") as answer:
         assert json.load(answer) == {}
-    with pytest.raises(urllib.error.HTTPError, match="404") as told:
+    with pytest.raises(urllib.error.HTTPError, match="404") as raised:
         urllib.request.urlopen(f"{root}/v1/embeddings")
-    told.value.close()
+    raised.value.close()
 
 
 def test_a_client_that_goes_away_harms_no_other(server: TruthServer) -> None:

@@ -44,7 +44,7 @@ def run(rate: int, *, requests: int, arms: Iterable[Arm] = ARMS, lanes: int = LA
     """Hold what the workers record of `lanes` streams at `rate` tokens a second against what the server did.
 
     `requests` of each lane count. The streams of fastlane's clients are spread over all cores where one process may
-    not be enough; openai's has one process, as an application has it. Raises RunFailedError where a client fails,
+    not be enough; openai's has one process, as an application has it. Raises RunFailedError if a client fails,
     ConfigurationError without a C compiler, and TruthServerError.
     """
     pace = PACES[rate]

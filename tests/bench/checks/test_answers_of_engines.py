@@ -1,4 +1,4 @@
-"""What real engines were seen to do: handled, and told."""
+"""Oddities of real engines are handled and reported."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def test_usage_that_never_comes_is_unknown_and_no_zero() -> None:
 
 def test_a_limit_of_tokens_that_is_ignored_is_refused() -> None:
     run = a_run(tokens=200, change=lambda each: replace(each, asked_output_tokens=64, least_output_tokens=None))
-    (said,) = about(check(run), "tokens asked for")
+    (finding,) = about(check(run), "tokens asked for")
 
-    assert said.level == "refused"
-    assert "at most 64" in said.sentence
+    assert finding.level == "refused"
+    assert "at most 64" in finding.sentence
 
 
 def test_a_few_answers_that_stop_early_are_told_and_not_refused() -> None:
@@ -77,25 +77,25 @@ def own_record(sample: Sample, *, reused: bool) -> dict[str, object]:
 def test_tokens_that_come_four_to_a_chunk_are_told() -> None:
     found = check(a_run(tokens=16, change=lambda each: replace(each, output_tokens=64, asked_output_tokens=64)))
 
-    (said,) = about(found, "chunks against tokens")
-    assert said.level == "flagged"
-    assert "holds 4 tokens" in said.sentence
+    (finding,) = about(found, "chunks against tokens")
+    assert finding.level == "flagged"
+    assert "holds 4 tokens" in finding.sentence
 
 
 def test_reasoning_that_is_streamed_moves_the_first_content_token() -> None:
     run = a_run(change=lambda each: replace(each, first_content_ns=each.token_ns[5], reasoning_tokens=5))
-    (said,) = about(check(run), "reasoning in the answers")
+    (finding,) = about(check(run), "reasoning in the answers")
 
-    assert said.level == "flagged"
-    assert said.sentence.startswith("40 of 40")
+    assert finding.level == "flagged"
+    assert finding.sentence.startswith("40 of 40")
 
 
 def test_reasoning_that_is_hidden_makes_the_time_per_token_too_small() -> None:
     run = a_run(change=lambda each: replace(each, output_tokens=132, reasoning_tokens=100, asked_output_tokens=200))
-    (said,) = about(check(run), "reasoning in the answers")
+    (finding,) = about(check(run), "reasoning in the answers")
 
-    assert said.level == "flagged"
-    assert "too small" in said.sentence
+    assert finding.level == "flagged"
+    assert "too small" in finding.sentence
 
 
 def test_successes_without_output_are_refused() -> None:

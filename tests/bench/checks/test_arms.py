@@ -39,9 +39,9 @@ def test_connections_that_a_play_saves_are_its_finding() -> None:
     run = with_play("Connection(http2=True)", change=opening("baseline", "baseline-again"))
     found = check(run)
 
-    (said,) = about(found, "new connections")
-    assert said.level == "flagged"
-    assert "Connection may do so" in said.sentence
+    (finding,) = about(found, "new connections")
+    assert finding.level == "flagged"
+    assert "Connection may do so" in finding.sentence
     assert found.refusals() == ()
 
 
@@ -85,7 +85,7 @@ def closing(client: str, closed_by: Any) -> RecordedRun:
 
 
 @pytest.mark.parametrize(
-    ("client", "closed_by", "said"),
+    ("client", "closed_by", "expected_sentence"),
     [
         ("openai.OpenAI", "client", "its client closed 40 of them, because openai's synchronous client stops reading"),
         ("openai.AsyncOpenAI", "client", "its client closed 40 of them; opening is in"),
@@ -93,10 +93,10 @@ def closing(client: str, closed_by: Any) -> RecordedRun:
         ("openai.OpenAI", None, "who closed them is not known; opening is in"),
     ],
 )
-def test_new_connections_name_the_side_that_closed_them(client: str, closed_by: Any, said: str) -> None:
+def test_new_connections_name_the_side_that_closed_them(client: str, closed_by: Any, expected_sentence: str) -> None:
     found = about(check(closing(client, closed_by)), "new connections", "baseline")
 
-    assert said in found[0].sentence
+    assert expected_sentence in found[0].sentence
     assert "[DONE]" not in about(check(closing(client, closed_by)), "new connections", "fastlane")[0].sentence
 
 
@@ -135,12 +135,12 @@ def test_arm_that_is_turned_away_less_often_has_a_result() -> None:
 
     assert found.refusals() == ()
     assert found.valid(run.header.cells[0].name)
-    said = about(found, "the same errors")[-1]
-    assert said.level == "flagged"
-    assert "10 % of fastlane's requests" in said.sentence
-    assert "50 % of baseline's" in said.sentence
-    assert "-40 percentage points [-4" in said.sentence
-    assert "(429)" in said.sentence
+    finding = about(found, "the same errors")[-1]
+    assert finding.level == "flagged"
+    assert "10 % of fastlane's requests" in finding.sentence
+    assert "50 % of baseline's" in finding.sentence
+    assert "-40 percentage points [-4" in finding.sentence
+    assert "(429)" in finding.sentence
 
 
 def test_copy_that_fails_more_often_than_its_reference_is_refused_alone() -> None:

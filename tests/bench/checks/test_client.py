@@ -97,9 +97,9 @@ def test_a_small_effect_wants_a_smaller_lag() -> None:
 
     assert level(check(run), "client saturated: lag") == "passed"
     # 10 % of 4 % of 200 ms.
-    (said,) = about(check(run, claiming(0.04)), "client saturated: lag")
-    assert said.level == "flagged"
-    assert "where 0.8 ms are allowed" in said.sentence
+    (finding,) = about(check(run, claiming(0.04)), "client saturated: lag")
+    assert finding.level == "flagged"
+    assert "where 0.8 ms are allowed" in finding.sentence
 
 
 def test_an_effect_on_each_token_is_one_of_the_whole_answer() -> None:

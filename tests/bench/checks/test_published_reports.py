@@ -13,7 +13,7 @@ from tests.bench.checks.answers import about, level
 from tests.bench.recorded_runs import S, a_cell, a_run, changed
 
 # A load report of gpt-4.1-nano of January 2026: the tokens that the p50 of its times imply by
-# (E2E - TTFT) / ITL + 1, and the range that was asked for.
+# (E2E - TTFT) / ITL + 1, and the requested range.
 SHORT_ANSWERS = [
     ("text generation, 1 user", 88, 1_000, 10_000),
     ("text generation, 10 users", 64, 1_000, 10_000),
@@ -33,10 +33,10 @@ def test_answers_a_tenth_as_long_as_asked_for_are_refused(row: str, tokens: int,
     found = check(run)
 
     assert not found.valid(row)
-    (said,) = about(found, "tokens asked for")
-    assert said.level == "refused"
-    assert f"{least:,} to {most:,}" in said.sentence
-    assert f"got {tokens} (median)" in said.sentence
+    (finding,) = about(found, "tokens asked for")
+    assert finding.level == "refused"
+    assert f"{least:,} to {most:,}" in finding.sentence
+    assert f"got {tokens} (median)" in finding.sentence
 
 
 def test_short_answers_are_refused_by_their_times_where_no_usage_came() -> None:
@@ -93,9 +93,9 @@ def test_a_cell_far_from_both_of_its_neighbours_is_to_be_run_again() -> None:
     run = replace(runs[0], header=replace(runs[0].header, cells=tuple(cells)))
     found = check(replace(run, samples=tuple(sample for each in runs for sample in each.samples)))
 
-    (said,) = about(found, "out of line in a sweep")
-    assert (said.level, said.cell) == ("flagged", "chat, 30 users")
-    assert "run this cell again" in said.sentence
+    (finding,) = about(found, "out of line in a sweep")
+    assert (finding.level, finding.cell) == ("flagged", "chat, 30 users")
+    assert "run this cell again" in finding.sentence
 
 
 def test_a_sound_report_has_none_of_these() -> None:

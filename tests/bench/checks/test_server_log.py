@@ -25,10 +25,10 @@ def test_a_request_that_one_side_does_not_know_is_refused() -> None:
     assert stranger is not None
     found = check(replace(run, log=(*run.log[1:], stranger)))
 
-    said = [each.sentence for each in about(found, "requests on both sides", None)]
-    assert len(said) == 2
-    assert run.samples[0].tag in said[0]
-    assert "baseline/0/9" in said[1]
+    found_about = [each.sentence for each in about(found, "requests on both sides", None)]
+    assert len(found_about) == 2
+    assert run.samples[0].tag in found_about[0]
+    assert "baseline/0/9" in found_about[1]
     assert not any(found.valid(cell.name) for cell in run.header.cells)
 
 
@@ -39,8 +39,8 @@ def test_a_request_whose_account_was_lost_with_a_killed_session_is_refused_for_n
     found = check(killed)
 
     assert all(each.check != "requests on both sides" for each in found.refusals())
-    (said,) = about(found, "requests on both sides", None)
-    assert "the account of 1 more was lost" in said.sentence
+    (found_about,) = about(found, "requests on both sides", None)
+    assert "the account of 1 more was lost" in found_about.sentence
 
 
 def test_a_request_that_failed_before_it_was_sent_is_missing_nowhere() -> None:
@@ -103,8 +103,8 @@ def test_of_a_retried_request_the_last_try_counts() -> None:
     found = check(replace(run, log=(first_try, *run.log)))
 
     assert level(found, "counts by the server's log") == "passed"
-    (said,) = about(found, "requests on both sides", None)
-    assert f"in {len(run.log) + 1} tries" in said.sentence
+    (found_about,) = about(found, "requests on both sides", None)
+    assert f"in {len(run.log) + 1} tries" in found_about.sentence
 
 
 def test_a_provider_without_a_log_is_not_checked_by_it() -> None:

@@ -17,7 +17,7 @@ def compared(first: RecordedRun, second: RecordedRun, checked: tuple[Checked, Ch
     )
 
 
-def said(found: RunReport) -> str:
+def summary_of(found: RunReport) -> str:
     return " ".join(part.text for part in found.sections[0].parts if isinstance(part, Line))
 
 
@@ -44,7 +44,7 @@ def test_figures_of_both_runs_stand_in_one_row_with_their_difference() -> None:
 def test_what_else_differs_between_the_runs_is_said() -> None:
     found = compared(a_run(pairs=8), a_run(pairs=8, model="other", machine={"cores": 64}))
 
-    assert "model (monday: bench, tuesday: other); machine's cores" in said(found)
+    assert "model (monday: bench, tuesday: other); machine's cores" in summary_of(found)
 
 
 def test_a_cell_that_one_run_may_not_use_has_no_figures() -> None:
@@ -57,5 +57,5 @@ def test_a_cell_that_one_run_may_not_use_has_no_figures() -> None:
 def test_runs_without_a_cell_in_common_have_nothing_beside_each_other() -> None:
     found = compared(a_run(pairs=8, arms=("baseline",)), a_run(pairs=8, arms=("fastlane",)))
 
-    assert "They have no cell and arm in common" in said(found)
+    assert "They have no cell and arm in common" in summary_of(found)
     assert [table.title for table in found.tables()] == ["Metrics"]

@@ -63,8 +63,8 @@ FOUR_ARMS = (
 def test_verdicts_name_the_reference_where_there_are_several() -> None:
     found = report("ab", run := a_run(arms=FOUR_ARMS, pairs=24), find(run), NOTHING_CHECKED)
 
-    said = [line.text.partition(" faster")[0] for line in found.verdicts]
-    assert said[::3] == [
+    subjects = [line.text.partition(" faster")[0] for line in found.verdicts]
+    assert subjects[::3] == [
         "fastlane against baseline: time to first token",
         "fastlane-async against baseline-async: time to first token",
     ]

@@ -89,8 +89,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[], An
 
 @pytest.fixture
 def opens(browser: Browser, pages: Callable[[Callable[[], Any]], Path]) -> Iterator[Opens]:
-    """Opens a page in a window of its own, and sees that it asked for nothing and complained of nothing."""
-    heard: list[str] = []
+    """Opens a page in a separate window, and checks that it requests nothing and logs no error."""
+    console: list[str] = []
     contexts = []
 
     def open_page(make: Callable[[], Any], *, width: int = 1_280, dark: bool = False) -> Page:
@@ -101,16 +101,16 @@ def opens(browser: Browser, pages: Callable[[Callable[[], Any]], Path]) -> Itera
         page = context.new_page()
         page.set_default_timeout(20_000)
         path = pages(make)
-        page.on("console", lambda message: heard.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: heard.append(str(error)))
-        page.on("request", lambda request: heard.append(request.url) if request.url != path.as_uri() else None)
+        page.on("console", lambda message: console.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: console.append(str(error)))
+        page.on("request", lambda request: console.append(request.url) if request.url != path.as_uri() else None)
         page.goto(path.as_uri())
         return page
 
     yield open_page
     for context in contexts:
         context.close()
-    assert heard == []
+    assert console == []
 
 
 def ground(page: Page) -> str:

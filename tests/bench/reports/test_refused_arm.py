@@ -31,11 +31,11 @@ def made(run: RecordedRun) -> tuple[RecordedRun, Findings, Checked]:
 def test_report_of_a_run_with_a_bad_arm_shows_the_others() -> None:
     run, findings, checked = made(a_bad_run())
     shown = report("ab", run, findings, checked)
-    said = [line.text for line in shown.verdicts]
+    sentences = [line.text for line in shown.verdicts]
 
-    assert f"chat, 4 users, bad: invalid: {BAD}; see Checks." in said
-    assert any(line.startswith("good: time to first token faster by ") for line in said)
-    assert not any(line.startswith("bad: ") for line in said)
+    assert f"chat, 4 users, bad: invalid: {BAD}; see Checks." in sentences
+    assert any(line.startswith("good: time to first token faster by ") for line in sentences)
+    assert not any(line.startswith("bad: ") for line in sentences)
     for table in shown.tables():
         if table.title.startswith(("The very first request", "Metrics")):
             continue  # They came before the cell, and are in no other figure.

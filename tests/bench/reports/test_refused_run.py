@@ -31,9 +31,9 @@ def test_refused_run_says_once_why_and_what_to_do() -> None:
     run, findings, checked = a_refused_run()
     shown = report("ab", run, findings, checked)
 
-    (said,) = [line.text for line in shown.verdicts if line.text.startswith("Refused")]
-    assert LAG in said
-    assert "spread the lanes over more processes (--processes) or ask for less" in said
+    (refusal,) = [line.text for line in shown.verdicts if line.text.startswith("Refused")]
+    assert LAG in refusal
+    assert "spread the lanes over more processes (--processes) or ask for less" in refusal
     # The check has it again, with its figures, and nothing else does.
     body = markdown(shown)
     assert body.count(f"invalid: {LAG}") == 0

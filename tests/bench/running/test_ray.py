@@ -16,7 +16,7 @@ from fastlane.bench.recorded import read_run
 from fastlane.bench.running._ray import ray_shards
 from fastlane.bench.workloads import code_review
 
-# The cluster's services must speak to nobody but this machine, and 127.0.0.1 is to Ray the machine's address outside.
+# The cluster's services must listen on this machine only; Ray takes 127.0.0.1 for its external address.
 _FIRST, _SECOND = "127.0.0.2", "127.0.0.3"
 
 

@@ -24,12 +24,12 @@ def reading(chunks: int, seconds: float) -> StreamReader:
 
 
 @pytest.fixture
-def told() -> tuple[SampleSender, Connection]:
+def sender_and_pipe() -> tuple[SampleSender, Connection]:
     ours, theirs = Pipe()
     return SampleSender(object(), theirs), ours
 
 
-def heard(pipe: Connection, number: int) -> list[Any]:
+def received(pipe: Connection, number: int) -> list[Any]:
     messages = []
     for _ in range(number):
         assert pipe.poll(60)
@@ -37,46 +37,46 @@ def heard(pipe: Connection, number: int) -> list[Any]:
     return [(type(message), message.tag) for message in messages]
 
 
-def test_a_record_goes_out_at_once_while_little_comes_in(told: tuple[SampleSender, Connection]) -> None:
-    telling, pipe = told
+def test_a_record_goes_out_at_once_while_little_comes_in(sender_and_pipe: tuple[SampleSender, Connection]) -> None:
+    sender, pipe = sender_and_pipe
     for _ in range(3):
-        telling.begun()
+        sender.begun()
     for tag in "abc":
-        telling.finished(job(tag), reading(100, 1.0))
+        sender.finished(job(tag), reading(100, 1.0))
 
-    assert heard(pipe, 3) == [(Sample, "a"), (Sample, "b"), (Sample, "c")]
+    assert received(pipe, 3) == [(Sample, "a"), (Sample, "b"), (Sample, "c")]
 
 
 def test_while_much_comes_in_only_the_end_is_told_and_the_record_when_less_does(
-    told: tuple[SampleSender, Connection],
+    sender_and_pipe: tuple[SampleSender, Connection],
 ) -> None:
-    telling, pipe = told
+    sender, pipe = sender_and_pipe
     for _ in range(10):
-        telling.begun()
+        sender.begun()
     for at in range(8):
-        telling.finished(job(str(at)), reading(50_000, 1.0))
-    telling.finished(job("8"), reading(10, 1.0))
-    telling.finished(job("9"), reading(10, 1.0))
+        sender.finished(job(str(at)), reading(50_000, 1.0))
+    sender.finished(job("8"), reading(10, 1.0))
+    sender.finished(job("9"), reading(10, 1.0))
 
-    assert heard(pipe, 8) == [(Done, str(at)) for at in range(8)]
-    assert heard(pipe, 4) == [(Sample, "8"), (Sample, "0"), (Sample, "9"), (Sample, "1")]
+    assert received(pipe, 8) == [(Done, str(at)) for at in range(8)]
+    assert received(pipe, 4) == [(Sample, "8"), (Sample, "0"), (Sample, "9"), (Sample, "1")]
 
 
-def test_what_was_kept_is_told_when_it_is_asked_for(told: tuple[SampleSender, Connection]) -> None:
-    telling, pipe = told
+def test_what_was_kept_is_told_when_it_is_asked_for(sender_and_pipe: tuple[SampleSender, Connection]) -> None:
+    sender, pipe = sender_and_pipe
     for _ in range(3):
-        telling.begun()
-    telling.finished(job("a"), reading(50_000, 1.0))
-    telling.tell_kept()
+        sender.begun()
+    sender.finished(job("a"), reading(50_000, 1.0))
+    sender.tell_kept()
 
-    assert heard(pipe, 2) == [(Done, "a"), (Sample, "a")]
+    assert received(pipe, 2) == [(Done, "a"), (Sample, "a")]
 
 
 def test_a_record_that_nothing_else_waits_behind_goes_out_at_once_however_much_came_in(
-    told: tuple[SampleSender, Connection],
+    sender_and_pipe: tuple[SampleSender, Connection],
 ) -> None:
-    telling, pipe = told
-    telling.begun()
-    telling.finished(job("a"), reading(50_000, 1.0))
+    sender, pipe = sender_and_pipe
+    sender.begun()
+    sender.finished(job("a"), reading(50_000, 1.0))
 
-    assert heard(pipe, 1) == [(Sample, "a")]
+    assert received(pipe, 1) == [(Sample, "a")]

@@ -21,14 +21,14 @@ def test_every_preset_is_in_the_page(name: str) -> None:
 
 @pytest.mark.parametrize("name", presets())
 def test_the_page_says_how_many_users_a_preset_has(name: str) -> None:
-    users, said = ", ".join(map(str, presets()[name].users)), ""
+    users, repeated = ", ".join(map(str, presets()[name].users)), ""
     for line in PAGE.read_text().splitlines():
         if not line.startswith("| `"):
             continue
         columns = [column.strip() for column in line.strip("|").split("|")]
         # "the same" as in the row before.
-        said = said if columns[2] == "the same" else columns[2]
+        repeated = repeated if columns[2] == "the same" else columns[2]
         if f"`{name}`" in columns[0]:
-            assert said == users
+            assert repeated == users
             return
     pytest.fail(f"no row for {name}")

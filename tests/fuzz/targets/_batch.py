@@ -67,27 +67,29 @@ def _check_in(line: bytes) -> None:
         holds(str(error).startswith("line 1: ") and len(str(error)) < 3_000, "a refusal is none", str(error))
         return
     for job in jobs:
-        told = json.loads(job.body)
-        holds(told["model"] == job.model and b"\n" not in job.body, "a job's line is not its body", line, job.body)
+        parsed = json.loads(job.body)
+        holds(parsed["model"] == job.model and b"\n" not in job.body, "a job's line is not its body", line, job.body)
         again = list(jobs_in([line]))
         holds(again[0].digest == job.digest, "the same line is another job", line)
         asked = json.loads(line)
         body = asked["body"]
         sent = {name for name, value in body.items() if name not in ("extra_body", "timeout")}
         if not body.get("extra_body") and job.endpoint == "/v1/chat/completions":
-            holds(sent >= set(told) - {"stream"}, "a job says more than it was told", line, told)
+            holds(sent >= set(parsed) - {"stream"}, "a job holds more than was submitted", line, parsed)
 
 
 def _check_out(line: bytes) -> None:
     name, read = read_line(line)
     try:
-        told = json.loads(line)
+        parsed = json.loads(line)
     except (ValueError, RecursionError):
         holds(not read, "what is no JSON is an answer", line)
         return
-    has_name = isinstance(told, dict) and isinstance(told.get("custom_id"), str)
+    has_name = isinstance(parsed, dict) and isinstance(parsed.get("custom_id"), str)
     # As text: what is no number equals nothing.
-    holds(repr((name, read)) == repr((told["custom_id"], told) if has_name else ("", {})), "a line is another", line)
+    holds(
+        repr((name, read)) == repr((parsed["custom_id"], parsed) if has_name else ("", {})), "a line is another", line
+    )
     for attempts in (1, _SETTINGS.max_attempts):
         job = Job(
             number=7, key="k", endpoint="/v1/chat/completions", model="m", size=1, state="packed", attempts=attempts,
@@ -105,7 +107,7 @@ def _check_out(line: bytes) -> None:
         for count in (outcome.input_tokens, outcome.output_tokens, outcome.cached_tokens):
             holds(count is None or 0 <= count < 1 << 62, "a count is none", count)
         if outcome.state == "done":
-            _check_kept(told, outcome.body, job)
+            _check_kept(parsed, outcome.body, job)
 
 
 def _can_be_kept(word: str) -> bool:
@@ -117,11 +119,11 @@ def _can_be_kept(word: str) -> bool:
     return "\0" not in word and len(word) <= 512
 
 
-def _check_kept(told: Any, body: bytes, job: Job) -> None:
-    holds(200 <= told["response"]["status_code"] < 300, "an error counts as an answer", told)
+def _check_kept(parsed: Any, body: bytes, job: Job) -> None:
+    holds(200 <= parsed["response"]["status_code"] < 300, "an error counts as an answer", parsed)
     # As text: what is no number equals nothing.
-    kept = repr(json.loads(body)) == repr(told["response"]["body"])
-    holds(kept, "the answer that is kept is not the provider's", body, told)
+    kept = repr(json.loads(body)) == repr(parsed["response"]["body"])
+    holds(kept, "the answer that is kept is not the provider's", body, parsed)
     written = line_of(Finished(job=job, body=body, request_id=None, sequence=1))
     holds(json.loads(written)["custom_id"] == job.key and written.count(b"\n") == 1, "a line is none", written)
 

@@ -114,7 +114,7 @@ def with_ours(method: bytes, reads: Sequence[bytes], *, closed: bool) -> Outcome
         [] if answer is None else answer.headers,
         body,
         exchange.answer_ended,
-        # What comes behind a complete answer harms nobody but the connection.
+        # What comes behind a complete answer harms only the connection.
         exchange.error is not None,
         bool(connection.capacity),
     )

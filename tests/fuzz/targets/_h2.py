@@ -128,7 +128,7 @@ class Conversation:
         self._reference = Reference()
         self._exchanges: list[OnceExchange] = []
         self._left_alone = True
-        """Nobody has cancelled or sent anything but heads: h2 can be compared."""
+        """Only heads were sent and nothing was cancelled: h2 can be compared."""
         self.failed = False
 
     def hold(self) -> None:
@@ -177,9 +177,9 @@ class Conversation:
             holds(self.client.cancel(exchange), "cancelling closes the connection")
         elif kind == 4:
             self.client.ping(self._now_ns)
-        self._said()
+        self._compare_output()
 
-    def _said(self) -> None:
+    def _compare_output(self) -> None:
         data = self.client.data_to_send()
         holds(len(data) < 4 << 20, "too much is queued", len(data))
         for kind, _, stream, payload in self._sent.of(data):
@@ -193,7 +193,7 @@ class Conversation:
 
     def _receive(self, data: bytes) -> None:
         over = {exchange.stream_id for exchange in self._exchanges if exchange.is_over}
-        self._said()
+        self._compare_output()
         raised: TransportError | None = None
         try:
             for piece in self._draw.cut(data):
@@ -206,7 +206,7 @@ class Conversation:
         frames = self._came.of(data)
         self._drawn += sum(len(payload) for kind, _, _, payload in frames if kind == wire.DATA)
         if self._drawn > self._granted:
-            holds(raised is not None, "the connection's window is overdrawn, and nobody minds", data[:200])
+            holds(raised is not None, "the connection's window is overdrawn without an error", data[:200])
         # What comes for a stream that is over is late, and no fault.
         is_other = any(kind in _OF_NO_CONCERN or stream in over for kind, _, stream, _ in frames)
         is_other = is_other or self._came.waits_for_more
@@ -221,9 +221,9 @@ class Conversation:
                 )
             if any(kind == wire.GOAWAY for kind, *_ in frames):
                 self._reference.leave()  # it ends every stream with it
-        self._said()
+        self._compare_output()
         if self._reset:
-            self._reference.leave()  # it has not been told, and takes what is late for wrong
+            self._reference.leave()  # it does not know of the change, and takes late frames for wrong
         if raised is not None:
             self._break(raised)
 
@@ -274,14 +274,14 @@ def _is_stricter(raised: TransportError) -> bool:
     return raised.message in _STRICTER
 
 
-def _is_looser(said: str) -> bool:
-    """What h2 refuses, and concerns nobody's answer."""
-    return any(part in said for part in _LOOSER)
+def _is_looser(reason: str) -> bool:
+    """What h2 refuses, and concerns no answer."""
+    return any(part in reason for part in _LOOSER)
 
 
 _STRICTER = frozenset(
     {
-        # Said as soon as a frame's head has come; h2 waits for the whole of it.
+        # Reported as soon as a frame's head has come; h2 waits for the whole of it.
         "The server sent a frame larger than we allow",
         "The server sent another frame within a head",
         "The server pushes, which we have switched off",
@@ -292,7 +292,7 @@ _STRICTER = frozenset(
 )
 _OF_NO_CONCERN = frozenset((wire.GOAWAY, wire.PRIORITY, 10))  # nor is ALTSVC, which h2 knows (RFC 7838)
 _LOOSER = (
-    "Setting 8 has",  # of a protocol that nobody speaks here
+    "Setting 8 has",  # of a protocol that is not used here
     "surrounded by whitespace",
     "Invalid content-length",  # of an informational head, where it means nothing
     "non-zero for HeadersFrame",  # for us when the head is whole

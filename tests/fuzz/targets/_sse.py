@@ -19,11 +19,11 @@ LINES = (
     b"id: \x00\ndata: a\n\n", b"\x0b\x0c\x1c\x1d", b"event:  \xc3\xa9\ndata: x\n\n", b"retry: \xd9\xa3\n\n",
 )  # fmt: skip
 
-Said = tuple[list[str], bool]
+Parsed = tuple[list[str], bool]
 """The data of all events, and whether the bytes cannot be read at all."""
 
 
-def stock(pieces: Iterable[bytes]) -> Said:
+def stock(pieces: Iterable[bytes]) -> Parsed:
     """The events, those in front of one that cannot be read included."""
     found: list[str] = []
     try:
@@ -35,7 +35,7 @@ def stock(pieces: Iterable[bytes]) -> Said:
     return found, False
 
 
-def split(pieces: Sequence[bytes]) -> Said:
+def split(pieces: Sequence[bytes]) -> Parsed:
     """What the splitter and, behind what it stops at, openai's decoder make of a stream, as a client uses both."""
     splitter = EventSplitter()
     found: list[str] = []
@@ -62,7 +62,7 @@ def split(pieces: Sequence[bytes]) -> Said:
 
 
 def data_of(pieces: Iterable[bytes]) -> list[str]:
-    """What the reader of answers that nobody streams makes of the bytes."""
+    """What the reader of unstreamed answers makes of the bytes."""
     reader = EventReader()
     return [data.decode("utf-8", "replace") for piece in pieces for data in reader.feed(piece) if data]
 
@@ -82,9 +82,9 @@ def check(data: bytes) -> None:
         body = _body(draw)
         pieces = Drawn(body[::-1]).cut(body)
     else:
-        places = draw.bytes_of(16)
+        positions = draw.bytes_of(16)
         body = draw.rest()
-        pieces = Drawn(places).cut(body)
+        pieces = Drawn(positions).cut(body)
     _compare(body, pieces)
     if len(body) <= 120:
         for at in range(1, len(body)):

@@ -26,7 +26,7 @@ def described(event: Any) -> Any:
     return type(event), repr(event), repr(event.model_dump(warnings=False)), event.model_fields_set
 
 
-def said(error: Exception) -> Any:
+def described_error(error: Exception) -> Any:
     cause = error.__cause__
     request = getattr(error, "_request", None) or getattr(error, "request", None)
     url = None if request is None else str(request.url)
@@ -37,14 +37,14 @@ def state(response: Any) -> Any:
     return response.is_closed, response.is_stream_consumed, response.num_bytes_downloaded
 
 
-def told(client: openai.OpenAI) -> Any:
+def outcome_of(client: openai.OpenAI) -> Any:
     events: list[Any] = []
     stream = client.chat.completions.create(**CREATE)
     try:
         for event in stream:
             events.append((described(event), state(stream.response)))  # noqa: PERF401 - what came before an error counts
     except Exception as error:  # noqa: BLE001 - whatever it is, it has to be the same
-        return events, said(error), state(stream.response)
+        return events, described_error(error), state(stream.response)
     return events, None, state(stream.response)
 
 
@@ -68,7 +68,7 @@ _FAILURES = (None, None, None, "ReadError", "ReadTimeout", "RemoteProtocolError"
 
 
 def drawn_answer(data: bytes) -> tuple[list[bytes], str | None]:
-    """A body of lines drawn by the bytes, cut in a drawn way, and how reading it fails, if it does."""
+    """A body of lines drawn by the bytes, with drawn cuts, and how reading it fails, if it does."""
     draw = Drawn(data)
     parts: list[bytes] = []
     failure = draw.choice(_FAILURES)
@@ -86,7 +86,7 @@ def drawn_answer(data: bytes) -> tuple[list[bytes], str | None]:
 def check(data: bytes) -> None:
     """An answer drawn by the bytes, which may break off."""
     SERVER.reads, SERVER.failure = drawn_answer(data)
-    expected, found = told(STOCK), told(OURS)
+    expected, found = outcome_of(STOCK), outcome_of(OURS)
     holds(found == expected, "a caller gets something else than the stock client's", SERVER.reads, found, expected)
     record = OURS.calls[-1]
     holds(record.events == len(expected[0]), "the record counts other events", record.events, len(expected[0]))

@@ -39,7 +39,7 @@ def usage_chunk() -> dict[str, Any]:
     return {**chunk(), "choices": [], "usage": USAGE}
 
 
-def told(text: str, *, size: int = 5, finish: str | None = "stop") -> list[dict[str, Any]]:
+def streamed_text(text: str, *, size: int = 5, finish: str | None = "stop") -> list[dict[str, Any]]:
     """An answer in pieces of so many characters."""
     pieces = [chunk(text[at : at + size]) for at in range(0, len(text), size)]
     return [chunk(role="assistant"), *pieces, *([chunk(finish=finish), usage_chunk()] if finish else [])]

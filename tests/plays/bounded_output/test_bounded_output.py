@@ -44,7 +44,7 @@ def reset(provider: Emulator) -> RequestLog:
         if request.reset_ns is not None:
             return request
         time.sleep(0.01)
-    raise AssertionError("the provider was never told to stop")
+    raise AssertionError("the request was never cancelled upstream")
 
 
 def stock_ticket(arguments: dict[str, Any]) -> Any:
@@ -165,7 +165,7 @@ def test_an_answer_that_runs_on_is_stopped(
     assert answer.choices[0].message.parsed == stock_ticket(arguments).choices[0].message.parsed
     output = record.output
     assert record.outcome == "stopped"
-    # What stands behind the last brace may be in one piece with it.
+    # What follows the last brace may be in one piece with it.
     assert output.stop_reason in ({"complete"} if early_stop == "at_once" else set()) | {
         manner.replace("second", "prose")
     }

@@ -23,7 +23,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from fastlane import BoundedOutput
 from tests.call_peer import CallPeer
-from tests.plays.bounded_output import answers as told
+from tests.plays.bounded_output import answers as sse
 from tests.plays.bounded_output.answers import MESSAGES, bounded, output_of, streamed, whole
 
 
@@ -141,20 +141,20 @@ def test_what_a_class_takes_is_handed_out_whatever_its_schema_says(one_peer: Cal
         one_peer.replies = [whole(text)]
         expected = parse(stock, kind).choices[0].message
     with bounded(one_peer) as client:
-        one_peer.replies = [streamed(told.told(text))] * 2
+        one_peer.replies = [streamed(sse.streamed_text(text))] * 2
         message = parse(client, kind).choices[0].message
         raw = client.chat.completions.with_raw_response.parse(model="m", messages=MESSAGES, response_format=kind)
 
         assert (message.parsed, message.content) == (expected.parsed, expected.content)
         assert raw.parse().choices[0].message.parsed == expected.parsed
-        # Of an answer that is taken undecoded nobody has asked the class yet.
+        # The class has not parsed an answer that is taken undecoded.
         assert output_of(client).verdict in ("valid", None)
 
 
 @pytest.mark.parametrize(("kind", "text", "where"), REFUSED)
 def test_what_a_class_refuses_is_openais_error(one_peer: CallPeer, kind: Any, text: str, where: str) -> None:
     with bounded(one_peer) as client:
-        one_peer.replies = [streamed(told.told(text, size=3))]
+        one_peer.replies = [streamed(sse.streamed_text(text, size=3))]
         with pytest.raises(ValidationError, match=where):
             parse(client, kind)
         assert output_of(client).verdict == "invalid"
@@ -166,9 +166,9 @@ def test_arguments_that_a_class_takes_are_handed_out(one_peer: CallPeer) -> None
     arguments = '{"colour": "red", "size": "small", "count": "3", "more": 1}'
     call = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "file", "arguments": ""}}
     pieces = [arguments[at : at + 7] for at in range(0, len(arguments), 7)]
-    events = [told.chunk(role="assistant", content=None, tool_calls=[call])]
-    events += [told.chunk(tool_calls=[{"index": 0, "function": {"arguments": piece}}]) for piece in pieces]
-    events += [told.chunk(finish="tool_calls"), told.usage_chunk()]
+    events = [sse.chunk(role="assistant", content=None, tool_calls=[call])]
+    events += [sse.chunk(tool_calls=[{"index": 0, "function": {"arguments": piece}}]) for piece in pieces]
+    events += [sse.chunk(finish="tool_calls"), sse.usage_chunk()]
     with bounded(one_peer) as client:
         one_peer.replies = [streamed(events)]
         answer = client.chat.completions.parse(model="m", messages=MESSAGES, tools=[tool])
@@ -179,7 +179,7 @@ def test_arguments_that_a_class_takes_are_handed_out(one_peer: CallPeer) -> None
 
 def test_the_helper_that_streams_is_not_stopped_for_what_its_class_may_take(one_peer: CallPeer) -> None:
     with bounded(one_peer) as client:
-        one_peer.replies = [streamed(told.told('{"size": "SMALL"}'))]
+        one_peer.replies = [streamed(sse.streamed_text('{"size": "SMALL"}'))]
         with client.chat.completions.stream(model="m", messages=MESSAGES, response_format=Lower) as stream:
             answer = stream.get_final_completion()
         assert answer.choices[0].message.parsed == Lower(size="small")
@@ -188,6 +188,6 @@ def test_the_helper_that_streams_is_not_stopped_for_what_its_class_may_take(one_
 
 def test_a_dataclass_of_pydantics_is_asked_too(one_peer: CallPeer) -> None:
     with bounded(one_peer, BoundedOutput(reasks=1)) as client:
-        one_peer.replies = [streamed(told.told('{"x": []}')), streamed(told.told('{"x": 1}'))]
+        one_peer.replies = [streamed(sse.streamed_text('{"x": []}')), streamed(sse.streamed_text('{"x": 1}'))]
         assert parse(client, Point).choices[0].message.parsed == Point(1)
     assert "messages" in json.loads(one_peer.take()[1].body)

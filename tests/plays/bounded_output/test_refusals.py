@@ -15,7 +15,7 @@ from fastlane.emulator import Emulator
 from fastlane.engine import refused_fields as _refused_fields
 from fastlane.engine.refused_fields import REFUSED_FOR_NS
 from tests.call_peer import Asked, CallPeer, Reply
-from tests.plays.bounded_output import answers as told
+from tests.plays.bounded_output import answers as sse
 from tests.plays.bounded_output.answers import (
     FORMAT,
     MESSAGES,
@@ -42,7 +42,7 @@ def strict_server(*refused: str) -> Any:
         for name in refused:
             if name in body:
                 return refusing(f"Unsupported parameter: '{name}'")
-        return streamed(told.told(VALID)) if body.get("stream") else whole(VALID)
+        return streamed(sse.streamed_text(VALID)) if body.get("stream") else whole(VALID)
 
     return answer
 
@@ -71,7 +71,7 @@ def test_what_the_play_has_added_is_left_out_where_it_is_refused(one_peer: CallP
 
 
 def respond(client: Any) -> Any:
-    wanted = {"type": "json_schema", "name": "answer", "schema": told.SCHEMA, "strict": True}
+    wanted = {"type": "json_schema", "name": "answer", "schema": sse.SCHEMA, "strict": True}
     return client.responses.create(model="m", input="Which?", text={"format": wanted})
 
 
@@ -124,7 +124,7 @@ def test_what_is_refused_to_one_key_is_sent_with_another(one_peer: CallPeer) -> 
     one_peer.usually = lambda asked: (
         refusing("Your organization must be verified to stream this model.", param="stream")
         if asked.header("authorization") == "Bearer sk-test" and json.loads(asked.body).get("stream")
-        else streamed(told.told(VALID))
+        else streamed(sse.streamed_text(VALID))
         if json.loads(asked.body).get("stream")
         else whole(VALID)
     )
@@ -144,7 +144,7 @@ def test_a_limit_that_is_too_much_for_the_context_is_left_out(one_peer: CallPeer
                 f"in the messages, {limit} in the completion). Please reduce the length of the messages or completion.",
                 code=400,
             )
-        return streamed(told.told(VALID))
+        return streamed(sse.streamed_text(VALID))
 
     with bounded(one_peer, BoundedOutput(reasoning_tokens=5_000)) as client:
         one_peer.usually = answer
@@ -162,7 +162,7 @@ def test_what_the_caller_has_written_is_never_left_out(one_peer: CallPeer) -> No
 
 def test_a_provider_that_does_not_count_its_streams_is_estimated(one_peer: CallPeer) -> None:
     with bounded(one_peer) as client:
-        one_peer.replies = [streamed(told.told(VALID)[:-1])]
+        one_peer.replies = [streamed(sse.streamed_text(VALID)[:-1])]
         answer = create(client)
         assert answer.usage.completion_tokens > 3
         assert client.last_call.usage.estimated
@@ -171,7 +171,7 @@ def test_a_provider_that_does_not_count_its_streams_is_estimated(one_peer: CallP
 
 def test_an_answer_that_is_complete_where_the_limit_cuts_it_off_is_whole(one_peer: CallPeer) -> None:
     with bounded(one_peer) as client:
-        one_peer.replies = [streamed(told.told(f"{VALID}  \n", finish="length"))]
+        one_peer.replies = [streamed(sse.streamed_text(f"{VALID}  \n", finish="length"))]
         answer = create(client)
         assert (answer.choices[0].finish_reason, answer.choices[0].message.content) == ("stop", VALID)
         assert answer.usage.completion_tokens == 12
@@ -182,7 +182,7 @@ def test_an_answer_that_is_complete_where_the_limit_cuts_it_off_is_whole(one_pee
 
 def test_a_body_that_asks_for_a_stream_by_itself_is_left_alone(one_peer: CallPeer) -> None:
     with bounded(one_peer) as client:
-        one_peer.replies = [streamed(told.told(VALID))]
+        one_peer.replies = [streamed(sse.streamed_text(VALID))]
         answer = client.post(
             "/chat/completions",
             body={"model": "m", "messages": MESSAGES, "response_format": FORMAT, "stream": True},
@@ -199,8 +199,8 @@ TOOLS: Any = [{"type": "function", "function": {"name": "look_up", "parameters":
 
 def calling(text: str) -> list[Any]:
     call = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
-    said = told.told(text, finish=None)
-    return [*said, told.chunk(tool_calls=[call]), told.chunk(finish="tool_calls"), told.usage_chunk()]
+    events_before = sse.streamed_text(text, finish=None)
+    return [*events_before, sse.chunk(tool_calls=[call]), sse.chunk(finish="tool_calls"), sse.usage_chunk()]
 
 
 @pytest.mark.parametrize("text", ["Let me look that up.", f"{VALID} Let me see.", "", f"{VALID}{VALID}"])
@@ -216,8 +216,8 @@ def test_what_is_said_before_a_call_of_a_tool_is_no_answer(one_peer: CallPeer, t
 def test_a_fence_around_arguments_is_taken_off(one_peer: CallPeer) -> None:
     call = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": ""}}
     pieces = ("```json\n", '{"a"', ": 1}", "\n", "```", " I called the tool", " for you.")
-    said = [told.chunk(tool_calls=[{"index": 0, "function": {"arguments": piece}}]) for piece in pieces]
-    events = [told.chunk(role="assistant", tool_calls=[call]), *said]
+    events_before = [sse.chunk(tool_calls=[{"index": 0, "function": {"arguments": piece}}]) for piece in pieces]
+    events = [sse.chunk(role="assistant", tool_calls=[call]), *events_before]
     with bounded(one_peer) as client:
         one_peer.replies = [streamed(events)]
         (made,) = create(client, tools=TOOLS, response_format=openai.omit).choices[0].message.tool_calls
@@ -227,13 +227,13 @@ def test_a_fence_around_arguments_is_taken_off(one_peer: CallPeer) -> None:
 def test_without_a_check_the_application_has_all_of_the_answer(one_peer: CallPeer) -> None:
     text = f'{{"category":{" " * 300}"none"}}'
     with bounded(one_peer, BoundedOutput(validate=False)) as client:
-        one_peer.replies = [streamed(told.told(text))]
+        one_peer.replies = [streamed(sse.streamed_text(text))]
         assert create(client).choices[0].message.content == text
 
 
 def test_an_answer_beside_tools_that_none_of_them_follows_is_judged(one_peer: CallPeer) -> None:
     with bounded(one_peer) as client:
-        one_peer.replies = [streamed(told.told("I cannot say."))]
+        one_peer.replies = [streamed(sse.streamed_text("I cannot say."))]
         with pytest.raises(InvalidOutputError):
             create(client, tools=TOOLS)
 
@@ -252,7 +252,7 @@ def test_odd_forms_go_out_as_they_are(one_peer: CallPeer) -> None:
     with bounded(one_peer, raise_play_errors=False) as client:
         for form in forms:
             one_peer.usually = lambda asked: (
-                streamed(told.told(VALID)) if json.loads(asked.body).get("stream") else whole(VALID)
+                streamed(sse.streamed_text(VALID)) if json.loads(asked.body).get("stream") else whole(VALID)
             )
             assert create(client, response_format=form).choices[0].message.content == VALID
             sent = json.loads(one_peer.take()[0].body)
@@ -336,14 +336,14 @@ def test_faults_end_as_they_do_without_a_stream(
 
 
 def test_a_refusal_and_a_filter_are_as_with_the_stock_client(one_peer: CallPeer) -> None:
-    refused = [told.chunk(role="assistant"), told.chunk(refusal="I "), told.chunk(refusal="must not."),
-               told.chunk(finish="stop"), told.usage_chunk()]  # fmt: skip
+    refused = [sse.chunk(role="assistant"), sse.chunk(refusal="I "), sse.chunk(refusal="must not."),
+               sse.chunk(finish="stop"), sse.usage_chunk()]  # fmt: skip
     with bounded(one_peer, BoundedOutput(reasks=1)) as client:
         one_peer.replies = [streamed(refused)]
         message = parse(client).choices[0].message
         assert (message.refusal, message.parsed) == ("I must not.", None)
         assert client.last_call.output.verdict == "refused"
-        one_peer.replies = [streamed(told.told(VALID[:9], finish="content_filter"))]
+        one_peer.replies = [streamed(sse.streamed_text(VALID[:9], finish="content_filter"))]
         with pytest.raises(openai.ContentFilterFinishReasonError):
             parse(client)
         assert len(one_peer.take()) == 2

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 import fastlane
 from fastlane import BoundedOutput, Connection
 from tests.call_peer import CallPeer, Reply
-from tests.plays.bounded_output import answers as told
+from tests.plays.bounded_output import answers as sse
 from tests.plays.bounded_output.answers import FORMAT, MESSAGES, VALID, bounded, output_of, refusing, streamed, whole
 from tests.transport.peer_h1 import PeerH1
 from tests.waiting import Form
@@ -43,23 +43,29 @@ def content(answer: Any) -> str:
 
 
 WRITTEN: dict[str, bytes] = {
-    "crlf": told.stream(told.told(VALID), end="\r\n"),
-    "cr": told.stream(told.told(VALID), end="\r"),
-    "comments": told.stream([": keep-alive", *told.told(VALID)[:3], ": keep-alive\n: more", *told.told(VALID)[3:]]),
-    "named": told.stream(["event: ping\ndata: {}", *told.told(VALID), "event: bye\ndata: null"]),
-    "odd": told.stream([*told.told(VALID)[:2], "data: null", "data: 3", "data: []", *told.told(VALID)[2:]]),
-    "one chunk": told.stream([told.chunk(VALID, role="assistant", finish="stop"), told.usage_chunk()]),
-    "role late": told.stream([*told.told(VALID)[1:-2], told.chunk("", role="assistant"), *told.told(VALID)[-2:]]),
-    "no done": told.stream(told.told(VALID), done=False),
-    "bom": b"\xef\xbb\xbf" + told.stream(told.told(VALID)),
-    "usage on every chunk": told.stream([{**one, "usage": told.USAGE} for one in told.told(VALID)]),
+    "crlf": sse.stream(sse.streamed_text(VALID), end="\r\n"),
+    "cr": sse.stream(sse.streamed_text(VALID), end="\r"),
+    "comments": sse.stream(
+        [": keep-alive", *sse.streamed_text(VALID)[:3], ": keep-alive\n: more", *sse.streamed_text(VALID)[3:]]
+    ),
+    "named": sse.stream(["event: ping\ndata: {}", *sse.streamed_text(VALID), "event: bye\ndata: null"]),
+    "odd": sse.stream(
+        [*sse.streamed_text(VALID)[:2], "data: null", "data: 3", "data: []", *sse.streamed_text(VALID)[2:]]
+    ),
+    "one chunk": sse.stream([sse.chunk(VALID, role="assistant", finish="stop"), sse.usage_chunk()]),
+    "role late": sse.stream(
+        [*sse.streamed_text(VALID)[1:-2], sse.chunk("", role="assistant"), *sse.streamed_text(VALID)[-2:]]
+    ),
+    "no done": sse.stream(sse.streamed_text(VALID), done=False),
+    "bom": b"\xef\xbb\xbf" + sse.stream(sse.streamed_text(VALID)),
+    "usage on every chunk": sse.stream([{**one, "usage": sse.USAGE} for one in sse.streamed_text(VALID)]),
 }
 
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_however_events_are_written_the_answer_is_theirs(peer: CallPeer, name: str, form: Form) -> None:
     with bounded(peer, form=form) as client:
-        peer.replies = [Reply(headers=(told.EVENT_STREAM,), body=WRITTEN[name])]
+        peer.replies = [Reply(headers=(sse.EVENT_STREAM,), body=WRITTEN[name])]
         answer = parse(client)
         record = client.last_call
 
@@ -76,14 +82,14 @@ def test_however_events_are_written_the_answer_is_theirs(peer: CallPeer, name: s
 
 def test_a_stream_that_breaks_off_behind_the_last_brace_is_whole(peer: CallPeer) -> None:
     with bounded(peer) as client:
-        peer.replies = [streamed(told.told(VALID, finish=None), done=False)]
+        peer.replies = [streamed(sse.streamed_text(VALID, finish=None), done=False)]
         assert content(parse(client)) == VALID
         assert client.last_call.usage.estimated
 
 
 def test_a_stream_that_breaks_off_before_is_an_error_of_the_connection(peer: CallPeer) -> None:
     with bounded(peer) as client:
-        peer.replies = [streamed(told.told(VALID[:-1], finish=None), done=False)]
+        peer.replies = [streamed(sse.streamed_text(VALID[:-1], finish=None), done=False)]
         with pytest.raises(openai.APIConnectionError):
             parse(client)
         assert client.last_call.outcome == "failed"
@@ -104,7 +110,7 @@ def test_an_error_in_the_middle_is_the_one_that_is_raised(
     one_peer: CallPeer, error: Any, expected: type[Exception], tries: int, done: bool
 ) -> None:
     with bounded(one_peer, max_retries=1) as client:
-        one_peer.usually = lambda _: streamed([*told.told(VALID[:9], finish=None), {"error": error}], done=done)
+        one_peer.usually = lambda _: streamed([*sse.streamed_text(VALID[:9], finish=None), {"error": error}], done=done)
         with pytest.raises(expected, match="no"):
             create(client)
         assert len(one_peer.take()) == tries
@@ -120,7 +126,7 @@ def test_what_is_no_json_in_the_middle_is_asked_for_once(one_peer: CallPeer, don
         with pytest.raises(json.JSONDecodeError):
             create(stock)
         one_peer.take()
-        one_peer.usually = lambda _: streamed([*told.told(VALID[:9], finish=None), "data: {no json"], done=done)
+        one_peer.usually = lambda _: streamed([*sse.streamed_text(VALID[:9], finish=None), "data: {no json"], done=done)
         with pytest.raises(json.JSONDecodeError):
             create(client)
         assert len(one_peer.take()) == 1
@@ -130,16 +136,16 @@ def test_what_is_no_json_in_the_middle_is_asked_for_once(one_peer: CallPeer, don
 
 
 def three(wrong: str) -> list[Any]:
-    events = [told.chunk(role="assistant", index=index) for index in range(3)]
+    events = [sse.chunk(role="assistant", index=index) for index in range(3)]
     texts = [VALID, wrong, VALID.replace("bug", "shipping")]
     for at in range(0, max(map(len, texts)), 6):
-        events += [told.chunk(text[at : at + 6], index=index) for index, text in enumerate(texts) if text[at : at + 6]]
-    return [*events, *[told.chunk(finish="stop", index=index) for index in range(3)], told.usage_chunk()]
+        events += [sse.chunk(text[at : at + 6], index=index) for index, text in enumerate(texts) if text[at : at + 6]]
+    return [*events, *[sse.chunk(finish="stop", index=index) for index in range(3)], sse.usage_chunk()]
 
 
 def test_several_choices_are_not_asked_for_again(peer: CallPeer) -> None:
     with bounded(peer, BoundedOutput(reasks=1)) as client:
-        peer.replies = [streamed(three(told.WRONG))]
+        peer.replies = [streamed(three(sse.WRONG))]
         with pytest.raises(fastlane.InvalidOutputError, match="category"):
             create(client, n=3)
 
@@ -159,7 +165,7 @@ def test_body_that_goes_on_after_done_delays_no_call(
 
     def answer(request: Any) -> None:
         request.body()
-        body = told.stream(told.told(VALID))
+        body = sse.stream(sse.streamed_text(VALID))
         head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
         request.send(head + b"%x\r\n" % len(body) + body + (b"\r\n0\r\n\r\n" if ends else b"\r\n"))
         if not ends:
@@ -204,17 +210,17 @@ def nothing_kept() -> Iterator[None]:
 
 
 ANSWERS: dict[str, list[Any]] = {
-    "valid": [streamed(told.told(told.VALID))],
-    "runs on": [streamed(told.told(f"{told.VALID}{' ' * 50}{told.VALID}"))],
-    "repaired": [streamed(told.told(told.WRONG)), streamed(told.told(told.VALID))],
-    "never valid": [streamed(told.told(told.WRONG))] * 2,
-    "whole, never valid": [whole(told.WRONG)] * 2,
-    "broken off": [streamed(told.told(told.VALID[:9], finish=None), done=False)],
+    "valid": [streamed(sse.streamed_text(sse.VALID))],
+    "runs on": [streamed(sse.streamed_text(f"{sse.VALID}{' ' * 50}{sse.VALID}"))],
+    "repaired": [streamed(sse.streamed_text(sse.WRONG)), streamed(sse.streamed_text(sse.VALID))],
+    "never valid": [streamed(sse.streamed_text(sse.WRONG))] * 2,
+    "whole, never valid": [whole(sse.WRONG)] * 2,
+    "broken off": [streamed(sse.streamed_text(sse.VALID[:9], finish=None), done=False)],
     "refused": [refusing("no such model")],
-    "field refused": [refusing("Unknown parameter: stream_options"), streamed(told.told(told.VALID))],
-    "error in the middle": [streamed([*told.told(told.VALID[:9], finish=None), {"error": {"message": "no"}}])],
+    "field refused": [refusing("Unknown parameter: stream_options"), streamed(sse.streamed_text(sse.VALID))],
+    "error in the middle": [streamed([*sse.streamed_text(sse.VALID[:9], finish=None), {"error": {"message": "no"}}])],
     "no JSON": [streamed(["data: {no"])],
-    "cut off": [streamed(told.told(told.VALID[:9], finish="length"))],
+    "cut off": [streamed(sse.streamed_text(sse.VALID[:9], finish="length"))],
 }
 
 
@@ -236,6 +242,6 @@ def test_nothing_is_kept_of_a_call_that_is_over(one_peer: CallPeer, method: str,
                 except Exception:  # noqa: BLE001 - it is what it leaves that counts
                     pass
             assert len(reports) == 1, name
-            said = repr(reports.pop())
-            for secret in (SECRET, "refund", "sk-test", told.VALID[:9]):
-                assert secret not in said, name
+            report = repr(reports.pop())
+            for secret in (SECRET, "refund", "sk-test", sse.VALID[:9]):
+                assert secret not in report, name

@@ -64,12 +64,12 @@ def history(random: Random, endpoint: str = "/chat/completions") -> list[dict[st
         results = [result(one) for one in calls]
         if chat:
             return [{"role": "assistant", "content": None, "tool_calls": calls}, *results]
-        said: list[dict[str, Any]] = []
+        reply: list[dict[str, Any]] = []
         if random.random() < 0.3:
-            said.append({"type": "reasoning", "id": f"rs_{random.random()}", "summary": []})
+            reply.append({"type": "reasoning", "id": f"rs_{random.random()}", "summary": []})
         if random.random() < 0.3:
-            said.append({"type": "message", "role": "assistant", "content": text(10)})
-        return [*said, *calls, *results]
+            reply.append({"type": "message", "role": "assistant", "content": text(10)})
+        return [*reply, *calls, *results]
 
     made: list[dict[str, Any]] = []
     if random.random() < 0.8:

@@ -138,7 +138,7 @@ def test_between_two_cuts_a_conversation_only_grows(messages: list[dict[str, Any
         trimmed = trim_context(messages[:end], budget, count=count)
         if before is not None and not trimmed.record.new_cuts:
             assert trimmed[: len(before)] == before
-        # Whoever sees the conversation for the first time comes to the same.
+        # A process that sees the conversation for the first time gets the same result.
         assert trimmed == trim_context(messages[:end], budget, count=counting())
         before = trimmed
 

@@ -143,14 +143,14 @@ def run(
             why_not = play.memory.reserve(planned)
             outcome.why_not[number] = why_not
             if why_not is not None:
-                told = HedgingRecord(delay_s=delay_s, hedged=False, won=None, why_not=why_not)
-                over(own_s, told, (attempt(1, now_s, now_s + own_s + decode_s),))
+                section = HedgingRecord(delay_s=delay_s, hedged=False, won=None, why_not=why_not)
+                over(own_s, section, (attempt(1, now_s, now_s + own_s + decode_s),))
                 return
             outcome.hedged[number] = True
             other_s = delay_s + first_token(random, late_s)
             won = other_s < own_s
             first_s = min(other_s, own_s)
-            told = HedgingRecord(
+            section = HedgingRecord(
                 delay_s=delay_s,
                 hedged=True,
                 won=won,
@@ -160,7 +160,7 @@ def run(
             ends = (now_s + first_s, now_s + first_s + decode_s)
             over(
                 first_s,
-                told,
+                section,
                 (
                     attempt(1, now_s, ends[not won], given_up="lost" if won else None),
                     attempt(2, late_s, ends[won], given_up=None if won else "lost"),
@@ -170,10 +170,10 @@ def run(
         if delay_s is not None and own_s > delay_s:
             at(now_s + delay_s, late)
         else:
-            told = HedgingRecord(delay_s=delay_s, hedged=False, won=None, why_not=planned.why_not)
+            section = HedgingRecord(delay_s=delay_s, hedged=False, won=None, why_not=planned.why_not)
             if delay_s is not None:
                 at(now_s + own_s, lambda _: planned.lateness.count(is_late=False))
-            over(own_s, told, (attempt(1, now_s, now_s + own_s + decode_s),))
+            over(own_s, section, (attempt(1, now_s, now_s + own_s + decode_s),))
 
     moment_s = 0.0
     for _ in range(calls):

@@ -345,7 +345,7 @@ def test_odd_body_is_planned_and_stays_as_it_is(body: dict[str, Any]) -> None:
     assert Hedging().open(asked.replaced(endpoint="/embeddings")) is None
 
 
-# What happens to a budget: a call is over, or a second attempt is asked for, or the oldest one under way ends and has
+# What happens to a budget: a call is over, or a hedge is requested, or the oldest one under way ends and has
 # used this share of what was reserved for it.
 EVENTS = st.lists(
     st.one_of(

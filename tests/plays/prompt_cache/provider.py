@@ -124,7 +124,7 @@ SYSTEM = {
 }
 
 
-def said(role: str, text: str) -> dict[str, Any]:
+def message_of(role: str, text: str) -> dict[str, Any]:
     return {"role": role, "content": f"{text}: " + f"all that there is to say about {text}. " * 8}
 
 
@@ -132,7 +132,7 @@ def turns(count: int, topic: str = "fares") -> list[dict[str, Any]]:
     """A conversation up to the question of a turn, counted from 1."""
     messages: list[dict[str, Any]] = [SYSTEM]
     for turn in range(count):
-        messages += [said("user", f"{topic} question {turn}"), said("assistant", f"{topic} answer {turn}")]
+        messages += [message_of("user", f"{topic} question {turn}"), message_of("assistant", f"{topic} answer {turn}")]
     return messages[:-1]
 
 

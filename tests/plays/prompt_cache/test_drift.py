@@ -25,7 +25,7 @@ from tests.plays.prompt_cache.provider import (
     call,
     edited,
     facts,
-    said,
+    message_of,
     settled,
     size_of,
     text_of,
@@ -229,9 +229,13 @@ def test_expired_prompt_is_not_lost_by_a_difference() -> None:
     drifts = []
     for seconds in (298, 300):
         provider = Provider()
-        provider.call([{"role": "system", "content": f"It is 10:04:33. {POLICY}"}, said("user", "bags")], cached=0)
+        provider.call(
+            [{"role": "system", "content": f"It is 10:04:33. {POLICY}"}, message_of("user", "bags")], cached=0
+        )
         provider.now_ns += seconds * SECOND_NS
-        drifts.append(provider.call([{"role": "system", "content": f"It is 10:05:51. {POLICY}"}, said("user", "bags")]))
+        drifts.append(
+            provider.call([{"role": "system", "content": f"It is 10:05:51. {POLICY}"}, message_of("user", "bags")])
+        )
 
     assert [record.drift and record.drift.kind for record in drifts] == ["timestamp", None]
 
@@ -260,11 +264,13 @@ def test_drift_is_that_of_its_time() -> None:
     "branch",
     [
         pytest.param(lambda: turns(1, "refunds"), id="another question"),
-        pytest.param(lambda: [*turns(2)[:-1], said("user", "seats")], id="another second question"),
+        pytest.param(lambda: [*turns(2)[:-1], message_of("user", "seats")], id="another second question"),
         pytest.param(lambda: edited(turns(3), -1, "about fares", "about cheap fares"), id="an edited last message"),
         pytest.param(lambda: turns(3), id="the same once more"),
         pytest.param(lambda: turns(2), id="back to an earlier turn"),
-        pytest.param(lambda: [*turns(2), said("assistant", "something else"), said("user", "why")], id="regenerated"),
+        pytest.param(
+            lambda: [*turns(2), message_of("assistant", "something else"), message_of("user", "why")], id="regenerated"
+        ),
     ],
 )
 def test_branch_of_a_conversation_is_no_drift(branch: Any) -> None:
@@ -282,10 +288,12 @@ TITLE = {"role": "system", "content": "Name this conversation in three words. Wr
     "beside",
     [
         pytest.param(lambda: [TITLE, turns(1)[1]], id="the first question under another system prompt"),
-        pytest.param(lambda: [*turns(3), said("user", "a title for all this")], id="the conversation and one more"),
+        pytest.param(
+            lambda: [*turns(3), message_of("user", "a title for all this")], id="the conversation and one more"
+        ),
         pytest.param(lambda: [TITLE, *turns(3)[1:]], id="the conversation under another system prompt"),
         pytest.param(lambda: edited(turns(3), 0, "10:04:33", "11:11:11"), id="the conversation with another clock"),
-        pytest.param(lambda: [said("user", "something else altogether")], id="something else"),
+        pytest.param(lambda: [message_of("user", "something else altogether")], id="something else"),
     ],
 )
 def test_call_beside_a_conversation_is_no_drift_of_it(beside: Any) -> None:
@@ -353,7 +361,7 @@ def test_word_of_the_provider_is_a_drift_by_itself() -> None:
 
 def test_drift_shows_both_texts_in_memory_alone() -> None:
     then, now = (
-        {"messages": [{"role": "system", "content": f"{POLICY}Request {number}. {POLICY}"}, said("user", "bags")]}
+        {"messages": [{"role": "system", "content": f"{POLICY}Request {number}. {POLICY}"}, message_of("user", "bags")]}
         for number in (17, 18)
     )
 
@@ -402,7 +410,9 @@ def test_any_prompts_can_be_compared(prompts: list[tuple[list[Any], list[Any]]])
 )
 def test_named_character_is_the_first_that_differs(value: str, other: str, at: int) -> None:
     before, after = POLICY[:at] + value + POLICY[at:], POLICY[:at] + other + POLICY[at:]
-    bodies = ({"messages": [{"role": "system", "content": text}, said("user", "bags")]} for text in (before, after))
+    bodies = (
+        {"messages": [{"role": "system", "content": text}, message_of("user", "bags")]} for text in (before, after)
+    )
 
     drift = between(*bodies)
 
@@ -460,7 +470,7 @@ def test_odd_bodies_are_no_error(body: dict[str, Any]) -> None:
 @pytest.mark.parametrize("kept_bytes", [0, 100_000])
 def test_text_is_kept_only_within_its_limit(kept_bytes: int) -> None:
     provider = Provider(kept_bytes=kept_bytes)
-    secret = [*turns(2), said("assistant", SECRET), said("user", "go")]
+    secret = [*turns(2), message_of("assistant", SECRET), message_of("user", "go")]
     provider.call(secret)
     record = provider.call(edited(secret, 0, "10:04:33", "10:09:59"))
 
@@ -480,7 +490,7 @@ def test_memory_is_bounded() -> None:
     calls = 1_300
     for number in range(calls):
         rules = " ".join(ascii_uppercase[(number >> bit) % 26] * 30 for bit in range(9))
-        prompt = provider.sent([{"role": "system", "content": rules}, said("user", f"question {number}")])
+        prompt = provider.sent([{"role": "system", "content": rules}, message_of("user", f"question {number}")])
         provider.answer(prompt)
 
     history = provider.history
@@ -514,7 +524,7 @@ def test_threads_may_share_a_history() -> None:
     assert problems == []
 
 
-WORDS = st.sampled_from(["alpha", "beta", "gamma"]).map(lambda word: said("user", word))
+WORDS = st.sampled_from(["alpha", "beta", "gamma"]).map(lambda word: message_of("user", word))
 
 
 @settings(max_examples=60, deadline=None)

@@ -280,9 +280,9 @@ def test_two_conversations_have_two_keys(first: Any, second: Any) -> None:
 
 
 def test_chained_response_is_known_by_its_user() -> None:
-    def turn(said: str) -> dict[str, Any]:
-        more = {"previous_response_id": f"resp_{said}", "safety_identifier": "mia"}
-        return {"model": "m", "instructions": POLICY, "input": said, **more}
+    def turn(question: str) -> dict[str, Any]:
+        more = {"previous_response_id": f"resp_{question}", "safety_identifier": "mia"}
+        return {"model": "m", "instructions": POLICY, "input": question, **more}
 
     play = busy()
     assert key_of(turn("One"), play, endpoint=RESPONSES) == key_of(turn("Two"), play, endpoint=RESPONSES)
@@ -293,10 +293,10 @@ def test_keys_are_equal_in_every_process() -> None:
     printed = "key_of(body('10:04 ' + POLICY)), key_of(body(), busy())"
     code = f"from tests.plays.prompt_cache.test_key import *; print({printed})"
 
-    def told(seed: str) -> str:
+    def keys_printed(seed: str) -> str:
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         here = Path(__file__).parents[3]
         command = [sys.executable, "-c", code]
         return subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=True).stdout
 
-    assert told("1") == told("2") == f"{key_of(body('9:58 ' + POLICY))} {key_of(body(), busy())}\n"
+    assert keys_printed("1") == keys_printed("2") == f"{key_of(body('9:58 ' + POLICY))} {key_of(body(), busy())}\n"

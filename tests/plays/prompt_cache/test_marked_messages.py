@@ -1,4 +1,4 @@
-"""Marks reach the plays, and a provider never sees them, whichever way a call takes."""
+"""Marks reach the plays and never a provider, at every entry point."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ WRITTEN = [
 ]
 DECLARED = ("volatile", ("volatile", None), None)
 
-WAYS: dict[str, Callable[[Any], Any]] = {
+ENTRIES: dict[str, Callable[[Any], Any]] = {
     "create": lambda client: client.chat.completions.create(model="m", messages=marked_messages()),
     "with an answer's message": lambda client: client.chat.completions.create(
         model="m", messages=[*marked_messages(), ChatCompletionMessage(role="assistant", content="Yes.")]
@@ -100,7 +100,7 @@ def response_stream(client: Any) -> None:
         events.until_done()
 
 
-WAYS |= {"stream": stream, "streamed responses": response_stream}
+ENTRIES |= {"stream": stream, "streamed responses": response_stream}
 
 
 SAID = '{"name": "Rhine"}'
@@ -166,11 +166,11 @@ def of_the_peer(one_peer: CallPeer, bodies: list[Any]) -> dict[str, Any]:
     return {"api_key": "sk-test", "base_url": f"{one_peer.url}/v1", "max_retries": 0}
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_plays_see_plain_messages_and_what_was_declared_of_each(arguments: dict[str, Any], way: str) -> None:
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_plays_see_plain_messages_and_what_was_declared_of_each(arguments: dict[str, Any], entry: str) -> None:
     calls: list[Any] = []
     with fastlane.OpenAI(**arguments, only_plays=[Keep(calls)]) as client:
-        WAYS[way](client)
+        ENTRIES[entry](client)
 
     (call,) = calls
     messages = call.body["messages" if "messages" in call.body else "input"]
@@ -219,23 +219,23 @@ def of_its_own_http(arguments: dict[str, Any]) -> openai.OpenAI:
 
 
 @pytest.mark.parametrize("make", [stock, without_plays, of_its_own_http])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("entry", ENTRIES)
 def test_without_the_play_messages_go_out_as_they_were_written(
-    of_the_peer: dict[str, Any], bodies: list[Any], make: Any, way: str
+    of_the_peer: dict[str, Any], bodies: list[Any], make: Any, entry: str
 ) -> None:
     with make(of_the_peer) as client:
-        WAYS[way](client)
+        ENTRIES[entry](client)
 
     (messages,) = bodies
     assert messages[:3] == WRITTEN
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("entry", ENTRIES)
 def test_with_the_play_what_is_volatile_goes_behind_the_rest(
-    of_the_peer: dict[str, Any], bodies: list[Any], way: str
+    of_the_peer: dict[str, Any], bodies: list[Any], entry: str
 ) -> None:
     with fastlane.OpenAI(**of_the_peer, only_plays=[PromptCache()]) as client:
-        WAYS[way](client)
+        ENTRIES[entry](client)
 
     (messages,) = bodies
     assert messages[:4] == [

@@ -129,18 +129,18 @@ def test_retention_and_breakpoints_are_sent_if_set(endpoint: str) -> None:
 
 
 def test_volatile_messages_are_expected_in_no_later_call() -> None:
-    play, said = PromptCache(), []
+    play, reported = PromptCache(), []
     for number in (0, 1, 2, 2):
         now = {"role": "system", "content": f"It is 10:0{number}. " * 40}
         asked = call({"model": "m", "messages": [*conversation(), now]}, placements=("stable", "session", "volatile"))
         planned_by(play, asked)
         prompt = play.history.read(asked, volatile=1)
         play.history.expect(prompt)
-        said.append(settled(play.history, prompt, Usage(), now_ns=number))
+        reported.append(settled(play.history, prompt, Usage(), now_ns=number))
 
-    assert [record.drift for record in said] == [None] * 4
-    assert said[1].reusable_tokens > 1_024
-    assert said[1].reusable_tokens == said[2].reusable_tokens == said[3].reusable_tokens
+    assert [record.drift for record in reported] == [None] * 4
+    assert reported[1].reusable_tokens > 1_024
+    assert reported[1].reusable_tokens == reported[2].reusable_tokens == reported[3].reusable_tokens
 
 
 # What the records say
@@ -362,8 +362,8 @@ def test_error_that_quotes_the_key_does_not_take_it_away(one_peer: CallPeer) -> 
         body = json.loads(asked.body)
         if len(body["messages"]) > 1:
             return Reply()
-        said = {"detail": [{"loc": ["body", "messages"], "msg": "too short", "input": body}]}
-        return Reply(status=422, body=json.dumps(said).encode())
+        reported = {"detail": [{"loc": ["body", "messages"], "msg": "too short", "input": body}]}
+        return Reply(status=422, body=json.dumps(reported).encode())
 
     one_peer.usually = reply
     url = f"{one_peer.url}/v1"

@@ -138,7 +138,7 @@ def conversations(draw: st.DrawFn) -> list[Any]:
 
 
 def parts_of(messages: Any) -> Counter[str]:
-    """Every part with the role that it is said in, and whatever else its message says."""
+    """Every part with its role, and all other fields of its message."""
     found: Counter[str] = Counter()
     for one in messages:
         rest = {name: value for name, value in one.items() if name != "content"}

@@ -1,4 +1,4 @@
-"""Providers that keep to limits in two ways, and replicas that send to them, in simulated time."""
+"""Providers with two kinds of limits, and replicas that send to them, in simulated time."""
 
 from __future__ import annotations
 

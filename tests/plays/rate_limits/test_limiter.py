@@ -32,7 +32,9 @@ T0 = 1_000 * NS
 STATED: Any = (("requests", 60.0),)
 
 
-def told(remaining: float, *, limit: float = 600, window_s: float = 60.0, what: str = "requests") -> dict[str, str]:
+def limit_headers(
+    remaining: float, *, limit: float = 600, window_s: float = 60.0, what: str = "requests"
+) -> dict[str, str]:
     """The headers of a bucket."""
     return {
         f"x-ratelimit-limit-{what}": f"{limit:.0f}",
@@ -75,10 +77,10 @@ def limits(of: RateLimiter) -> list[tuple[str, float, float]]:
 @given(st.permutations(range(12)), st.integers(0, 300))
 def test_estimate_ends_at_the_truth_in_any_order_of_responses(order: list[int], used: int) -> None:
     of = limiter()
-    ask(of, T0, told(599 - used))
+    ask(of, T0, limit_headers(599 - used))
     sent = [of.spend(T0 + (1 + number) * NS, RequestCost()) for number in range(12)]
     for number in order:
-        of.answered(T0 + (13 + number) * NS, sent[number], 200, told(599 - used - number))
+        of.answered(T0 + (13 + number) * NS, sent[number], 200, limit_headers(599 - used - number))
     assert left(of) == pytest.approx(588 - used, abs=1)
 
 
@@ -193,7 +195,7 @@ def test_rest_ends_with_a_response_to_a_later_request(served: str, expected_s: i
 def test_limit_that_resets_in_hours_is_asked_about(reset: str) -> None:
     """Its header may be wrong: after a minute at most one request finds out."""
     of = limiter("groq")
-    empty = {**told(0, limit=14_400), "x-ratelimit-reset-requests": reset}
+    empty = {**limit_headers(0, limit=14_400), "x-ratelimit-reset-requests": reset}
     now = T0
     for _ in range(3):
         ask(of, now, empty, status=429)
@@ -202,7 +204,7 @@ def test_limit_that_resets_in_hours_is_asked_about(reset: str) -> None:
         assert 2 < waited <= 60
         now += int(waited * NS) + 1
         assert wait_s(of, now) == 0
-    ask(of, now, told(14_000, limit=14_400, window_s=86_400))
+    ask(of, now, limit_headers(14_000, limit=14_400, window_s=86_400))
     assert wait_s(of, now + NS) == 0
 
 
@@ -237,7 +239,7 @@ def test_rest_of_another_replica_ends_with_a_response() -> None:
     assert wait_s(of, T0 + NS) == 0
 
 
-# What headers say of limits is read as facts say it; whatever makes no sense was not said
+# Limit headers are read as the facts define them; malformed values are ignored
 
 
 NOW_S = 1_795_341_600.0
@@ -274,7 +276,7 @@ def headers(limit: str = "60000", remaining: str = "59000", reset: str = "1s") -
         ("1795341630000", "unix_milliseconds", 30.0),
         ("2026-11-22T10:00:30Z", "rfc3339", 30.0),
         ("2026-11-22T11:00:30+01:00", None, 30.0),
-        # A server that is said to write numbers may write durations since.
+        # A server known for numbers may write durations by now.
         ("7.5s", "seconds", 7.5),
     ],
 )
@@ -340,9 +342,9 @@ def test_moments_are_read_by_the_clock_of_the_answer() -> None:
 def test_every_providers_facts_can_be_read_by(slug: str) -> None:
     facts = facts_named(slug).rate_limits
     headers_of = (facts.headers.value or ()) if facts.headers is not None else ()
-    told = {limit.remaining_header for limit in limits_of(facts).values()} - {None}
+    limit_headers = {limit.remaining_header for limit in limits_of(facts).values()} - {None}
 
     assert limits_of(facts)
     assert retry_headers_of(facts)
     # The doctor and the play do not contradict each other where both speak of the same server.
-    assert not headers_of or not told or told & set(headers_of) or slug == "fireworks"
+    assert not headers_of or not limit_headers or limit_headers & set(headers_of) or slug == "fireworks"

@@ -39,7 +39,7 @@ def asked(peer: CallPeer, form: Form, **arguments: Any) -> tuple[dict[str, Any],
 
 def test_equal_requests_have_equal_seeds(one_peer: CallPeer, form: Form) -> None:
     first, section = asked(one_peer, form, temperature=0.5)
-    again, _ = asked(one_peer, form, temperature=0.5, user="somebody", stream=False)
+    again, _ = asked(one_peer, form, temperature=0.5, user="a-user", stream=False)
     other, _ = asked(one_peer, form, temperature=0.6)
 
     assert first["seed"] == again["seed"] != other["seed"]

@@ -1,4 +1,4 @@
-"""Two providers: the application's own, and another."""
+"""Two providers: that of the client, and another."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def running_second() -> Iterator[CallPeer]:
 
 @pytest.fixture
 def first(running_first: CallPeer, trusting_peers: None) -> CallPeer:
-    """The application's own provider, over HTTP/1.1."""
+    """The provider of the client, over HTTP/1.1."""
     running_first.clear()
     return running_first
 

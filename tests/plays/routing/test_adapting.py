@@ -75,8 +75,8 @@ def form(schema: dict[str, Any]) -> dict[str, Any]:
         ({"max_tokens": 500}, model(max_output_tokens=100), NOTHING, {"max_tokens": 100}),
         ({"max_tokens": 50}, model(max_output_tokens=100), NOTHING, {"max_tokens": 50}),
         *(
-            ({"max_tokens": 500}, model(max_output_tokens=said), LONGEST, {"max_tokens": becomes})
-            for said, becomes in ((100, 100), (None, 300), (900, 300))
+            ({"max_tokens": 500}, model(max_output_tokens=stated), LONGEST, {"max_tokens": becomes})
+            for stated, becomes in ((100, 100), (None, 300), (900, 300))
         ),
         # Effort and verbosity go to models that have them.
         ({"reasoning_effort": "medium"}, model("gpt-5"), served("openai"), {"reasoning_effort": "medium"}),
@@ -124,7 +124,7 @@ def form(schema: dict[str, Any]) -> dict[str, Any]:
         ),
         *(
             ({"messages": [{"role": "developer", "content": "x"}]}, one, NOTHING, ...)
-            for one in (OWN, *(model(parameters={"messages.role": said}) for said in (("developer", "user"), True)))
+            for one in (OWN, *(model(parameters={"messages.role": stated}) for stated in (("developer", "user"), True)))
         ),
         # A strict schema is worded as the provider takes it, unless it would lose something.
         (form(STRICT), OTHER, served("openai"), form({**STRICT, "additionalProperties": False})),
@@ -176,7 +176,7 @@ def test_response_goes_out_as_the_model_takes_it(
 
 
 def test_what_is_refused_is_left_out_and_said_without_its_value() -> None:
-    asked = body(temperature=0.123, seed=987654, user="somebody", stop=[])
+    asked = body(temperature=0.123, seed=987654, user="a-user", stop=[])
     made = adapt(asked, CHAT, model(parameters={"temperature": False, "seed": False, "stop": False}), NOTHING)
 
     assert made.body == body(model="m-2")

@@ -169,7 +169,7 @@ def test_tools_that_a_provider_runs_are_not_asked_of_another_unless_the_catalog_
     assert unfit(asked, RESPONSES, OTHER, NOTHING) == "is not known to take tools.web_search"
     assert unfit(asked, RESPONSES, model(parameters={"tools.web_search": True}), NOTHING) is None
     assert unfit(body(web_search_options={}), CHAT, OTHER, NOTHING) is not None
-    secret = {"input": "x", "tools": [{"type": "a kind that nobody knows"}]}
+    secret = {"input": "x", "tools": [{"type": "an unknown kind"}]}
     assert unfit(secret, RESPONSES, OTHER, NOTHING) == "is not known to take tools of a kind of its own"
 
 

@@ -1,4 +1,4 @@
-"""Nothing by which one provider knows the application reaches another: every way in which it can be planted."""
+"""No secret for one provider reaches another, however the application sets it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLAYS = [Connection(http2="prefer")]
 
 @dataclass(frozen=True)
 class Row:
-    """One way by which something of the application's can be on its way to its own provider."""
+    """One kind of setting that sends something of the application to its own provider."""
 
     environment: dict[str, str] = field(default_factory=dict)
     client: dict[str, Any] = field(default_factory=dict)
@@ -115,12 +115,12 @@ def client_of(
 
 def planted(asked: list[Asked]) -> list[str]:
     """Where the secret is to be read."""
-    places = []
+    leaks = []
     for one in asked:
-        places += ["target"] if SECRET in one.target else []
-        places += ["body"] if SECRET.encode() in one.body else []
-        places += [name.decode().lower() for name, value in one.headers if SECRET.encode() in value]
-    return places
+        leaks += ["target"] if SECRET in one.target else []
+        leaks += ["body"] if SECRET.encode() in one.body else []
+        leaks += [name.decode().lower() for name, value in one.headers if SECRET.encode() in value]
+    return leaks
 
 
 def failing_once(peer: CallPeer) -> None:
@@ -259,7 +259,7 @@ def test_two_providers_at_one_address_have_a_client_each_with_its_own_key(
         clients.close()
 
 
-# Clients for other upstreams: one for each, on the shared connections, whatever the application's own client is
+# Clients for other upstreams: one for each, on the shared connections, whatever the caller's client is
 
 
 NOWHERE = "https://never.invalid"

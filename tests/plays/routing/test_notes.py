@@ -38,7 +38,7 @@ def test_the_model_that_answers_gets_what_it_takes_and_the_record_says_what_was_
         )
     )
     given: dict[str, Any] = {
-        "temperature": 0.125, "max_tokens": 60, "reasoning_effort": "medium", "user": "somebody", "top_p": 0.9,
+        "temperature": 0.125, "max_tokens": 60, "reasoning_effort": "medium", "user": "a-user", "top_p": 0.9,
     }  # fmt: skip
     with Asked(kind, near.url, Routing(catalog, exploration=0.0, streams=False)) as client:
         assert client.text(**given, extra_body={"top_k": 7}) == f"from {'far' if fails else 'near'}"
@@ -51,17 +51,17 @@ def test_the_model_that_answers_gets_what_it_takes_and_the_record_says_what_was_
     assert near.asked == [{**took_near, "top_p": 0.9, "stream": False}]
     if fails:
         assert far.asked == [{**took_far, "top_p": 0.9, "stream": False}]
-        said = (
+        expected = (
             "left out user, top_k, which far is not known to take",
             "lowered max_tokens to the most that far takes",
             "left out reasoning_effort, which far does not take",
         )
     else:
-        said = (
+        expected = (
             "left out user, top_k, which near is not known to take",
             "bounded the answer by max_completion_tokens, as near takes it",
             "left out temperature, which near does not take",
         )
-    assert record.changes[: len(said)] == said
-    assert not any(value in str(record.changes) for value in ("0.125", "somebody"))
+    assert record.changes[: len(expected)] == expected
+    assert not any(value in str(record.changes) for value in ("0.125", "a-user"))
     assert record.routing.model == ("far" if fails else "near")

@@ -30,9 +30,11 @@ IDS = map(str, itertools.count())
 
 
 def model(name: str, host: str | None = None, **fields: Any) -> CatalogModel:
-    place = {} if host is None else {"base_url": f"https://{host}.example.com/v1", "api_key_env": f"{host.upper()}_KEY"}
+    address = (
+        {} if host is None else {"base_url": f"https://{host}.example.com/v1", "api_key_env": f"{host.upper()}_KEY"}
+    )
     return CatalogModel(
-        name=name, first_token_s=((1_000, 0.3),), tokens_per_s=100.0, endpoints=ENDPOINTS, **{**place, **fields}
+        name=name, first_token_s=((1_000, 0.3),), tokens_per_s=100.0, endpoints=ENDPOINTS, **{**address, **fields}
     )
 
 
@@ -121,7 +123,7 @@ def test_a_picture_counts_as_what_it_is_to_the_model_and_not_as_its_bytes() -> N
 # Output
 
 
-# What was asked for
+# What was requested
 
 
 def test_what_the_route_says_counts_before_what_its_task_says() -> None:
@@ -178,7 +180,7 @@ def test_a_call_goes_on_where_its_response_was_made() -> None:
     known = knowledge()
     known.note_response("resp_1", AT["first"])
     body = {"input": "And then?", "previous_response_id": "resp_1", "model": "fastlane/auto"}
-    # The same key at the same place: what is kept there can be seen from there.
+    # The same key at the same address: what is kept there can be read from there.
     assert set(ask(known, call(body, RESPONSES)).unfit) == {"own", "second"}
 
 

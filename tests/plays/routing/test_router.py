@@ -81,7 +81,7 @@ def test_what_cannot_answer_is_rejected_with_the_reason() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_breaker_has_one_probe_under_way_at_most(data: st.DataObject) -> None:
-    """A law: as long as a third model is well, no more than one call is on its way to one that is not."""
+    """A law: as long as a third model is well, no more than one call is in flight to one that is not."""
     known, now, probes = router(model("a", 0.5), model("b", 0.6), model("well", 0.7)), 0, {"a": 0, "b": 0}
     for _ in range(data.draw(st.integers(1, 40))):
         now += data.draw(st.sampled_from((0, S // 10, S // 2)))

@@ -125,15 +125,15 @@ def test_a_task_that_the_catalog_does_not_have_does_not_take_its_bar_away(
     upstreams: tuple[Upstream, Upstream],
 ) -> None:
     near, far = upstreams
-    catalog, said = (
+    catalog, complaint = (
         catalog_of(near, far, invoice=Task(min_quality=50)),
         r"\('invoice'\), got 'invioce'.*give a min_quality",
     )
-    with pytest.raises(ConfigurationError, match=said):
+    with pytest.raises(ConfigurationError, match=complaint):
         Routing(catalog, task="invioce")
     with client_of(near, Routing(catalog, exploration=0.0)) as client:
         for model in (Route(task="invioce"), "fastlane/auto?task=invioce"):
-            with pytest.raises(ConfigurationError, match=said):
+            with pytest.raises(ConfigurationError, match=complaint):
                 asked(client, model)
         with pytest.raises(ConfigurationError, match="got 'invoice '"):
             asked(client, "fastlane/auto?task=invoice ")
@@ -241,8 +241,8 @@ def test_it_learns_which_model_is_the_faster(upstreams: tuple[Upstream, Upstream
     with client_of(near, play) as client:
         assert asked(client) == "from near"
         asked(client, Route(min_quality=50))  # what has no connection yet takes longer
-        told = [asked(client) for _ in range(20)]
-    assert told[-5:] == ["from far"] * 5
+        texts = [asked(client) for _ in range(20)]
+    assert texts[-5:] == ["from far"] * 5
     report = {row["name"]: row for row in play.report()}
     assert report["near"]["share_of_calls"] < report["far"]["share_of_calls"]
 
@@ -277,7 +277,7 @@ def test_route_misspelt_is_an_error_that_lists_the_valid_ones(
     model: str, is_routed: bool, form: Form, upstreams: tuple[Upstream, Upstream]
 ) -> None:
     near, far = upstreams
-    said = r'expected "fastlane/auto" or "fastlane/auto\?name=value&…" with min_quality, task, min_pass_rate'
+    complaint = r'expected "fastlane/auto" or "fastlane/auto\?name=value&…" with min_quality, task, min_pass_rate'
     plays = [Connection(), *([Routing(catalog_of(near, far))] if is_routed else [])]
     with form.make(fastlane, api_key="sk-own", base_url=near.url, plays=plays) as client:
         chat = client.chat.completions.create
@@ -287,7 +287,7 @@ def test_route_misspelt_is_an_error_that_lists_the_valid_ones(
             (client.responses.create, {"input": "?"}),
             (client.embeddings.create, {"input": "?"}),
         ):
-            with pytest.raises(ConfigurationError, match=said) as raised:
+            with pytest.raises(ConfigurationError, match=complaint) as raised:
                 send(model=model, **given)
             assert repr(model) in str(raised.value)
     assert near.asked == far.asked == []

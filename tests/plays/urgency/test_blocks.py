@@ -127,8 +127,8 @@ def test_urgency_without_the_play_warns_once(provider: Emulator) -> None:
         check=False,
     )
 
-    said = (
+    message = (
         'urgency("background") has no effect, because this client has no Urgency play: make it with '
         "OpenAI(plays=[Urgency()]) (logged once)"
     )
-    assert ran.stdout.splitlines() == ["so far nothing", said]
+    assert ran.stdout.splitlines() == ["so far nothing", message]

@@ -28,7 +28,7 @@ def refuse(queue: SlotQueue, *slots: Slot, status: int = 503, headers: Mapping[s
 
 
 def limits(
-    places: Callable[[float], int], seconds: int, *, answer_s: float = 1.7, jitter: float = 0.6
+    slot_count: Callable[[float], int], seconds: int, *, answer_s: float = 1.7, jitter: float = 0.6
 ) -> list[tuple[float, int]]:
     """The limit in each twentieth of a second and how many were refused in it, by a provider without a place for them.
 
@@ -60,7 +60,7 @@ def limits(
         for _ in range(300 - sum(queue.in_flight) - sum(queue.queued)):
             come()
         for slot in sent_now:
-            if len(served) < places(tick / 20):
+            if len(served) < slot_count(tick / 20):
                 served.append((tick / 20 + answer_s * random.lognormvariate(0, jitter), slot))
                 continue
             refuse(queue, slot)
@@ -70,14 +70,14 @@ def limits(
     return found
 
 
-@pytest.mark.parametrize("places", [2, 16, 64])
+@pytest.mark.parametrize("slot_count", [2, 16, 64])
 @pytest.mark.parametrize(("answer_s", "jitter"), [(0.2, 0.0), (1.7, 0.6), (3.0, 1.0)])
-def test_limit_of_a_refusing_provider_is_found(places: int, answer_s: float, jitter: float) -> None:
-    found = limits(lambda _: places, 150, answer_s=answer_s, jitter=jitter)[-1_500:]
+def test_limit_of_a_refusing_provider_is_found(slot_count: int, answer_s: float, jitter: float) -> None:
+    found = limits(lambda _: slot_count, 150, answer_s=answer_s, jitter=jitter)[-1_500:]
 
-    assert sum(limit for limit, _ in found) / len(found) == pytest.approx(places, abs=max(1.1, 0.1 * places))
-    # A provider that refuses is asked for more less and less often: a few of a thousand calls are refused.
-    assert sum(refused for _, refused in found) <= max(9, 0.2 * places, 0.003 * places * 75 / answer_s)
+    assert sum(limit for limit, _ in found) / len(found) == pytest.approx(slot_count, abs=max(1.1, 0.1 * slot_count))
+    # The limiter probes a refusing provider less and less often: a few of a thousand calls are refused.
+    assert sum(refused for _, refused in found) <= max(9, 0.2 * slot_count, 0.003 * slot_count * 75 / answer_s)
 
 
 def test_limit_follows_a_provider_that_shrinks_and_grows() -> None:

@@ -1,4 +1,4 @@
-"""The place of a call: taken before it is sent, given back whenever it is over, whichever way that comes about."""
+"""The slot of a call: taken before it is sent, released whenever and however it ends."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ ENDS: dict[str, Callable[[Any], None]] = {
 
 @pytest.mark.parametrize("end", ENDS)
 def test_call_gives_its_place_back(form: Form, arguments: dict[str, Any], end: str) -> None:
-    """There is one place, and nobody waits for it."""
+    """There is one slot, and no call waits for it."""
     if end == "dropped" and form.asynchronous:
         pytest.skip("what ends a dropped stream is a task of the event loop")
     plays = [Connection(), Urgency(max_concurrency=1, max_wait_s=0.0)]
@@ -285,7 +285,7 @@ def test_a_retry_waits_without_a_place(client: Any, provider: Emulator) -> None:
     retrying = client.with_options(max_retries=1)
     fault = {"x-emulator-fault": "status=503;times=1;retry_after=1", "x-emulator-tag": "retry-place"}
     with in_a_thread(lambda: create(retrying, extra_headers=fault)):
-        # The first attempt has failed, and nobody is under way while it waits for the next.
+        # The first attempt has failed, and no call is in flight while it waits for the next.
         until(lambda: len(provider.log()) == 1 and under_way() == 0)
         stream = create(client, stream=True)
         until(lambda: waiting() == 1)
@@ -354,7 +354,7 @@ def test_a_routed_call_goes_on_where_its_first_upstream_has_no_place() -> None:
         assert [(one.model, one.why) for one in record.routing.fallbacks] == [("near", "queue")]
         assert record.routing.model == "far"
         assert [attempt.kind for attempt in record.attempts] == ["fallback"]
-        # Nothing is said of the upstream by that.
+        # That is no failure of the upstream.
         assert len(near.asked) == 1
         assert len(far.asked) == 1
 

@@ -73,7 +73,7 @@ def test_a_full_tier_leads_to_the_next_at_once(form: Form, stream: bool, tiered:
         call(client, level="offline", stream=stream)
 
         record = client.last_call
-    # No retry is left, and sixty seconds were asked for.
+    # No retry is left, and the response requested sixty seconds.
     assert statuses(record) == [("first", 429), ("plain", 200)]
     assert record.outcome == "completed"
     assert record.urgency.full_tier == "flex"
@@ -83,7 +83,7 @@ def test_a_full_tier_leads_to_the_next_at_once(form: Form, stream: bool, tiered:
 
 @pytest.fixture
 def scripted(trusting_peers: None) -> Iterator[Upstream]:
-    """A server that does as it is told, for what the emulated provider would not say, with OpenAI's facts."""
+    """A scripted server with OpenAI's facts, for responses that the emulated provider never gives."""
     with (
         Upstream("scripted") as upstream,
         registered(facts_named("openai"), origins=[upstream.url.removesuffix("/v1")]),

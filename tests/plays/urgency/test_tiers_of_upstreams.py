@@ -1,4 +1,4 @@
-"""Full tiers of calls that go several ways: routed to another model, and hedged."""
+"""Full tiers of calls with several attempts: routed to another model, and hedged."""
 
 from __future__ import annotations
 

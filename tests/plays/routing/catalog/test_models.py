@@ -52,7 +52,7 @@ def test_lists_and_tables_become_what_does_not_change() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"name": " "}, "name: expected '\\\\S', got ' '"),
         ({"capabilities": ["json", "fly"]}, "capabilities.1: expected 'tools', .* or 'audio', got 'fly'$"),
@@ -76,8 +76,8 @@ def test_lists_and_tables_become_what_does_not_change() -> None:
         ({"sandwich": 1}, "sandwich: unknown key, got 1"),
     ],
 )
-def test_what_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said) as caught:
+def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as caught:
         CatalogModel(**{"name": "small", **SPEED, **changes})
 
     assert str(caught.value).startswith("CatalogModel ")
@@ -237,7 +237,7 @@ def test_the_file_in_the_documentation_can_be_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "models: expected this key, got none"),
         ("models = []", "models: expected at least one model, got none"),
@@ -252,8 +252,8 @@ def test_the_file_in_the_documentation_can_be_used(tmp_path: Path) -> None:
         ("= 3", "expected TOML, got something else"),
     ],
 )
-def test_a_file_that_cannot_be_used_says_why(text: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=said) as caught:
+def test_a_file_that_cannot_be_used_says_why(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=message) as caught:
         load(tmp_path, text)
 
     assert str(caught.value).startswith(str(tmp_path / "catalog.toml"))
@@ -281,11 +281,11 @@ def test_a_key_in_a_file_is_not_quoted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "message"),
     [("missing.toml", "No such file"), (".", "Is a directory"), ("a\0b", "expected a TOML file with a catalog")],
 )
-def test_what_is_no_file_is_refused(path: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_what_is_no_file_is_refused(path: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         Catalog.load(tmp_path / path)
 
 
@@ -377,7 +377,7 @@ def test_a_model_that_has_never_failed_never_fails(rate: float) -> None:
     assert reasons == {None}
 
 
-# What stands in the place of a model's name says all that is asked for, and is a text
+# The route in place of a model's name is a text with all requirements
 
 
 ASKED = st.fixed_dictionaries(
@@ -428,7 +428,7 @@ def test_a_plain_model_asks_for_no_route(model: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("fastlane/auto?quality=45", "'quality' is not known .*min_quality, task, min_pass_rate and quantile"),
         ("fastlane/auto?min_quality", "expected .*name=value"),
@@ -441,8 +441,8 @@ def test_a_plain_model_asks_for_no_route(model: str) -> None:
         ("fastlane/auto?task=%ff", "expected .*name=value"),
     ],
 )
-def test_a_text_that_asks_for_something_else_is_refused(text: str, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_a_text_that_asks_for_something_else_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         Route.parse(text)
 
 

@@ -113,7 +113,7 @@ TYPES: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", TYPES)
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_answer_comes_in_the_type_that_was_asked_for(peer: CallPeer, name: str, stream: bool) -> None:
+def test_response_has_the_requested_cast_type(peer: CallPeer, name: str, stream: bool) -> None:
     def kind(client: Any) -> Any:
         result = client.post(
             "/chat/completions",
@@ -138,7 +138,7 @@ def test_an_answer_comes_in_the_type_that_was_asked_for(peer: CallPeer, name: st
             assert kind(client) == expected
 
 
-def test_a_header_of_the_http_client_that_asks_for_raw_answers_is_obeyed(peer: CallPeer) -> None:
+def test_raw_response_header_of_http_client_is_respected(peer: CallPeer) -> None:
     def kinds(client: Any) -> list[type]:
         client._client.headers["X-Stainless-Raw-Response"] = "true"
         return [type(ask(client)) for _ in range(3)]

@@ -31,7 +31,7 @@ def test_every_benchmark_explains_itself(name: str) -> None:
     assert callable(measure)
 
 
-def test_a_table_says_where_its_figures_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+def test_benchmark_table_names_its_help_command(capsys: pytest.CaptureFixture[str]) -> None:
     print_report("any", Report(figures={"any_ms": 1}, reach={}))
 
     assert "python -m benchmarks any --help" in capsys.readouterr().out
@@ -82,13 +82,13 @@ def test_the_last_line_is_json_that_says_what_held() -> None:
         (None, "<=", False),
     ],
 )
-def test_a_reach_is_held_or_not(value: float | None, op: str, held: bool) -> None:
+def test_benchmark_target_is_held_or_missed(value: float | None, op: str, held: bool) -> None:
     (reached,) = Report(figures={"seconds": value}, reach={"seconds": f"{op} 2"}).reached()
 
     assert reached["held"] is held
 
 
-def test_the_interval_of_a_median_holds_it_and_narrows_with_more_values() -> None:
+def test_median_interval_contains_it_and_narrows() -> None:
     few, many = median([float(value) for value in range(9)]), median([value / 100 for value in range(900)])
 
     assert few.low <= few.value <= few.high

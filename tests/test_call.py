@@ -67,12 +67,12 @@ def test_a_body_without_a_model_has_none(body: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "value", [call({}), record(), Usage(), Attempt(number=1, kind="first", wire=WireStamps(started_ns=0))]
 )
-def test_what_is_known_of_a_call_is_frozen(value: Any) -> None:
+def test_call_records_are_frozen(value: Any) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(value, dataclasses.fields(value)[0].name, "other")
 
 
-def test_reasoning_that_was_not_streamed_does_not_count_as_streamed() -> None:
+def test_hidden_reasoning_tokens_do_not_count_as_streamed() -> None:
     hidden = record(usage=Usage(output_tokens=105, reasoning_tokens=100))
 
     assert hidden.streamed_output_tokens == 5

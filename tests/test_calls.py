@@ -87,7 +87,7 @@ TASKS = ("500", "429 for good", "seconds to wait", "broken off", "broken off for
     [*(("sync", name, stream) for name in SCRIPTS for stream in (False, True)), *(("async", n, False) for n in TASKS)],
     indirect=["form"],
 )
-def test_a_call_is_tried_as_often_as_by_the_stock_client_and_ends_alike(
+def test_retries_and_outcome_match_the_stock_client(
     form: Form, one_peer: CallPeer, name: str, stream: bool, slept: list[float]
 ) -> None:
     peer = one_peer
@@ -119,7 +119,7 @@ def _whole(answer: Any) -> Any:
 
 
 @pytest.mark.parametrize("retries", [0, 1])
-def test_a_time_out_ends_a_call_as_it_ends_the_stock_clients(peer: CallPeer, retries: int, slept: list[float]) -> None:
+def test_timeout_and_retries_match_the_stock_client(peer: CallPeer, retries: int, slept: list[float]) -> None:
     def made(client: Any) -> tuple[Any, list[Asked], list[float]]:
         ask(client, timeout=0.2)
         ask(client, timeout=0.2)
@@ -138,7 +138,7 @@ def test_a_time_out_ends_a_call_as_it_ends_the_stock_clients(peer: CallPeer, ret
         assert attempts(client)[-1][:3] == ("failed", "APITimeoutError", retries + 1)
 
 
-def test_a_server_that_is_gone_is_told_of_as_by_the_stock_client(tmp_path: Path, slept: list[float]) -> None:
+def test_unreachable_server_raises_as_in_stock_client(tmp_path: Path, slept: list[float]) -> None:
     def made(client: Any) -> Any:
         return [outcome(lambda: ask(client)) for _ in range(3)], list(slept)
 
@@ -151,9 +151,7 @@ def test_a_server_that_is_gone_is_told_of_as_by_the_stock_client(tmp_path: Path,
         assert made(client) == expected
 
 
-def test_every_attempt_sends_the_same_body_even_if_the_messages_change_meanwhile(
-    peer: CallPeer, slept: list[float]
-) -> None:
+def test_retries_send_the_body_of_the_first_attempt(peer: CallPeer, slept: list[float]) -> None:
     with ours(peer, max_retries=3) as client:
         for _ in range(3):
             messages: list[Any] = [{"role": "user", "content": "Name a river."}]
@@ -170,7 +168,7 @@ def test_every_attempt_sends_the_same_body_even_if_the_messages_change_meanwhile
 
 
 @pytest.mark.asyncio
-async def test_a_call_that_is_cancelled_in_its_first_attempt_is_not_tried_again(peer: CallPeer) -> None:
+async def test_cancelled_first_attempt_is_not_retried(peer: CallPeer) -> None:
     async with async_ours(peer, max_retries=3) as client:
         for _ in range(2):
             await ask(client)
@@ -188,9 +186,7 @@ async def test_a_call_that_is_cancelled_in_its_first_attempt_is_not_tried_again(
         assert attempts(client)[2][:3] == ("cancelled", "CancelledError", 1)
 
 
-def test_a_call_that_is_interrupted_in_its_first_attempt_is_not_tried_again(
-    peer: CallPeer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_first_attempt_is_not_retried(peer: CallPeer, monkeypatch: pytest.MonkeyPatch) -> None:
     with ours(peer, max_retries=3) as client:
         for _ in range(2):
             ask(client)
@@ -247,9 +243,7 @@ def used(peer: CallPeer, client: Any) -> tuple[Any, list[Asked]]:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_subclasss_own_method_is_called_as_often_as_in_a_subclass_of_the_stock_client(
-    one_peer: CallPeer, name: str, slept: list[float]
-) -> None:
+def test_overridden_method_is_called_as_often_as_in_stock(one_peer: CallPeer, name: str, slept: list[float]) -> None:
     def made(base: Any, make: Callable[..., Any]) -> Any:
         seen: list[str] = []
         kind = type("Mine", (base,), {})
@@ -269,7 +263,7 @@ def test_a_subclasss_own_method_is_called_as_often_as_in_a_subclass_of_the_stock
     ("where", "first"),
     [("openai.OpenAI", True), ("openai.OpenAI", False), ("the base class", False), ("the client", False)],
 )
-def test_who_replaces_a_method_of_openais_sees_what_there_is_to_see(
+def test_patched_openai_method_sees_the_same_calls_as_in_stock(
     one_peer: CallPeer, name: str, where: str, first: bool, slept: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def made(make: Callable[..., Any]) -> Any:
@@ -336,7 +330,7 @@ def test_azures_clients_send_what_the_stock_ones_send(peer: CallPeer) -> None:
     assert made(fastlane.AzureOpenAI, ours) == made(openai.AzureOpenAI, stock)
 
 
-def test_a_key_that_is_asked_for_is_asked_for_before_every_attempt(peer: CallPeer, slept: list[float]) -> None:
+def test_callable_api_key_is_called_before_each_attempt(peer: CallPeer, slept: list[float]) -> None:
     def made(make: Callable[..., Any]) -> list[Asked]:
         keys = iter(f"sk-{number}" for number in range(100))
         with make(peer, api_key=lambda: next(keys), max_retries=2) as client:
@@ -396,7 +390,7 @@ def left_of_a_call(client: Any, form: Form) -> list[weakref.ref[Any]]:
 
 @pytest.mark.usefixtures("no_collection")
 @pytest.mark.parametrize("server", ["breaks off", "is not there"])
-def test_error_is_gone_with_the_last_who_holds_it(form: Form, peer: CallPeer, server: str) -> None:
+def test_error_is_freed_with_its_last_reference(form: Form, peer: CallPeer, server: str) -> None:
     options = {"base_url": unused_address()} if server == "is not there" else {}
     with ours(peer, form, **options) as client:
         for _ in range(3):  # the last by the fast path
@@ -419,7 +413,7 @@ class Redacts(SessionPlay):
         return call
 
 
-def test_what_a_play_changes_deep_inside_a_body_is_what_is_sent(one_peer: CallPeer) -> None:
+def test_nested_body_change_of_a_play_is_sent(one_peer: CallPeer) -> None:
     with ours(one_peer) as made:
         client = made.copy(only_plays=[Connection(http2="never"), Redacts()])
         for _ in range(3):

@@ -73,7 +73,7 @@ def test_a_command_is_the_same_alone_as_among_all(name: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
-def test_without_a_command_all_of_them_are_told_of(arguments: list[str]) -> None:
+def test_help_lists_all_commands(arguments: list[str]) -> None:
     printed = CliRunner().invoke(command_line(*arguments), arguments).output
 
     assert all(name in printed for name in ("batch", "bench", "doctor", "emulator", "trace", "live"))
@@ -86,7 +86,7 @@ def test_a_command_that_does_not_exist_is_named() -> None:
     assert "bnech" in result.stderr
 
 
-def test_no_more_is_imported_than_the_command_asked_for() -> None:
+def test_command_imports_only_its_own_package() -> None:
     program = (
         "import sys; from fastlane.cli import command_line; command_line('trace'); "
         "print(*(name for name in ('batch', 'bench', 'doctor', 'emulator') if f'fastlane.{name}' in sys.modules))"

@@ -35,7 +35,7 @@ def test_width_is_the_published_formula() -> None:
         assert half_width(count, 1.0, alpha=alpha, optimised_for=best) == pytest.approx(published, rel=0.01)
 
 
-def test_width_is_narrowest_where_it_is_optimised() -> None:
+def test_width_is_narrowest_at_the_optimized_count() -> None:
     at_best = half_width(100, 1.0, alpha=0.05, optimised_for=100)
     assert all(half_width(100, 1.0, optimised_for=other) > at_best for other in (50, 90, 110, 200))
 

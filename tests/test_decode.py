@@ -33,7 +33,7 @@ def stock(cast_to: Any, data: bytes) -> Any:
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_mutated_documents_are_decoded_as_the_stock_client_does_or_left_to_it(name: str) -> None:
+def test_mutated_documents_decode_as_in_stock_or_fall_back(name: str) -> None:
     differential = Differential(name, seed=20261120)
     for data in differential.payloads(500):
         assert differential.check(data) is None, data
@@ -44,7 +44,7 @@ def test_the_fuzz_draws_on_every_model_of_the_types() -> None:
     assert known_models() > 250
 
 
-def test_extra_fields_are_no_set_fields_where_the_stock_client_constructs_and_are_where_it_validates() -> None:
+def test_extra_fields_are_marked_set_as_in_stock() -> None:
     document = corpus.CHUNKS[4] | {"extra": 1, "usage": corpus.CHUNKS[4]["usage"] | {"extra": 2}}
     found = event_decoder(ChatCompletionChunk)(written(document))  # type: ignore[misc]
     assert "extra" not in found.model_fields_set
@@ -52,7 +52,7 @@ def test_extra_fields_are_no_set_fields_where_the_stock_client_constructs_and_ar
 
 
 @pytest.mark.parametrize("number", ["9007199254740993", "1" + "0" * 308, "-1" + "0" * 30, "NaN", "-0", "1e400"])
-def test_numbers_that_a_float_cannot_hold_stay_what_the_stock_client_makes_of_them(number: str) -> None:
+def test_numbers_beyond_float_decode_as_in_stock(number: str) -> None:
     data = written(corpus.EMBEDDINGS[0]).replace(b"0.0123", number.encode())
     found = answer_decoder(CreateEmbeddingResponse)(data)  # type: ignore[misc]
     assert same(found, stock(CreateEmbeddingResponse, data))
@@ -66,7 +66,7 @@ def test_numbers_that_a_float_cannot_hold_stay_what_the_stock_client_makes_of_th
         written(_CHUNK | {"_BaseModel__cls": 1}),
     ],
 )  # fmt: skip
-def test_what_the_stock_client_has_to_decide_is_left_to_it(data: bytes) -> None:
+def test_undecidable_document_is_left_to_the_stock_client(data: bytes) -> None:
     decode = event_decoder(ChatCompletionChunk)
     assert decode is not None
     assert decode(data) is None
@@ -83,7 +83,7 @@ def test_an_answer_with_an_error_is_an_answer() -> None:
     assert same(answer_decoder(ChatCompletion)(data), stock(ChatCompletion, data))  # type: ignore[misc]
 
 
-def test_an_event_whose_type_comes_last_or_is_that_of_an_inner_object_is_decoded_all_the_same() -> None:
+def test_event_type_is_found_last_and_beside_inner_types() -> None:
     decode = event_decoder(ResponseStreamEvent)
     assert decode is not None
     for document in corpus.EVENTS:
@@ -104,7 +104,7 @@ def test_only_the_types_that_are_proven_are_decoded() -> None:
     assert [event_decoder(cast_to) for cast_to in no_events] == [None] * len(no_events)
 
 
-def test_a_class_of_the_applications_own_is_not_kept() -> None:
+def test_decoder_of_a_custom_class_is_not_kept() -> None:
     class Own(ChatCompletion):
         pass
 
@@ -115,7 +115,7 @@ def test_a_class_of_the_applications_own_is_not_kept() -> None:
     assert kept() is None
 
 
-def test_an_openai_that_builds_objects_otherwise_gets_its_own_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_object_construction_uses_the_stock_path(monkeypatch: pytest.MonkeyPatch) -> None:
     from fastlane.decode import _proof
 
     def construct(*, value: Any, type_: Any, **_: Any) -> Any:
@@ -160,5 +160,5 @@ class Second(openai.BaseModel):
     word: str | None = None
 
 
-def test_a_union_that_no_required_word_tells_apart_is_not_trusted() -> None:
+def test_union_without_required_discriminator_is_not_decoded() -> None:
     assert told_apart((First, Second)) is None

@@ -44,7 +44,9 @@ def provider() -> Iterator[Emulator]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_every_example_runs(page: Path, provider: Emulator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_every_documented_example_runs(
+    page: Path, provider: Emulator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     for name, value in provider.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("OPENAI_BASE_URL", provider.base_url)
@@ -138,7 +140,7 @@ load_all()
 SECTIONS = {section.name for section in section_classes()}
 
 
-def test_picture_of_the_home_page_shows_the_figures_of_the_benchmarks_page() -> None:
+def test_home_page_picture_matches_the_benchmarks_page() -> None:
     picture = (ROOT / "docs/images/before_after.svg").read_text()
     shown = re.findall(r">([\d.]+) (?:ms|us)<", picture)
     page, readme = (ROOT / "docs/benchmarks.md").read_text(), (ROOT / "README.md").read_text()
@@ -173,7 +175,7 @@ def test_every_attribute_of_a_record_is_in_the_reference(attribute: str) -> None
     assert f"`{attribute}`" in (ROOT / "docs/api.md").read_text()
 
 
-def test_what_the_definitions_name_exists() -> None:
+def test_names_in_the_definitions_exist() -> None:
     named_in_page = set(re.findall(r"`(?:record\.)?([a-z_]+_(?:s|ns))`", (ROOT / "docs/measuring.md").read_text()))
 
     known = METRICS | fields(CallRecord) | fields(Attempt) | fields(WireStamps) | properties(user_action)
@@ -223,7 +225,7 @@ def issubclass_of_openai(kind: object) -> bool:
 
 
 @pytest.mark.parametrize("module", sorted(REFERENCE))
-def test_what_raises_says_so_in_the_reference(module: str) -> None:
+def test_documented_functions_list_their_errors(module: str) -> None:
     silent = [
         name
         for name, source, explained in raising(module)

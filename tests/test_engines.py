@@ -126,7 +126,7 @@ def check_record(record: CallRecord, answer: bytes) -> None:
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("name", STREAMS)
-def test_a_recorded_stream(form: Form, name: str, cut: str) -> None:
+def test_recorded_stream_matches_the_stock_client(form: Form, name: str, cut: str) -> None:
     answer = recorded(name)
     with serving(answer, cut=CUTS[cut]) as server:
         theirs, _ = read(openai, server, form=form)
@@ -243,7 +243,7 @@ REFUSALS: dict[str, tuple[bytes, Ask]] = {
 
 
 @pytest.mark.parametrize("refusal", REFUSALS)
-def test_a_refusal_is_openais_own_error(refusal: str) -> None:
+def test_http_error_has_the_openai_class(refusal: str) -> None:
     answer, ask = REFUSALS[refusal]
     with serving(answer) as server:
         with pytest.raises(openai.APIStatusError) as theirs:
@@ -356,7 +356,7 @@ def test_reasoning_that_is_streamed_counts_from_its_first_delta() -> None:
 ERROR = event('{"error": {"message": "overloaded", "type": "server_error", "code": 503}}')
 
 
-def test_an_error_in_the_midst_of_a_stream_is_openais_own() -> None:
+def test_stream_error_has_the_openai_class() -> None:
     with streaming(HELLO, ERROR) as server:
         with pytest.raises(openai.APIError) as theirs:
             read(openai, server)
@@ -374,7 +374,7 @@ def test_an_error_in_the_midst_of_a_stream_is_openais_own() -> None:
     assert len(record.timeline.token_ns) == 1
 
 
-def test_stream_that_is_taken_as_lines_is_observed_too(form: Form) -> None:
+def test_stream_taken_as_lines_is_recorded(form: Form) -> None:
     with (
         serving(recorded("transformers_plain"), cut=at_random(4)) as server,
         form.make(fastlane, base_url=server.base_url, api_key="sk-test", max_retries=0) as client,

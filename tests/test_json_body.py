@@ -135,7 +135,7 @@ def stock(value: object) -> bytes | None:
 @pytest.mark.slow
 @given(ANYTHING)
 @settings(max_examples=300)
-def test_bytes_are_openais_bytes_or_none(value: object) -> None:
+def test_serialized_bytes_match_openai_or_are_none(value: object) -> None:
     assert stock_bytes(value) in {None, stock(value)}
 
 
@@ -149,7 +149,7 @@ def _call(body: dict[str, Any]) -> Call:
 
 
 @given(OBJECTS, OBJECTS)
-def test_a_field_added_to_a_written_body_is_written_behind_it(body: dict[str, Any], more: dict[str, Any]) -> None:
+def test_field_added_to_a_serialized_body_is_appended(body: dict[str, Any], more: dict[str, Any]) -> None:
     assert _call(body).with_fields(more, ("more",)).written in {None, stock_bytes({**body, **more})}
 
     longer = _call(body).with_fields({"a key that is new": "fl-1"}, ("one",))
@@ -166,7 +166,7 @@ def test_a_body_that_a_play_changed_is_not_written_yet(body: Any, data: st.DataO
 
 
 @given(PLAIN)
-def test_what_openai_writes_of_plain_json_is_written_here_unless_orjson_cannot(value: object) -> None:
+def test_plain_json_is_written_as_by_openai_if_orjson_can(value: object) -> None:
     written = stock_bytes(value)
 
     assert is_plain(value)
@@ -190,7 +190,7 @@ def test_deep_nesting_ends(depth: int) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])
-def test_what_contains_itself_is_not_plain(times: int) -> None:
+def test_self_referencing_value_is_not_plain(times: int) -> None:
     value: dict[str, Any] = {}
     for number in range(times):
         value[str(number)] = [value]

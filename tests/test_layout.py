@@ -334,7 +334,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_the_house(check: Check) -> None:
+def test_repository_passes_every_layout_check(check: Check) -> None:
     assert check(ROOT) == []
 
 
@@ -396,5 +396,5 @@ BROKEN: dict[Check, dict[str, str]] = {
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_each_check_can_fail(check: Check, tmp_path: Path) -> None:
+def test_each_layout_check_fails_on_a_broken_tree(check: Check, tmp_path: Path) -> None:
     assert len(check(build(tmp_path, BROKEN[check]))) >= 1

@@ -94,7 +94,7 @@ def close(pipeline: Pipeline) -> None:
     pipeline.open_upstream(call(), NO_SESSIONS).close(ended, quietly=False)
 
 
-def test_plays_plan_in_the_order_of_their_stages_and_then_in_the_order_given() -> None:
+def test_plays_plan_by_stage_then_by_given_order() -> None:
     planned = planned_by(pipeline(Encodes(), ShapesToo(), Shapes(), Routes()))
 
     assert planned.changes == ("Routes", "ShapesToo", "Shapes", "Encodes")

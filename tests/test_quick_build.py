@@ -128,9 +128,7 @@ def test_plays_see_the_body_that_openais_walk_would_have_made(arguments: dict[st
     assert repr(sorted(bodies[0].items())) == repr(sorted(made.items()))
 
 
-def test_a_method_that_is_replaced_and_put_back_again_is_called_in_between(
-    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_temporarily_patched_method_is_called(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     stock = Completions.create
     with fastlane.OpenAI(**arguments) as client:
@@ -165,9 +163,7 @@ def test_an_object_that_passes_for_openais_method_is_called(
     assert seen == ["m"]
 
 
-def test_whatever_replaces_a_part_of_openais_module_is_seen(
-    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_patched_openai_helper_is_called(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     with fastlane.OpenAI(**arguments) as client:
         client.chat.completions.create(model="m", messages=MESSAGES)
@@ -193,7 +189,7 @@ def test_types_that_ask_for_another_name_have_openai_walk(
     assert [record.getMessage().split(" is not ")[0] for record in caplog.records] == ["openai's Completions.create()"]
 
 
-def test_a_method_that_does_something_else_with_its_arguments_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_create_method_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     source = "def create(self, *, messages, model):\n    return self._post('/', body=maybe_transform([messages], None))"
     made: dict[str, Any] = {}
     exec(source, vars(completions), made)
@@ -203,7 +199,7 @@ def test_a_method_that_does_something_else_with_its_arguments_is_left_alone(monk
     assert quick(Completions, "create") is None
 
 
-def test_introspection_finds_openais_own_signatures_and_words(arguments: dict[str, Any]) -> None:
+def test_wrapped_create_keeps_signature_and_docstring(arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments) as client:
         created = client.chat.completions.create
 

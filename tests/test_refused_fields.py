@@ -64,7 +64,7 @@ def openai_error(message: str, param: str | None = None, code: str | None = None
         ("The stop parameter is not allowed here.", "stop"),
     ],
 )  # fmt: skip
-def test_an_error_names_a_field_where_it_stands_as_one(error: Any, named: str) -> None:
+def test_error_message_names_a_delimited_field(error: Any, named: str) -> None:
     assert _named(error_of(error), BODY, FIELDS) == (named,)
 
 

@@ -140,9 +140,7 @@ TASKS = ("plain", "a header in capitals", "another key", "a query", "seconds", "
 @pytest.mark.parametrize(
     ("form", "name"), [*(("sync", name) for name in CALLS), *(("async", name) for name in TASKS)], indirect=["form"]
 )
-def test_a_call_sends_what_the_stock_client_sends_however_often_it_is_made(
-    form: Form, peer: CallPeer, name: str
-) -> None:
+def test_repeated_call_sends_the_same_as_stock(form: Form, peer: CallPeer, name: str) -> None:
     call = CALLS[name]
     with stock(peer, form) as client:
         expected = outcome(call, client), comparable(peer.take())
@@ -152,7 +150,7 @@ def test_a_call_sends_what_the_stock_client_sends_however_often_it_is_made(
 
 
 @pytest.mark.parametrize("kind", CLIENTS)
-def test_a_client_sends_what_the_stock_client_sends_whatever_was_called_before(one_peer: CallPeer, kind: str) -> None:
+def test_request_does_not_depend_on_earlier_calls(one_peer: CallPeer, kind: str) -> None:
     names = ["plain", "a header", "another agent", "whole seconds", "seconds", "no timeout", "a header in capitals"]
     names += ["four timeouts", "four timeouts in floats", "a query", "a body", "with options", "plain"]
     expected = {}
@@ -196,7 +194,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     ],
 )
 @pytest.mark.parametrize("kind", ["as it comes", "with four timeouts"])
-def test_a_call_like_an_earlier_one_is_put_together_without_the_stock_clients_code(
+def test_repeated_call_builds_no_stock_request(
     one_peer: CallPeer, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built = counted(monkeypatch)
@@ -207,9 +205,7 @@ def test_a_call_like_an_earlier_one_is_put_together_without_the_stock_clients_co
     assert len(built) <= 2
 
 
-def test_a_call_that_replaces_a_header_of_the_client_does_not_keep_others_from_being_put_together(
-    peer: CallPeer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replaced_client_header_does_not_disable_fast_path(peer: CallPeer, monkeypatch: pytest.MonkeyPatch) -> None:
     built = counted(monkeypatch)
     with ours(peer, default_headers={"x-app": "default"}) as client:
         for name in ("a header", "another agent", "a header of the client"):
@@ -296,7 +292,7 @@ CHANGES = [value for name, value in sorted(globals().items()) if name.startswith
     ],
     ids=lambda value: str(value.__name__),
 )
-def test_what_changes_between_two_calls_changes_what_is_sent(one_peer: CallPeer, change: Any, headers: Any) -> None:
+def test_changed_client_settings_change_the_request(one_peer: CallPeer, change: Any, headers: Any) -> None:
     def calls(client: Any) -> list[Asked]:
         taken: list[Asked] = []
         for step in (lambda _: None, change, change_default_query_in_place, change):
@@ -325,7 +321,7 @@ def _without_keys(asked: Asked) -> Asked:
     )
 
 
-def test_each_call_has_an_idempotency_key_of_its_own_where_the_client_is_told_to_send_them(peer: CallPeer) -> None:
+def test_each_call_has_a_new_idempotency_key(peer: CallPeer) -> None:
     with ours(peer) as client:
         client._idempotency_header = "Idempotency-Key"
         for _ in range(4):
@@ -334,7 +330,7 @@ def test_each_call_has_an_idempotency_key_of_its_own_where_the_client_is_told_to
     assert len({asked.header("idempotency-key") for asked in peer.take()}) == 4
 
 
-def test_a_header_names_the_library_that_runs_the_call_also_where_another_ran_those_before(one_peer: CallPeer) -> None:
+def test_async_library_header_follows_the_running_library(one_peer: CallPeer) -> None:
     def calls_with_each() -> None:
         client = async_ours(one_peer)
 
@@ -356,7 +352,7 @@ def test_a_header_names_the_library_that_runs_the_call_also_where_another_ran_th
     assert named == ["async:asyncio"] * TIMES + ["async:trio"] * TIMES + ["async:asyncio"] * TIMES
 
 
-def test_what_another_thread_changes_while_a_request_is_learned_from_is_not_learned(peer: CallPeer) -> None:
+def test_concurrent_change_during_learning_is_not_learned(peer: CallPeer) -> None:
     class Turning(dict[str, str]):
         """Gives the client another key in the middle of the stock client's work."""
 
@@ -373,7 +369,7 @@ def test_what_another_thread_changes_while_a_request_is_learned_from_is_not_lear
     assert [asked.header("authorization") for asked in peer.take()][1:] == ["Bearer sk-test"] * 3
 
 
-def test_threads_that_share_a_client_never_send_a_key_that_was_not_the_clients_at_the_time(peer: CallPeer) -> None:
+def test_threads_never_send_an_outdated_api_key(peer: CallPeer) -> None:
     keys = {f"sk-{number}" for number in range(4)}
     with ours(peer) as client, ThreadPoolExecutor(4) as threads:
 
@@ -395,7 +391,7 @@ def test_threads_that_share_a_client_never_send_a_key_that_was_not_the_clients_a
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.slow
-def test_nothing_grows_with_ever_new_headers_places_and_times() -> None:
+def test_request_templates_are_bounded() -> None:
     answer = LIBRARY.MockTransport(lambda _: LIBRARY.Response(200, json={}))
     http_client = LIBRARY.Client(transport=answer)
     with fastlane.OpenAI(api_key="sk-test", base_url="http://x/v1", http_client=http_client) as client:

@@ -36,7 +36,7 @@ def test_building_the_request_belongs_to_the_call(arguments: dict[str, Any]) -> 
     assert issued_ns <= record.timeline.started_ns <= looked_at[0]
 
 
-def test_a_call_inside_a_call_has_a_start_of_its_own(arguments: dict[str, Any]) -> None:
+def test_nested_call_has_its_own_start_time(arguments: dict[str, Any]) -> None:
     inner = fastlane.OpenAI(**arguments)
 
     def key() -> str:
@@ -93,7 +93,7 @@ sys.exit("the child hangs")
     ["openai.resources.chat.completions.completions", "openai.resources.responses"],
 )
 @pytest.mark.slow
-def test_a_fork_amid_the_first_use_of_a_resource_leaves_a_child_that_can_use_it(module: str) -> None:
+def test_fork_during_first_resource_use_leaves_a_working_child(module: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKS_AMID_THE_FIRST_USE, module],
         capture_output=True,

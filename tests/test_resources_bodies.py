@@ -424,7 +424,7 @@ def with_a_post_put_into_its_resource(client: type[openai.OpenAI], arguments: di
     "made",
     [with_its_own_post, with_its_own_request, with_a_request_put_into_it, with_a_post_put_into_its_resource],
 )
-def test_what_an_application_changes_in_a_body_on_its_way_is_sent(
+def test_body_changed_by_the_application_is_sent(
     server: Provider, made: Callable[[type[openai.OpenAI], dict[str, Any]], openai.OpenAI]
 ) -> None:
     sent = []

@@ -109,7 +109,7 @@ def test_savings_of_a_record_are_what_its_sections_say() -> None:
             assert basis is None or found[name].basis == basis, (name, case)
 
 
-def test_where_nothing_is_known_nothing_is_claimed() -> None:
+def test_record_without_attempts_has_no_savings() -> None:
     assert record(attempts=()).savings == {}
 
 
@@ -119,7 +119,7 @@ def test_savings_are_part_of_the_records_json() -> None:
     assert data["hedge"] == {"value": "won", "unit": "", "basis": "measured"}
 
 
-def test_a_real_call_says_what_the_provider_saw(provider: Emulator, arguments: dict[str, Any]) -> None:
+def test_savings_match_what_the_provider_received(provider: Emulator, arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments) as client:
         for _ in range(2):
             client.chat.completions.create(model="m", messages=MESSAGES)

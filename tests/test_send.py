@@ -103,9 +103,7 @@ TASKS = ("a redirect of 302", "two redirects", "a cookie on the way", "a redirec
 @pytest.mark.parametrize(
     ("form", "name"), [*(("sync", name) for name in SCRIPTS), *(("async", name) for name in TASKS)], indirect=["form"]
 )
-def test_a_call_goes_where_the_stock_client_goes_and_takes_the_same_cookies_along(
-    form: Form, peer: CallPeer, name: str
-) -> None:
+def test_redirects_and_cookies_match_the_stock_client(form: Form, peer: CallPeer, name: str) -> None:
     with stock(peer, form) as client:
         expected = calls(peer, client, SCRIPTS[name])
     with ours(peer, form) as client:
@@ -155,7 +153,7 @@ def test_redirects_that_are_not_followed_are_not_followed(peer: CallPeer) -> Non
 
 @pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG])
 @pytest.mark.parametrize("stream", [False, True])
-def test_the_logs_say_what_they_say_of_the_stock_client(
+def test_httpx_logs_match_the_stock_client(
     peer: CallPeer, caplog: pytest.LogCaptureFixture, level: int, stream: bool
 ) -> None:
     names = ("openai", LIBRARY.__name__)
@@ -212,7 +210,7 @@ def test_hooks_of_the_http_client_see_every_call(peer: CallPeer) -> None:
     "name", ["send", "_send_handling_auth", "_send_handling_redirects", "_send_single_request", "_transport_for_url"]
 )
 @pytest.mark.parametrize("where", ["class", "object", "class, before the client was made"])
-def test_who_replaces_a_layer_of_the_http_client_sees_every_call(
+def test_patched_http_client_layer_sees_every_call(
     peer: CallPeer, name: str, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passed = []
@@ -240,7 +238,7 @@ def test_who_replaces_a_layer_of_the_http_client_sees_every_call(
         assert len(passed) == count
 
 
-def test_who_replaces_the_clients_transport_carries_every_call(peer: CallPeer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replaced_client_transport_gets_every_call(peer: CallPeer, monkeypatch: pytest.MonkeyPatch) -> None:
     carried = []
     with ours(peer) as client:
         for _ in range(3):
@@ -288,7 +286,7 @@ def test_credentials_in_a_url_are_sent(peer: CallPeer, kind: str) -> None:
     assert made(ours) == made(stock)
 
 
-def test_a_closed_client_says_so(peer: CallPeer) -> None:
+def test_closed_client_raises(peer: CallPeer) -> None:
     def made(client: Any) -> Any:
         ask(client)
         ask(client)

@@ -73,9 +73,7 @@ async def async_opened(client: openai.AsyncOpenAI, **options: Any) -> Any:
 # What the application sees
 
 
-def test_a_stream_is_read_by_the_fast_way_and_its_response_says_what_it_would(
-    form: Form, either: Any, arguments: dict[str, Any]
-) -> None:
+def test_stream_uses_the_fast_path_with_a_complete_response(form: Form, either: Any, arguments: dict[str, Any]) -> None:
     with form.make(openai, **arguments, default_headers=ASKED) as stock:
         expected = opened(stock)
         expected_chunks = list(expected)
@@ -93,7 +91,7 @@ def test_a_stream_is_read_by_the_fast_way_and_its_response_says_what_it_would(
     assert [(record.outcome, record.events) for record in either.calls] == [("completed", len(chunks))]
 
 
-def test_a_loop_that_was_left_is_gone_on_with(either: Any) -> None:
+def test_stream_continues_after_a_broken_loop(either: Any) -> None:
     with opened(either) as stream:
         chunks = [next(stream)]
         for chunk in stream:
@@ -195,7 +193,7 @@ class WithOwnProcessing(fastlane.OpenAI):
 
 
 @pytest.mark.parametrize("made", [WithOwnDecoder, WithOwnProcessing])
-def test_a_client_with_a_way_of_its_own_keeps_it(arguments: dict[str, Any], made: type[fastlane.OpenAI]) -> None:
+def test_client_with_own_stream_decoder_keeps_it(arguments: dict[str, Any], made: type[fastlane.OpenAI]) -> None:
     with made(**arguments, default_headers=ASKED) as client:
         stream = opened(client)
 
@@ -204,7 +202,7 @@ def test_a_client_with_a_way_of_its_own_keeps_it(arguments: dict[str, Any], made
         assert client.calls[0].outcome == "completed"
 
 
-def test_strict_validation_is_openais_own(arguments: dict[str, Any]) -> None:
+def test_strict_validation_uses_the_openai_stream(arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments, default_headers=ASKED, _strict_response_validation=True) as client:
         stream = opened(client)
 
@@ -225,7 +223,7 @@ def test_an_object_that_passes_for_a_streams_method_is_called(
     assert seen == [stream]
 
 
-def test_a_stream_class_of_the_applications_own_does_as_it_likes(client: fastlane.OpenAI) -> None:
+def test_custom_stream_class_is_used(client: fastlane.OpenAI) -> None:
     class Own(openai.Stream[ChatCompletionChunk]):
         def __stream__(self) -> Iterator[Any]:
             for chunk in super().__stream__():
@@ -238,7 +236,7 @@ def test_a_stream_class_of_the_applications_own_does_as_it_likes(client: fastlan
     assert "".join(text or "" for text in texts) == TEXT
 
 
-def test_iterator_that_is_closed_leaves_the_rest_to_the_next(form: Form, either: Any) -> None:
+def test_closed_iterator_leaves_the_rest_to_the_next(form: Form, either: Any) -> None:
     stream = inner_of(opened(either))
 
     async def read() -> list[Any]:

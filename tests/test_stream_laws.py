@@ -31,7 +31,7 @@ async def async_outcome_of(client: openai.AsyncOpenAI) -> Any:
 @example(([b"data: " + WHOLE + b"\n\ndata: " + WHOLE + b"\r\n\r", b"\n: x\n\n"], None))
 @example(([b"data: " + WHOLE + b"\n\n", b"data: " + WHOLE + b"\n"], "ReadError"))
 @given(st.binary(max_size=120).map(drawn_answer))
-def test_every_body_gives_what_the_asynchronous_stock_client_gives(answer: tuple[list[bytes], str | None]) -> None:
+def test_every_body_is_parsed_as_by_the_async_stock_client(answer: tuple[list[bytes], str | None]) -> None:
     SERVER.reads, SERVER.failure = answer
 
     async def both() -> tuple[Any, Any]:

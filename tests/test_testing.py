@@ -70,7 +70,7 @@ def test_second(fastlane_emulator):
     assert ran.returncode == 0, ran.stdout[-3000:]
 
 
-def test_plugin_imports_nothing_where_no_test_asks_for_it(tmp_path: Path) -> None:
+def test_pytest_plugin_imports_nothing_until_used(tmp_path: Path) -> None:
     (tmp_path / "test_nothing.py").write_text(
         "import sys\n\ndef test_nothing():\n    assert not {'fastlane', 'openai', 'pydantic'} & sys.modules.keys()\n",
         encoding="utf-8",

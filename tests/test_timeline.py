@@ -73,7 +73,7 @@ def test_every_metric_of_a_stream_by_hand() -> None:
     assert counted(stream, 9).decode_rate == 4.0
 
 
-def test_a_whole_answer_ends_where_its_last_byte_came_and_has_no_tokens_in_time() -> None:
+def test_unstreamed_answer_ends_at_last_byte_without_tokens() -> None:
     whole = timeline(started_ns=1 * SECOND, answer_ended_ns=3 * SECOND, ended_ns=4 * SECOND)
 
     assert whole.api_end_to_end_s == 2.0
@@ -119,7 +119,7 @@ def test_the_phases_of_a_new_connection_by_hand() -> None:
     assert (wire.queue_s, wire.connect_s, wire.tls_s, wire.send_s, wire.wait_s) == (1.0, 2.0, 3.0, 4.0, 5.0)
 
 
-def test_a_reused_connection_has_no_connect_and_queues_until_it_sends() -> None:
+def test_reused_connection_has_no_connect_phase() -> None:
     wire = WireStamps(started_ns=0, send_started_ns=2 * SECOND, send_ended_ns=3 * SECOND)
 
     assert wire.queue_s == 2.0
@@ -128,7 +128,7 @@ def test_a_reused_connection_has_no_connect_and_queues_until_it_sends() -> None:
     assert wire.wait_s is None
 
 
-def test_name_lookup_comes_before_the_connection_and_ends_the_queue() -> None:
+def test_dns_precedes_connect_and_ends_the_queue_phase() -> None:
     wire = WireStamps(
         started_ns=0,
         connection_wait_started_ns=1 * SECOND,

@@ -136,7 +136,7 @@ def test_an_estimate_grows_with_the_text(text: str, more: str) -> None:
         (None, None),
     ],
 )
-def test_a_models_name_says_which_tokenizer_it_has(model: str | None, encoding: str | None) -> None:
+def test_model_name_selects_the_tokenizer(model: str | None, encoding: str | None) -> None:
     assert counter(model).encoding == encoding
 
 
@@ -150,7 +150,7 @@ def test_with_ranks_on_disk_a_count_is_exact() -> None:
 
 
 @pytest.mark.usefixtures("ranks")
-def test_what_looks_like_a_special_token_is_text() -> None:
+def test_special_token_text_is_counted_as_text() -> None:
     assert counter("gpt-4o").text("<|endoftext|>") == len("<|endoftext|>")
 
 
@@ -169,7 +169,7 @@ def test_ranks_that_are_not_what_they_should_be_are_not_used(ranks: Path) -> Non
         ({}, "data-gym-cache", True),
     ],
 )
-def test_ranks_are_looked_for_where_tiktoken_keeps_them(
+def test_ranks_are_read_from_the_tiktoken_cache(
     ranks: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: dict[str, str], folder: str, exact: bool
 ) -> None:
     monkeypatch.delenv("TIKTOKEN_CACHE_DIR")
@@ -191,7 +191,7 @@ def test_without_tiktoken_there_is_an_estimate(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("ranks")
-def test_who_does_not_wait_gets_an_estimate_until_the_ranks_are_loaded() -> None:
+def test_counter_estimates_until_ranks_are_loaded() -> None:
     before = set(threading.enumerate())
     first = counter("gpt-4o", wait=False)
     for thread in set(threading.enumerate()) - before:
@@ -202,7 +202,7 @@ def test_who_does_not_wait_gets_an_estimate_until_the_ranks_are_loaded() -> None
     assert not first.exact
 
 
-def test_who_does_not_wait_and_has_no_ranks_starts_no_thread() -> None:
+def test_counter_without_ranks_starts_no_thread() -> None:
     before = threading.active_count()
 
     assert not counter("gpt-4o", wait=False).exact
@@ -258,13 +258,13 @@ def test_a_message_costs_its_texts_and_its_frame(message: Any, tokens: int) -> N
     assert COUNT.message(message) == tokens
 
 
-def test_an_answer_of_openais_own_classes_is_a_message_too() -> None:
+def test_openai_response_objects_can_be_counted() -> None:
     from openai.types.chat import ChatCompletionMessage
 
     assert COUNT.message(ChatCompletionMessage(role="assistant", content="hello")) == 9
 
 
-def test_a_prompt_costs_its_messages_and_the_beginning_of_an_answer() -> None:
+def test_prompt_tokens_include_message_and_reply_overhead() -> None:
     assert COUNT.messages([PLAIN, PLAIN]) == 2 * (11 + 4) + 3
     assert COUNT.messages("hello") == 5 + 4 + 3
     assert COUNT.messages([]) == 0
@@ -314,12 +314,12 @@ ANYTHING = st.recursive(
 
 
 @given(message=ANYTHING, tools=st.lists(ANYTHING, max_size=3))
-def test_whatever_stands_there_is_no_error(message: Any, tools: list[Any]) -> None:
+def test_any_message_can_be_counted(message: Any, tools: list[Any]) -> None:
     for count in (COUNT, counter("llama")):
         assert count.messages([message], tools) >= 0
 
 
-def test_what_is_nested_without_end_is_no_error() -> None:
+def test_recursive_message_and_schema_can_be_counted() -> None:
     endless: dict[str, Any] = {"role": "user"}
     endless["content"] = [endless]
 

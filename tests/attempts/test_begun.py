@@ -70,7 +70,7 @@ def was_cancelled_upstream(provider: Emulator) -> bool:
 
 
 @every_transport
-def test_begun_stream_is_given_from_its_first_byte(form: Form, client_kind: str, arguments: dict[str, Any]) -> None:
+def test_peeked_stream_is_returned_from_its_first_byte(form: Form, client_kind: str, arguments: dict[str, Any]) -> None:
     with waiting(client_kind, arguments, form, default_headers=ASKED) as client:
         stream = opened(client)
         chunks = list(stream)
@@ -101,7 +101,7 @@ def test_first_token_counts_when_it_arrived(
 
 
 @every_transport
-def test_begun_stream_that_is_closed_unread_stops_the_provider(
+def test_closing_unread_peeked_stream_cancels_upstream(
     form: Form, client_kind: str, provider: Emulator, arguments: dict[str, Any]
 ) -> None:
     with waiting(client_kind, arguments, form, default_headers=SLOW) as client:
@@ -111,7 +111,7 @@ def test_begun_stream_that_is_closed_unread_stops_the_provider(
 
 
 @every_transport
-def test_call_cancelled_before_its_first_content_stops_the_provider(
+def test_call_cancelled_before_content_cancels_upstream(
     client_kind: str, provider: Emulator, arguments: dict[str, Any]
 ) -> None:
     async def cancelled(client: openai.AsyncOpenAI) -> None:
@@ -133,7 +133,7 @@ def test_call_cancelled_before_its_first_content_stops_the_provider(
 
 @every_transport
 @pytest.mark.parametrize("fault", ["drop;after=0", "reset;after=0"])
-def test_answer_that_breaks_before_its_content_raises_the_library_error(
+def test_stream_broken_before_content_raises_library_error(
     form: Form, client_kind: str, fault: str, arguments: dict[str, Any]
 ) -> None:
     headers = {**THINKING, "x-emulator-fault": f"early_role,{fault}"}
@@ -160,7 +160,7 @@ def test_answer_that_breaks_before_its_content_raises_the_library_error(
         ((("content-type", "application/json"),), b'{"choices": []}', ""),
     ],
 )
-def test_compressed_or_other_answer_is_handed_on(peer: CallPeer, headers: Any, body: bytes, text: str) -> None:
+def test_compressed_or_non_sse_body_is_returned_unpeeked(peer: CallPeer, headers: Any, body: bytes, text: str) -> None:
     peer.replies = [Reply(headers=headers, body=body)]
     arguments = {"api_key": "sk-test", "base_url": f"{peer.url}/v1"}
     with waiting(peer.protocol, arguments) as client:
@@ -181,7 +181,7 @@ BLOCKS = st.lists(
 
 @given(BLOCKS, BLOCKS, st.sampled_from([None, "ReadError"]), st.data())
 @settings(max_examples=60)
-def test_begun_stream_gives_what_the_stock_client_gives(
+def test_peeked_stream_gives_the_stock_client_events(
     before: list[bytes], blocks: list[bytes], failure: str | None, draw: st.DataObject
 ) -> None:
     def events_or_error(client: openai.OpenAI) -> list[str]:

@@ -88,7 +88,7 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("endpoint", "asked"), ASKED)
-def test_the_whole_answer_is_the_stock_clients(
+def test_assembled_answer_matches_stock_client(
     provider: Emulator, arguments: dict[str, Any], endpoint: str, asked: dict[str, Any]
 ) -> None:
     with streaming(arguments) as client, openai.OpenAI(**arguments) as stock:
@@ -107,7 +107,9 @@ def test_the_whole_answer_is_the_stock_clients(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_so_it_is_over_each_protocol_of_each_client(protocol: str, form: Form, arguments: dict[str, Any]) -> None:
+def test_assembled_answer_matches_stock_over_each_protocol(
+    protocol: str, form: Form, arguments: dict[str, Any]
+) -> None:
     with streaming(arguments, protocol, form) as client, form.make(openai, **arguments) as stock:
         assert without_ids(create(client)) == without_ids(create(stock))
         (record,) = client.calls
@@ -119,7 +121,7 @@ class Place(BaseModel):
     at: Literal["a", "b"]
 
 
-def test_helpers_and_raw_answers_do_not_tell_the_difference(arguments: dict[str, Any]) -> None:
+def test_parse_and_raw_response_match_stock_client(arguments: dict[str, Any]) -> None:
     with streaming(arguments) as client, openai.OpenAI(**arguments) as stock:
         asked: dict[str, Any] = {"model": "m", "messages": MESSAGES, "response_format": Place}
         parsed, expected = client.chat.completions.parse(**asked), stock.chat.completions.parse(**asked)
@@ -153,7 +155,7 @@ def test_usage_that_a_provider_leaves_out_is_estimated(arguments: dict[str, Any]
     assert without_ids(answer) | {"usage": None} == without_ids(expected) | {"usage": None}
 
 
-def test_an_answer_that_ends_without_a_finish_reason_is_asked_for_again(arguments: dict[str, Any]) -> None:
+def test_stream_without_finish_reason_is_retried(arguments: dict[str, Any]) -> None:
     headers = {"x-emulator-fault": "truncate;after=3;times=1", "x-emulator-tag": "truncated once"}
     with streaming(arguments) as client, openai.OpenAI(**arguments) as stock:
         answer = create(client, extra_headers=headers)
@@ -162,9 +164,7 @@ def test_an_answer_that_ends_without_a_finish_reason_is_asked_for_again(argument
     assert [attempt.kind for attempt in record.attempts] == ["first", "retry"]
 
 
-def test_an_answer_that_is_bounded_without_a_stream_is_put_together_too(
-    provider: Emulator, arguments: dict[str, Any]
-) -> None:
+def test_bounded_unstreamed_response_is_assembled(provider: Emulator, arguments: dict[str, Any]) -> None:
     asked: dict[str, Any] = {"response_format": SCHEMA, "max_completion_tokens": 200}
     bounded = fastlane.BoundedOutput(early_stop=False)
     plays: list[Play] = [PROTOCOLS["HTTP/2"], bounded, Hedging()]
@@ -183,19 +183,19 @@ def test_an_answer_that_is_bounded_without_a_stream_is_put_together_too(
 # What a server may say instead
 
 
-def test_an_error_in_the_stream_has_the_status_that_it_would_have_without_one(peer: CallPeer) -> None:
+def test_error_event_in_stream_raises_error_with_its_status(peer: CallPeer) -> None:
     error = {"error": {"message": "Too many.", "type": "rate_limit_exceeded", "code": None}}
     peer.replies = [Reply(headers=EVENT_STREAM, body=COMMENT + ROLE + data(error))]
     with peer_client(peer) as client, pytest.raises(openai.RateLimitError, match="Too many"):
         create(client)
 
 
-def test_an_answer_that_comes_whole_all_the_same_is_handed_on(peer: CallPeer) -> None:
+def test_unstreamed_answer_to_a_streamed_request_is_returned(peer: CallPeer) -> None:
     with peer_client(peer) as client:
         assert create(client).to_dict() == ANSWER
 
 
-def test_an_empty_answer_is_put_together_as_it_is(peer: CallPeer) -> None:
+def test_empty_stream_is_assembled_to_an_empty_answer(peer: CallPeer) -> None:
     peer.replies = [Reply(headers=EVENT_STREAM, body=b"".join((ROLE, STOP, USAGE, DONE)))]
     with peer_client(peer) as client:
         answer = create(client)
@@ -204,7 +204,7 @@ def test_an_empty_answer_is_put_together_as_it_is(peer: CallPeer) -> None:
 
 
 @pytest.mark.parametrize("called", ["application/json", "text/plain", "text/html"])
-def test_a_stream_that_is_called_something_else_is_read_as_the_stream_that_it_is(peer: CallPeer, called: str) -> None:
+def test_event_stream_with_other_content_type_is_parsed(peer: CallPeer, called: str) -> None:
     body = b"".join((ROLE, choice_event(content="Rhine"), STOP, USAGE, DONE))
     peer.replies = [Reply(headers=(("content-type", called),), body=body)]
     with peer_client(peer) as client:
@@ -214,7 +214,7 @@ def test_a_stream_that_is_called_something_else_is_read_as_the_stream_that_it_is
     assert answer.usage.total_tokens == 3
 
 
-def test_a_stream_that_ends_without_a_byte_is_an_empty_answer_and_not_asked_for_again(peer: CallPeer) -> None:
+def test_empty_event_stream_is_not_retried(peer: CallPeer) -> None:
     peer.usually = lambda _: Reply(headers=EVENT_STREAM, body=b"")
     with peer_client(peer, max_retries=2) as client:
         with pytest.raises(json.JSONDecodeError):

@@ -69,7 +69,7 @@ FAILURES: dict[str, tuple[Script, str]] = {
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("failure", FAILURES)
-def test_the_next_model_answers_where_the_first_fails(
+def test_next_model_answers_if_the_first_fails(
     failure: str, kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]
 ) -> None:
     near, far = upstreams
@@ -155,7 +155,7 @@ def test_a_half_open_upstream_gets_one_fallback_at_a_time(upstreams: tuple[Upstr
 
 
 @pytest.mark.parametrize("why", ["a play refuses", "the queue is full"])
-def test_a_probe_that_is_not_sent_is_left_to_the_next_call(why: str, upstreams: tuple[Upstream, Upstream]) -> None:
+def test_unsent_probe_of_half_open_breaker_is_released(why: str, upstreams: tuple[Upstream, Upstream]) -> None:
     """The fallback to a half-open upstream ends before anything is sent: it may not keep others away."""
 
     @dataclass(frozen=True, kw_only=True)
@@ -184,7 +184,7 @@ def test_a_probe_that_is_not_sent_is_left_to_the_next_call(why: str, upstreams: 
                 before.join()
 
 
-def test_a_mistake_in_the_catalog_is_said_once(
+def test_unknown_catalog_model_is_logged_once(
     upstreams: tuple[Upstream, Upstream], caplog: pytest.LogCaptureFixture
 ) -> None:
     near, far = upstreams
@@ -210,7 +210,7 @@ def test_a_field_that_was_refused_is_not_sent_again(upstreams: tuple[Upstream, U
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_last_error_is_raised_where_all_fail(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+def test_last_error_is_raised_if_every_model_fails(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     near.usually, far.usually = refuse(500), refuse(503)
     with Asked(kind, near.url, routing(near, far)) as asked, pytest.raises(openai.InternalServerError) as raised:
@@ -224,7 +224,7 @@ def test_the_last_error_is_raised_where_all_fail(kind: str, upstreams: tuple[Ups
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_last_model_has_the_callers_own_retries(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+def test_last_model_gets_the_retries_of_the_caller(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     near.usually = refuse(500)
     far.scripts.append(refuse(500, ("retry-after-ms", "1")))
@@ -249,7 +249,7 @@ def test_one_deadline_holds_for_all_attempts(kind: str, stream: bool, upstreams:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_stream_outlasts_the_deadline_once_it_has_begun(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+def test_deadline_does_not_cut_a_started_stream(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
 
     def slowly(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:
@@ -264,7 +264,7 @@ def test_a_stream_outlasts_the_deadline_once_it_has_begun(kind: str, upstreams: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_model_that_has_failed_often_is_left_alone(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+def test_open_breaker_skips_a_failing_model(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     near.usually = refuse(500)
     with Asked(kind, near.url, routing(near, far)) as asked:
@@ -276,7 +276,7 @@ def test_a_model_that_has_failed_often_is_left_alone(kind: str, upstreams: tuple
     assert record.routing.chosen == "far"
 
 
-def test_a_model_without_a_base_url_is_asked_by_the_applications_own_client(
+def test_model_without_base_url_uses_client_credentials(
     upstreams: tuple[Upstream, Upstream],
 ) -> None:
     near, far = upstreams
@@ -289,7 +289,7 @@ def test_a_model_without_a_base_url_is_asked_by_the_applications_own_client(
         assert far.keys == ["Bearer none"]
 
 
-def test_a_client_without_routing_says_what_it_lacks(upstreams: tuple[Upstream, Upstream]) -> None:
+def test_route_without_routing_play_names_the_remedy(upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
     with (
         Asked("sync", near.url) as asked,
@@ -299,7 +299,7 @@ def test_a_client_without_routing_says_what_it_lacks(upstreams: tuple[Upstream, 
     assert near.asked == []
 
 
-def test_a_call_that_no_model_can_answer_is_refused_with_the_reasons(upstreams: tuple[Upstream, Upstream]) -> None:
+def test_call_without_eligible_model_is_refused_with_reasons(upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     with (
         Asked("sync", near.url, routing(near, far)) as asked,
@@ -310,7 +310,7 @@ def test_a_call_that_no_model_can_answer_is_refused_with_the_reasons(upstreams: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_slow_model_is_not_given_up_where_no_other_is_left(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+def test_first_token_timeout_does_not_apply_to_last_model(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     near.usually = refuse(500)
     far.usually = answer_after(0.25, "at last")
@@ -319,7 +319,7 @@ def test_a_slow_model_is_not_given_up_where_no_other_is_left(kind: str, upstream
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_streaming_underneath_goes_on_after_a_400(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+def test_forced_streaming_continues_after_unrelated_400(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     """A 400 that names no field, and one that names ours though the call fails without it too."""
     near, far = upstreams
     near.scripts = [refuse(400), refuse(400, param="stream"), refuse(400)]
@@ -333,7 +333,7 @@ def test_streaming_underneath_goes_on_after_a_400(kind: str, upstreams: tuple[Up
     assert far.asked == []
 
 
-def test_a_refused_stream_is_asked_for_again_after_an_hour(
+def test_refused_stream_field_is_sent_again_after_an_hour(
     upstreams: tuple[Upstream, Upstream], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     near, far = upstreams

@@ -57,9 +57,7 @@ def the_reset_of(upstream: Upstream, number: int = 0) -> int | None:
 
 @with_and_without_stream
 @both_kinds
-def test_the_second_attempt_answers_a_call_that_is_late_and_the_first_is_reset(
-    kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]
-) -> None:
+def test_hedge_wins_and_first_attempt_is_reset(kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
     with Asked(kind, near.url, hedging()) as asked:
         used_to(asked, near, model="m")
@@ -124,7 +122,7 @@ def test_a_second_attempt_that_fails_leaves_the_first_alone(kind: str, upstreams
 
 
 @both_kinds
-def test_a_first_attempt_that_fails_leaves_it_to_the_second(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+def test_failed_first_attempt_is_not_retried_beside_a_hedge(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
     with Asked(kind, near.url, hedging(), max_retries=2) as asked:
         used_to(asked, near, model="m")
@@ -157,7 +155,7 @@ def test_a_call_whose_attempts_both_time_out_has_timed_out(
 
 
 @both_kinds
-def test_a_failure_before_the_delay_is_retried_as_ever(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+def test_failure_before_the_hedge_delay_is_retried(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
     with Asked(kind, near.url, hedging(), max_retries=2) as asked:
         used_to(asked, near, model="m")
@@ -197,7 +195,7 @@ def test_a_cancelled_call_resets_both_attempts(upstreams: tuple[Upstream, Upstre
     assert record.outcome == "cancelled"
 
 
-def test_no_second_attempt_is_made_over_an_http_client_of_the_applications_own(
+def test_hedging_is_skipped_with_custom_http_client(
     upstreams: tuple[Upstream, Upstream],
 ) -> None:
     near, _ = upstreams
@@ -213,9 +211,7 @@ def test_no_second_attempt_is_made_over_an_http_client_of_the_applications_own(
 
 
 @both_kinds
-def test_routing_waits_no_longer_than_for_a_first_token_while_both_are_silent(
-    kind: str, upstreams: tuple[Upstream, Upstream]
-) -> None:
+def test_first_token_timeout_applies_while_hedging(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     play = routing(near, far, first_token_timeout_s=0.3)
     with Asked(kind, near.url, play, hedging()) as asked:
@@ -227,9 +223,7 @@ def test_routing_waits_no_longer_than_for_a_first_token_while_both_are_silent(
 
 
 @both_kinds
-def test_a_stream_that_breaks_before_its_first_token_is_not_asked_for_again(
-    kind: str, upstreams: tuple[Upstream, Upstream]
-) -> None:
+def test_stream_broken_before_first_token_is_not_retried(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
     near.scripts = [break_off_before]
     with Asked(kind, near.url, Hedging(budget=1.0, minimum_delay_s=20), max_retries=2) as asked:

@@ -81,9 +81,7 @@ def begin_and_break_off(upstream: Upstream, stream: Stream, body: dict[str, Any]
 
 
 @both_kinds
-def test_an_answer_that_comes_at_once_may_take_longer_than_a_first_token(
-    kind: str, upstreams: tuple[Upstream, Upstream]
-) -> None:
+def test_first_token_timeout_ignores_unstreamed_response(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     near.usually = answer_after(0.2, "from near")
     with Asked(kind, near.url, routing(near, far, first_token_timeout_s=0.1, streams=False)) as asked:
@@ -92,7 +90,7 @@ def test_an_answer_that_comes_at_once_may_take_longer_than_a_first_token(
 
 
 @both_kinds
-def test_an_answer_that_comes_at_once_is_never_late(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+def test_unstreamable_call_is_never_hedged(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
     with Asked(kind, near.url, hedging()) as asked:
         used_to(asked, near, model="m")
@@ -107,9 +105,7 @@ def test_an_answer_that_comes_at_once_is_never_late(kind: str, upstreams: tuple[
 
 
 @both_kinds
-def test_a_second_attempt_that_is_not_made_takes_no_model_from_the_fallback(
-    kind: str, upstreams: tuple[Upstream, Upstream]
-) -> None:
+def test_skipped_hedge_leaves_fallback_model_available(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     with Asked(kind, near.url, alike(near, far), hedging(budget=1e-9)) as asked:
         first, other = used_to(asked, near, far)
@@ -122,9 +118,7 @@ def test_a_second_attempt_that_is_not_made_takes_no_model_from_the_fallback(
 
 
 @both_kinds
-def test_a_call_that_fails_tells_of_its_own_failure_and_not_of_a_second_attempt_that_was_not_made(
-    kind: str, upstreams: tuple[Upstream, Upstream]
-) -> None:
+def test_failed_call_without_hedge_records_its_own_status(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
     with Asked(kind, near.url, hedging(budget=1e-9)) as asked:
         used_to(asked, near, model="m")
@@ -136,9 +130,7 @@ def test_a_call_that_fails_tells_of_its_own_failure_and_not_of_a_second_attempt_
 
 
 @both_kinds
-def test_a_call_of_which_both_attempts_fail_tells_of_that_whose_error_is_raised(
-    kind: str, upstreams: tuple[Upstream, Upstream]
-) -> None:
+def test_call_error_matches_record_when_both_attempts_fail(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
     # Long enough for the first attempt to arrive first on a busy machine.
     with Asked(kind, near.url, hedging(minimum_delay_s=0.5), max_retries=1) as asked:
@@ -157,9 +149,7 @@ def test_a_call_of_which_both_attempts_fail_tells_of_that_whose_error_is_raised(
 
 
 @both_kinds
-def test_the_error_of_a_second_attempt_that_was_the_first_to_answer_is_the_calls(
-    kind: str, upstreams: tuple[Upstream, Upstream]
-) -> None:
+def test_failed_winning_hedge_raises_its_own_error(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
     with Asked(kind, near.url, hedging()) as asked:
         used_to(asked, near, model="m")
@@ -174,7 +164,7 @@ def test_the_error_of_a_second_attempt_that_was_the_first_to_answer_is_the_calls
 # Nothing is sent for a call that is over
 
 
-def test_a_second_attempt_that_is_still_being_written_is_not_sent_after_the_answer(
+def test_hedge_still_being_prepared_is_not_sent_after_response(
     upstreams: tuple[Upstream, Upstream],
 ) -> None:
     near, _ = upstreams
@@ -215,7 +205,7 @@ WAITS = {"429": refuse(429, ("retry-after", "20")), "500": refuse(500, ("retry-a
 
 @both_kinds
 @pytest.mark.parametrize("failure", WAITS.values(), ids=list(WAITS))
-def test_no_wait_goes_beyond_the_deadline(failure: Script, kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+def test_waits_end_at_the_deadline(failure: Script, kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     near.usually = far.usually = failure
     # A refusal takes its time on a busy machine, and it has to arrive before the deadline.
@@ -233,7 +223,7 @@ def test_no_wait_goes_beyond_the_deadline(failure: Script, kind: str, upstreams:
 
 # (The HTTP library's own generators, which trio wants closed.)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
-def test_a_silent_model_is_left_on_trios_loop_too(upstreams: tuple[Upstream, Upstream]) -> None:
+def test_first_token_timeout_falls_back_on_trio(upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     near.usually = say_nothing
     play = routing(near, far, first_token_timeout_s=0.1)
@@ -252,7 +242,7 @@ def test_a_silent_model_is_left_on_trios_loop_too(upstreams: tuple[Upstream, Ups
     assert [(one.kind, one.given_up) for one in records[0].attempts] == [("first", "late"), ("fallback", None)]
 
 
-def test_so_is_one_that_is_asked_over_an_http_client_of_the_applications_own(
+def test_custom_http_client_falls_back_on_first_token_timeout(
     upstreams: tuple[Upstream, Upstream],
 ) -> None:
     near, far = upstreams
@@ -272,7 +262,7 @@ def test_so_is_one_that_is_asked_over_an_http_client_of_the_applications_own(
 
 @both_kinds
 @pytest.mark.parametrize("what", NO_ANSWERS)
-def test_what_cannot_be_read_at_all_is_no_answer(what: str, kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+def test_unreadable_response_falls_back(what: str, kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     near.usually = NO_ANSWERS[what]
     with Asked(kind, near.url, routing(near, far, streams=False)) as asked:
@@ -314,9 +304,7 @@ SCENES: dict[str, tuple[Script, Script | None]] = {
 
 @both_kinds
 @pytest.mark.parametrize("scene", SCENES)
-def test_a_call_needs_no_garbage_collection_to_be_forgotten(
-    scene: str, kind: str, upstreams: tuple[Upstream, Upstream]
-) -> None:
+def test_finished_call_needs_no_garbage_collection(scene: str, kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     # Only where time is what runs out is there little of it, and still enough for what comes before.
     deadline_s = 1.5 if scene == "time is up" else 20.0

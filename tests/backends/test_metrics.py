@@ -57,7 +57,7 @@ def test_tokens_are_those_of_the_records(measured: Measured) -> None:
         assert measured.prometheus.value(shown) == noted > 0
 
 
-def test_the_share_of_cached_tokens_can_be_asked_for(measured: Measured) -> None:
+def test_cached_token_share_can_be_queried(measured: Measured) -> None:
     # Of calls with the `PromptCache` play, beside what it expected.
     caches = [record.prompt_cache for record in measured.notes.calls if record.prompt_cache is not None]
     noted = sum(cache.cached_tokens or 0 for cache in caches)
@@ -79,7 +79,7 @@ def test_attempts_are_counted_by_kind(measured: Measured) -> None:
     assert kinds["hedge"] >= 1
 
 
-def test_labels_have_few_values(measured: Measured) -> None:
+def test_labels_have_low_cardinality_and_no_secret(measured: Measured) -> None:
     series = measured.prometheus.query('{__name__=~"(fastlane|gen_ai)_.*", le=~"|\\\\+Inf"}')
     values: dict[str, set[str]] = {}
     for one in series:
@@ -105,7 +105,7 @@ def asked_by_the_dashboard() -> dict[str, list[str]]:
     return asked
 
 
-def test_the_dashboard_finds_what_it_asks_for(measured: Measured) -> None:
+def test_every_dashboard_query_returns_data(measured: Measured) -> None:
     asked = asked_by_the_dashboard()
     # One expression of a panel is for this convention's names, and another one may be for the other's.
     without = {panel for panel, several in asked.items() if not any(map(measured.prometheus.query, several))}

@@ -37,7 +37,7 @@ def chains(driven: Driven) -> list[SeenSpan]:
     return [span for span in driven.spans if span.name.startswith("invoke_workflow ")]
 
 
-def test_each_call_is_one_span_that_is_taken_for_a_call_to_a_model(kept: Kept) -> None:
+def test_each_call_is_one_model_call_span(kept: Kept) -> None:
     for driven in (kept.phases, kept.call):
         assert len(driven.model_calls) == len(driven.notes.calls) >= 4
         for span, record in with_records(driven):
@@ -46,7 +46,7 @@ def test_each_call_is_one_span_that_is_taken_for_a_call_to_a_model(kept: Kept) -
             assert span.attributes.get("gen_ai.response.id") == record.response_id
 
 
-def test_requests_and_their_phases_are_not_taken_for_calls_to_a_model(kept: Kept) -> None:
+def test_request_and_phase_spans_are_not_model_calls(kept: Kept) -> None:
     others = {span.name: span for span in kept.phases.spans if span.kind not in MODEL_CALLS}
 
     assert len(others) >= 12
@@ -84,13 +84,13 @@ def test_tokens_and_cache_reads_are_those_of_the_record(kept: Kept) -> None:
     assert read > 50_000
 
 
-def test_a_call_took_what_its_record_says(kept: Kept) -> None:
+def test_call_span_duration_matches_its_record(kept: Kept) -> None:
     for driven in (kept.phases, kept.call):
         for span, record in with_records(driven):
             assert span.duration_s == pytest.approx(record.duration_s, abs=CLOSE_S)
 
 
-def test_a_request_took_what_the_record_says(kept: Kept) -> None:
+def test_request_span_duration_matches_its_record(kept: Kept) -> None:
     for span, attempt, record in with_attempts(kept.phases):
         wire = attempt.wire
         assert wire.ended_ns is not None
@@ -101,7 +101,7 @@ def test_a_request_took_what_the_record_says(kept: Kept) -> None:
             assert span.duration_s == pytest.approx((wire.ended_ns - wire.started_ns) / 1e9, abs=CLOSE_S)
 
 
-def test_each_phase_took_what_the_record_says(kept: Kept) -> None:
+def test_phase_span_durations_match_the_record(kept: Kept) -> None:
     compared = Counter[str]()
     for post, attempt, record in with_attempts(kept.phases):
         shown = {span.name.partition(" localhost")[0]: span.duration_s for span in kept.phases.spans.below(post)}
@@ -124,7 +124,7 @@ def test_each_phase_took_what_the_record_says(kept: Kept) -> None:
     assert compared["decode"] >= 20
 
 
-def test_the_time_to_first_token_is_on_the_call_and_only_where_there_is_one(kept: Kept) -> None:
+def test_time_to_first_token_is_set_only_where_streamed(kept: Kept) -> None:
     for driven in (kept.phases, kept.call):
         for span, record in with_records(driven):
             seconds = record.time_to_first_token_s
@@ -136,7 +136,7 @@ def test_the_time_to_first_token_is_on_the_call_and_only_where_there_is_one(kept
     assert len(seen) - seen.count(None) >= 5
 
 
-def test_a_request_that_was_tried_again_is_red_and_its_call_is_not(kept: Kept) -> None:
+def test_retried_request_span_fails_and_call_span_does_not(kept: Kept) -> None:
     call = kept.phases.span("retried")
     first, second = kept.phases.named(call, "POST")
 
@@ -146,7 +146,7 @@ def test_a_request_that_was_tried_again_is_red_and_its_call_is_not(kept: Kept) -
     assert call.attributes["fastlane.attempt.count"] == 2
 
 
-def test_a_second_attempt_runs_beside_the_first_and_the_loser_is_not_red(kept: Kept) -> None:
+def test_hedge_span_overlaps_first_and_loser_is_not_failed(kept: Kept) -> None:
     call = kept.phases.span("hedged")
     first, second = kept.phases.named(call, "POST")
 
@@ -156,7 +156,7 @@ def test_a_second_attempt_runs_beside_the_first_and_the_loser_is_not_red(kept: K
     assert second.attributes["fastlane.attempt.kind"] == "hedge"
 
 
-def test_a_call_that_failed_is_red_and_its_action_is_too(kept: Kept) -> None:
+def test_failed_call_and_its_action_have_failed_spans(kept: Kept) -> None:
     call = kept.phases.span("failed")
     action = kept.phases.spans.parent(call)
 
@@ -166,7 +166,7 @@ def test_a_call_that_failed_is_red_and_its_action_is_too(kept: Kept) -> None:
     assert call.attributes["error.type"] == "AuthenticationError"
 
 
-def test_with_one_span_for_each_call_every_number_is_on_that(kept: Kept) -> None:
+def test_call_level_span_has_every_duration(kept: Kept) -> None:
     driven = kept.call
 
     assert {span.name.partition(" ")[0] for span in driven.spans} == {"invoke_workflow", "chat"}

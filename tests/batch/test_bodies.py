@@ -36,7 +36,7 @@ def judged(status: int | None = None, error: str | None = None, body: Any = None
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 503])
-def test_a_failure_that_may_pass_is_tried_again_later_and_not_for_ever(status: int) -> None:
+def test_transient_failure_is_retried_up_to_max_attempts(status: int) -> None:
     first, last = judged(status, body={"error": {}}), judged(status, body={"error": {}}, attempts=3)
 
     assert (first.state, first.not_before_s, first.error) == ("waiting", 10.0, f"status_{status}")
@@ -45,14 +45,14 @@ def test_a_failure_that_may_pass_is_tried_again_later_and_not_for_ever(status: i
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 413, 422])
-def test_a_refusal_is_for_good_and_kept(status: int) -> None:
+def test_client_error_fails_the_job_with_its_body(status: int) -> None:
     outcome = judged(status, body={"error": {"message": "no"}})
 
     assert (outcome.state, outcome.status_code) == ("failed", status)
     assert json.loads(outcome.body) == {"error": {"message": "no"}}
 
 
-def test_a_line_without_an_answer_is_tried_again_where_its_error_may_pass() -> None:
+def test_line_without_response_is_retried_if_error_is_transient() -> None:
     assert (judged(error="batch_expired").state, judged(error="batch_expired").error) == ("waiting", "batch_expired")
     assert judged(error="batch_expired", attempts=3).state == "failed"
     assert (judged().state, judged().error) == ("waiting", "no_answer")
@@ -63,7 +63,7 @@ def test_a_line_without_an_answer_is_tried_again_where_its_error_may_pass() -> N
 
 
 @pytest.mark.parametrize("name", ["job-07", "job-", "request-7", "", None, 7, "job-7 "])
-def test_a_line_of_somebody_else_is_none_of_ours(name: object) -> None:
+def test_line_with_foreign_custom_id_is_not_matched(name: object) -> None:
     assert read_line(json.dumps({"custom_id": name, "response": None}).encode())[0] != "job-7"
 
 
@@ -81,7 +81,7 @@ def test_a_line_that_was_cut_off_is_no_answer(line: dict[str, str], data: st.Dat
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     )
 )
-def test_what_says_nothing_of_tokens_is_read_without_complaint(body: object) -> None:
+def test_answer_without_token_usage_is_accepted(body: object) -> None:
     outcome = judged(200, body={"usage": body})
 
     assert (outcome.input_tokens, outcome.output_tokens, outcome.cached_tokens) == (None, None, None)
@@ -142,7 +142,7 @@ JSON = st.recursive(
     ),
     history=st.booleans(),
 )
-def test_what_is_sent_is_what_openai_sends(content: str, more: dict[str, Any], history: bool) -> None:
+def test_job_body_matches_openai_request_body(content: str, more: dict[str, Any], history: bool) -> None:
     messages: list[Any] = [{"role": "user", "content": content}]
     if history:
         messages.insert(0, ChatCompletionMessage(role="assistant", content=content))
@@ -151,7 +151,7 @@ def test_what_is_sent_is_what_openai_sends(content: str, more: dict[str, Any], h
     assert sent(body) == stock(body)
 
 
-def test_what_openai_knows_of_types_is_sent_as_it_would_send_it() -> None:
+def test_pydantic_and_iterable_arguments_serialize_as_in_openai() -> None:
     body = {**BODY, "messages": (message for message in BODY["messages"]), "response_format": Ticket}
 
     found = sent(body)
@@ -164,7 +164,7 @@ def test_what_openai_knows_of_types_is_sent_as_it_would_send_it() -> None:
     assert response["text"]["format"]["name"] == "Ticket"
 
 
-def test_the_same_content_has_the_same_digest_however_it_came() -> None:
+def test_equal_bodies_have_equal_digests() -> None:
     plain = {"model": "m", "messages": [{"role": "assistant", "content": "x"}]}
     typed = {"messages": [ChatCompletionMessage(role="assistant", content="x")], "model": "m", "seed": openai.omit}
 
@@ -203,7 +203,7 @@ def test_the_same_content_has_the_same_digest_however_it_came() -> None:
         ({"extra_body": {"a": b"a secret"}}, "`extra_body` cannot be"),
     ],
 )
-def test_what_cannot_be_sent_is_said_at_once_and_no_prompt_is(changes: dict[str, Any], complaint: str) -> None:
+def test_unsendable_body_is_refused_without_showing_prompt(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigurationError, match=complaint) as raised:
         new_job({**BODY, **changes}, key="k", endpoint=CHAT)
 

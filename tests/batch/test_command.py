@@ -44,9 +44,7 @@ def where(tmp_path: Path) -> Path:
     return tmp_path / "jobs.sqlite"
 
 
-def test_a_file_goes_through_a_queue_and_comes_out_as_openai_writes_it(
-    provider: Emulator, where: Path, tmp_path: Path
-) -> None:
+def test_submit_run_and_results_write_openai_batch_format(provider: Emulator, where: Path, tmp_path: Path) -> None:
     file = lines_of(tmp_path / "jobs.jsonl", line("ä", 1), line("c", 2), line("b", 3))
 
     assert batch("submit", where, file).stdout == "3 jobs, 3 of them new\n"
@@ -108,7 +106,7 @@ def test_command_without_a_schema_is_an_error(postgres_server: PostgresServer) -
         assert storage.status().total == 0
 
 
-def test_failed_jobs_are_written_with_their_errors_and_can_wait_again(
+def test_failed_jobs_are_written_with_errors_and_can_be_retried(
     provider: Emulator, where: Path, tmp_path: Path
 ) -> None:
     batch("submit", where, lines_of(tmp_path / "jobs.jsonl", line("a", 1)))
@@ -144,7 +142,7 @@ def test_cancelled_jobs_are_sent_no_more(where: Path, tmp_path: Path) -> None:
         (json.dumps(line("a", 7)), "'a'"),
     ],
 )
-def test_a_line_that_is_no_job_is_named_and_nothing_of_it_is_shown(
+def test_invalid_job_line_is_reported_without_its_content(
     where: Path, tmp_path: Path, wrong: str, message: str
 ) -> None:
     file = tmp_path / "jobs.jsonl"
@@ -157,7 +155,7 @@ def test_a_line_that_is_no_job_is_named_and_nothing_of_it_is_shown(
     assert "job number" not in result.output
 
 
-def test_input_that_cannot_work_is_told_with_what_to_do(
+def test_invalid_arguments_are_refused_with_a_remedy(
     where: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
@@ -181,7 +179,7 @@ def test_input_that_cannot_work_is_told_with_what_to_do(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
-def test_output_that_cannot_be_written_is_told_in_one_line(where: Path, tmp_path: Path) -> None:
+def test_unwritable_output_is_reported_in_one_line(where: Path, tmp_path: Path) -> None:
     batch("submit", where, lines_of(tmp_path / "jobs.jsonl", line("a", 1)))
     batch("cancel", where, "a")
     for out, message in ((tmp_path / "none" / "out", "No such file"), ("/dev/full", "No space left")):
@@ -191,7 +189,7 @@ def test_output_that_cannot_be_written_is_told_in_one_line(where: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_a_reader_that_has_enough_ends_a_command_without_a_word(where: Path, tmp_path: Path) -> None:
+def test_results_into_a_closed_pipe_print_no_error(where: Path, tmp_path: Path) -> None:
     batch("submit", where, lines_of(tmp_path / "jobs.jsonl", *(line(str(number), number) for number in range(2_000))))
     batch("cancel", where, "--all")
     command = f"{sys.executable} -m fastlane batch results {where} | head -1"
@@ -202,7 +200,7 @@ def test_a_reader_that_has_enough_ends_a_command_without_a_word(where: Path, tmp
     assert ended.stderr == ""
 
 
-def test_a_queue_without_a_worker_says_so_and_gives_up_what_is_gone(where: Path, tmp_path: Path) -> None:
+def test_status_reports_no_worker_and_retry_abandons_origin(where: Path, tmp_path: Path) -> None:
     submitted = batch("submit", where, lines_of(tmp_path / "jobs.jsonl", line("a", 1)))
     assert "no worker runs" in submitted.stderr
     assert "no worker runs" in batch("status", where).stdout
@@ -218,7 +216,7 @@ def is_at_the_provider(queue: Queue) -> bool:
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_asked_to_end_does_and_says_what_goes_on(provider: Emulator, tmp_path: Path) -> None:
+def test_signalled_worker_exits_and_reports_unfinished_jobs(provider: Emulator, tmp_path: Path) -> None:
     provider.change(batches={"duration_s": 600.0})
     asked = {signal.SIGTERM: 0, signal.SIGINT: 130}
     queues = {number: Queue(tmp_path / f"{number}.sqlite") for number in asked}

@@ -20,7 +20,7 @@ def test_a_line_is_never_longer_than_the_queue_reckons(number: int, endpoint: st
     assert len(line_of_body(packed(number, endpoint=endpoint), body)) <= len(body) + LINE_BYTES
 
 
-def test_a_provider_has_a_batch_mode_where_its_facts_say_that_it_has_openai_s() -> None:
+def test_batch_mode_is_known_for_openai_compatible_providers() -> None:
     with_batches = {name for name in names() if mode_of(facts_named(name), AUTO) is not None}
 
     assert with_batches == {"openai", "azure_openai", "cerebras", "groq"}

@@ -39,7 +39,7 @@ def backend_of(storage: Storage) -> int:
     return int(storage.run(lambda t: t.execute(sa.select(sa.func.pg_backend_pid())).scalar_one()))
 
 
-def test_a_server_that_crashes_and_comes_back_has_everything_and_nobody_notices(
+def test_server_restart_loses_no_job_and_raises_nothing(
     postgres_of_its_own: PostgresServer,
 ) -> None:
     server = postgres_of_its_own
@@ -59,7 +59,7 @@ def test_a_server_that_crashes_and_comes_back_has_everything_and_nobody_notices(
         assert storage.record(ended, [JobOutcome(number=number, state="done") for number in numbers]) == 10
 
 
-def test_a_server_that_stays_away_is_said_and_no_password_is(
+def test_unreachable_server_is_reported_without_password(
     postgres_of_its_own: PostgresServer,
 ) -> None:
     server = postgres_of_its_own
@@ -83,7 +83,7 @@ def test_a_server_that_stays_away_is_said_and_no_password_is(
 @pytest.mark.parametrize(
     "url", ["postgresql://user:hunter2@host/x?nonsense=1", "postgres://u:hunter2%@h/d", "postgresql://[hunter2"]
 )
-def test_an_address_that_is_none_is_refused_without_its_password(url: str) -> None:
+def test_invalid_postgres_url_is_refused_without_password(url: str) -> None:
     pytest.importorskip("psycopg")
     with pytest.raises(ConfigurationError, match="the address of a PostgreSQL database") as raised:
         open_storage(url)
@@ -98,7 +98,7 @@ def test_a_schema_that_is_no_plain_name_is_refused() -> None:
         open_storage("postgresql://host/database", schema='x"; DROP TABLE jobs')
 
 
-def test_several_that_come_at_once_make_one_queue(postgres_server: PostgresServer, schema: str) -> None:
+def test_concurrent_first_openings_create_one_queue(postgres_server: PostgresServer, schema: str) -> None:
     start = threading.Barrier(6)
 
     def come(_: int) -> str:
@@ -111,7 +111,7 @@ def test_several_that_come_at_once_make_one_queue(postgres_server: PostgresServe
         assert len(set(pool.map(come, range(6)))) == 1
 
 
-def test_a_lost_acknowledgement_does_nothing_twice(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_commit_acknowledgement_is_not_applied_twice(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection breaks after the server has committed and before that is known."""
 
     def lose_acknowledgement() -> None:
@@ -164,7 +164,7 @@ def test_a_child_of_a_fork_leaves_its_parents_connection_alone(storage: Storage)
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_fork_does_not_wait_for_a_server_that_is_away(postgres_of_its_own: PostgresServer) -> None:
+def test_fork_does_not_wait_for_an_unreachable_server(postgres_of_its_own: PostgresServer) -> None:
     server = postgres_of_its_own
     with closing(open_storage(server.url)) as storage, ThreadPoolExecutor(1) as pool:
         storage.add([new("a")])
@@ -208,7 +208,7 @@ def test_fork_does_not_wait_for_a_statement(storage: Storage) -> None:
     assert storage.find(["a"]).keys() == {"a"}
 
 
-def test_leases_go_by_the_servers_clock(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leases_use_the_clock_of_the_server(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     # Every module that reads this machine's clock binds it by name.
     for name, module in list(sys.modules.items()):
         if name.startswith("fastlane.") and hasattr(module, "wall_ns"):

@@ -108,7 +108,7 @@ def test_an_answer_is_what_the_live_call_would_have_returned(queue: Queue) -> No
     assert queue.status().output_tokens == 2
 
 
-def test_a_class_that_was_asked_for_is_parsed_as_openai_does(queue: Queue) -> None:
+def test_result_is_parsed_into_response_format_class(queue: Queue) -> None:
     queue.submit({**BODY, "response_format": Ticket}, key="a")
     queue.submit({"model": "small", "input": "x", "text_format": Ticket}, key="b", endpoint="/v1/responses")
     work_off(queue)
@@ -133,7 +133,7 @@ def test_a_class_that_was_asked_for_is_parsed_as_openai_does(queue: Queue) -> No
         ),
     ],
 )
-def test_other_endpoints_have_answers_of_their_own_types(
+def test_each_endpoint_returns_its_own_response_type(
     queue: Queue, endpoint: str, body: dict[str, Any], answer: dict[str, Any], kind: type
 ) -> None:
     queue.submit({"model": "small", **body}, key="a", endpoint=endpoint)
@@ -175,7 +175,7 @@ def test_a_job_that_failed_raises_what_the_live_call_would_have(
     assert raised.value.response.request.content == b""
 
 
-def test_a_job_that_failed_without_an_answer_says_why(queue: Queue) -> None:
+def test_job_failed_without_answer_has_a_reason(queue: Queue) -> None:
     queue.submit(BODY, key="a")
     work_off(queue, status=0)
 
@@ -190,7 +190,7 @@ def test_a_job_that_failed_without_an_answer_says_why(queue: Queue) -> None:
         queue.result("a")
 
 
-def test_what_is_not_there_is_an_error_of_its_own(queue: Queue) -> None:
+def test_unknown_and_cancelled_jobs_raise_separate_errors(queue: Queue) -> None:
     queue.submit(BODY, key="a")
     assert [job.state for job in queue.cancel("a")] == ["cancelled"]
 
@@ -202,7 +202,7 @@ def test_what_is_not_there_is_an_error_of_its_own(queue: Queue) -> None:
     assert issubclass(QueueError, FastlaneError)
 
 
-def test_the_same_key_is_submitted_once_and_never_with_another_body(queue: Queue) -> None:
+def test_same_key_is_submitted_once_and_conflicts_with_new_body(queue: Queue) -> None:
     first = queue.submit(BODY, key="a")
     assert queue.submit(dict(reversed(BODY.items())), key="a") == first
     work_off(queue)
@@ -244,7 +244,7 @@ def test_a_wait_ends_when_its_jobs_are_over(queue: Queue) -> None:
     assert queue.status().over == 2
 
 
-def test_a_wait_that_takes_too_long_says_so(queue: Queue) -> None:
+def test_wait_beyond_its_timeout_raises(queue: Queue) -> None:
     queue.submit(BODY, key="a")
 
     with pytest.raises(QueueWaitTimeoutError, match=r"within 0\.05 s"):
@@ -310,7 +310,7 @@ def test_an_event_loop_waits_without_being_held_up(queue: Queue) -> None:
     assert sorted(asyncio.run(main())) == ["a", "b"]
 
 
-def test_what_is_over_is_kept_until_it_is_forgotten(queue: Queue) -> None:
+def test_finished_jobs_are_kept_until_forgotten(queue: Queue) -> None:
     queue.submit_many({"a": BODY, "b": BODY})
     queue.cancel("b")
     work_off(queue)
@@ -324,7 +324,7 @@ def test_what_is_over_is_kept_until_it_is_forgotten(queue: Queue) -> None:
         queue.result("a")
 
 
-def test_nothing_of_a_prompt_is_in_what_is_shown(queue: Queue) -> None:
+def test_repr_shows_nothing_of_a_prompt(queue: Queue) -> None:
     job = queue.submit(BODY, key="a")
     work_off(queue)
 
@@ -346,9 +346,7 @@ def test_nothing_of_a_prompt_is_in_what_is_shown(queue: Queue) -> None:
         (lambda _: Queue("jobs.sqlite", worker={"lane": "live"}), "WorkerSettings"),  # type: ignore[arg-type]
     ],
 )
-def test_what_a_queue_cannot_work_with_is_refused_with_what_it_expects(
-    tmp_path: Path, wrong: Callable[[Any], object], complaint: str
-) -> None:
+def test_invalid_queue_arguments_are_refused(tmp_path: Path, wrong: Callable[[Any], object], complaint: str) -> None:
     with Queue(tmp_path / "jobs.sqlite") as queue:
         queue.submit({"model": "m", "messages": []}, key="a")
         with pytest.raises(ConfigurationError, match=complaint):
@@ -371,7 +369,7 @@ READS: dict[str, Callable[[Queue], object]] = {
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_reading_makes_no_queue(tmp_path: Path, read: Callable[[Queue], object]) -> None:
+def test_reading_a_missing_queue_creates_none(tmp_path: Path, read: Callable[[Queue], object]) -> None:
     where = tmp_path / "typo.sqlite"
     with Queue(where) as queue:
         with pytest.raises(QueueNotFoundError, match=r"there is no queue '.*typo.sqlite'"):

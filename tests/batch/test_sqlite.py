@@ -48,7 +48,7 @@ def is_whole(path: Path) -> bool:
 
 
 @pytest.mark.parametrize("after", [1, 7, 40])
-def test_what_was_submitted_is_there_after_kill_9(path: Path, after: int) -> None:
+def test_submitted_jobs_survive_kill_9(path: Path, after: int) -> None:
     def submit(output: IO[str]) -> None:
         storage = open_storage(path)
         for number in range(100_000):
@@ -73,7 +73,7 @@ def test_what_was_submitted_is_there_after_kill_9(path: Path, after: int) -> Non
     assert is_whole(path)
 
 
-def test_a_full_disk_is_said_and_what_was_durable_stays(path: Path) -> None:
+def test_full_disk_is_reported_and_committed_jobs_survive(path: Path) -> None:
     def fill(output: IO[str]) -> None:
         storage = open_storage(path)
         most = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -114,13 +114,13 @@ def test_every_commit_reaches_the_disk_before_it_returns(storage: Storage) -> No
     assert settings("fullfsync") == 1
 
 
-def test_prompts_are_their_owners_alone(storage: Storage, path: Path) -> None:
+def test_queue_files_are_readable_by_their_owner_only(storage: Storage, path: Path) -> None:
     storage.add([new("a")])
 
     assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()} == {0o600}
 
 
-def test_a_file_of_something_else_is_refused_and_left_as_it_is(path: Path) -> None:
+def test_foreign_file_is_refused_unchanged(path: Path) -> None:
     path.write_text("a shopping list: " + "bread " * 300)
     before = path.read_bytes()
     with pytest.raises(ConfigurationError, match="is not: give another path"):
@@ -137,7 +137,7 @@ def test_a_file_of_something_else_is_refused_and_left_as_it_is(path: Path) -> No
 
 
 @pytest.mark.parametrize("where", ["", ":memory:", "file:jobs?mode=memory", "mysql://user:hunter2@host/jobs", 7])
-def test_what_can_be_no_queue_is_refused_and_no_password_is_shown(where: str) -> None:
+def test_invalid_queue_url_is_refused_without_password(where: str) -> None:
     with pytest.raises(ConfigurationError, match="a queue expects a path") as raised:
         open_storage(where)
     assert "hunter2" not in str(raised.value)
@@ -151,7 +151,7 @@ def test_nothing_is_written_into_a_file_that_was_deleted(storage: Storage, path:
         storage.add([new("b")])
 
 
-def test_whoever_writes_in_a_loop_lets_others_write_too(path: Path, storage: Storage) -> None:
+def test_busy_writers_do_not_starve_other_writers(path: Path, storage: Storage) -> None:
     stop = threading.Event()
 
     def hog(storage: Storage) -> None:
@@ -176,7 +176,7 @@ def test_whoever_writes_in_a_loop_lets_others_write_too(path: Path, storage: Sto
         assert len(other.find(f"{where}-{number}" for where in ("beside", "elsewhere") for number in range(5))) == 10
 
 
-def test_a_child_of_a_fork_goes_on_with_the_queue_and_so_does_its_parent(storage: Storage, path: Path) -> None:
+def test_forked_child_and_parent_both_use_the_queue(storage: Storage, path: Path) -> None:
     stop = threading.Event()
     written: list[str] = []
 
@@ -219,7 +219,7 @@ def read_elsewhere(path: Path) -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
 
 
-def test_a_second_queue_on_the_file_takes_no_lock_of_the_first_away(path: Path, storage: Storage) -> None:
+def test_closing_second_queue_keeps_locks_of_the_first(path: Path, storage: Storage) -> None:
     storage.add([new("a")])
     open_storage(path).close()
 
@@ -229,7 +229,7 @@ def test_a_second_queue_on_the_file_takes_no_lock_of_the_first_away(path: Path, 
     assert read_elsewhere(path) == "a b\n"
 
 
-def test_a_child_of_a_fork_has_locks_of_its_own(path: Path, storage: Storage) -> None:
+def test_forked_child_has_separate_file_locks(path: Path, storage: Storage) -> None:
     storage.add([new("a")])
     go, going = os.pipe()
 

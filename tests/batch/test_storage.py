@@ -27,7 +27,7 @@ def test_a_queue_of_another_version_is_refused(open_again: Open, version: int) -
         open_again()
 
 
-def test_a_batch_has_the_first_jobs_of_a_group_up_to_either_limit(storage: Storage) -> None:
+def test_claimed_batch_stops_at_request_or_byte_limit(storage: Storage) -> None:
     storage.add([new(f"s{i}", body=b"x" * 100) for i in range(10)] + [new("l", model="large")])
     line = 100 + LINE_BYTES
 
@@ -92,7 +92,7 @@ def test_a_file_of_answers_may_be_read_again_from_its_beginning(storage: Storage
     assert storage.status().batches == ()
 
 
-def test_batches_at_an_address_that_is_gone_are_given_up(storage: Storage) -> None:
+def test_batches_of_a_removed_base_url_are_abandoned(storage: Storage) -> None:
     storage.add([new("a"), new("b"), new("c")])
     gone = advanced(storage, claim(storage, "gone", most_requests=2, lease_s=-1.0), "created")
     leased = advanced(storage, claim(storage, "alive"), "created")
@@ -106,7 +106,7 @@ def test_batches_at_an_address_that_is_gone_are_given_up(storage: Storage) -> No
         storage.record(gone, [])
 
 
-def test_a_status_says_how_many_workers_run(storage: Storage) -> None:
+def test_status_counts_running_workers(storage: Storage) -> None:
     storage.extend("one", lease_s=600.0)
     storage.extend("two", lease_s=600.0)
     storage.extend("one", lease_s=600.0)
@@ -116,7 +116,7 @@ def test_a_status_says_how_many_workers_run(storage: Storage) -> None:
     assert storage.status().workers == 0
 
 
-def test_threads_that_add_and_collect_see_every_job_once_and_in_order(open_again: Open) -> None:
+def test_concurrent_reader_gets_each_answer_once_in_order(open_again: Open) -> None:
     feeding, working, reading = open_again(), open_again(), open_again()
     total = 120
 

@@ -234,9 +234,9 @@ def run(machine: type[QueueMachine], examples: int, steps: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_queue_in_a_file_is_where_its_model_is() -> None:
+def test_sqlite_queue_behaves_as_its_state_model() -> None:
     run(QueueMachine, 40, 30)
 
 
-def test_a_queue_on_a_server_is_where_its_model_is(postgres_server: PostgresServer) -> None:
+def test_postgres_queue_behaves_as_its_state_model(postgres_server: PostgresServer) -> None:
     run(type("ServerMachine", (QueueMachine,), {"where": postgres_server.url}), 4, 25)

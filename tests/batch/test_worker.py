@@ -32,9 +32,7 @@ from tests.batch.offline_parts import (
 )
 
 
-def test_every_job_gets_its_own_answer_in_as_few_batches_as_there_is_room_for(
-    provider: Emulator, tmp_path: Path
-) -> None:
+def test_all_jobs_are_answered_in_fewest_batches(provider: Emulator, tmp_path: Path) -> None:
     with queue_of(tmp_path / "q", provider, most_requests=20) as queue:
         submit(queue, range(50))
         queue.run()
@@ -61,9 +59,7 @@ def test_a_line_that_may_succeed_the_next_time_is_sent_again(provider: Emulator,
         assert max(finished.job.attempts for finished in queue.results()) > 1
 
 
-def test_a_job_that_fails_again_and_again_fails_for_good_with_what_the_provider_said(
-    provider: Emulator, tmp_path: Path
-) -> None:
+def test_repeatedly_failing_job_fails_with_provider_error(provider: Emulator, tmp_path: Path) -> None:
     provider.change(batches={"server_error_share": 1.0})
     with queue_of(tmp_path / "q", provider, max_attempts=2) as queue:
         submit(queue, range(2))
@@ -80,7 +76,7 @@ def test_a_job_that_fails_again_and_again_fails_for_good_with_what_the_provider_
         assert states(queue) == {"done": 2}
 
 
-def test_what_is_done_of_an_expired_batch_is_kept_and_the_rest_sent_again(provider: Emulator, tmp_path: Path) -> None:
+def test_expired_batch_keeps_answers_and_resends_the_rest(provider: Emulator, tmp_path: Path) -> None:
     provider.change(batches={"expires_after_s": 0.3, "duration_s": 0.5})
     with queue_of(tmp_path / "q", provider, most_requests=20, max_attempts=50) as queue:
         submit(queue, range(20))
@@ -94,7 +90,7 @@ def test_what_is_done_of_an_expired_batch_is_kept_and_the_rest_sent_again(provid
         assert executions(provider, range(20)) == [1] * 20
 
 
-def test_batches_get_smaller_where_they_are_too_much_for_the_account(provider: Emulator, tmp_path: Path) -> None:
+def test_batches_shrink_when_provider_limit_is_exceeded(provider: Emulator, tmp_path: Path) -> None:
     provider.change(batches={"enqueued_tokens": 60})
     with queue_of(tmp_path / "q", provider) as queue:
         submit(queue, range(32))
@@ -106,7 +102,7 @@ def test_batches_get_smaller_where_they_are_too_much_for_the_account(provider: E
         assert 0 < max(batch.total for batch in batches if batch.status == "completed") < 32
 
 
-def test_files_get_smaller_where_a_gateway_bears_no_larger_ones(provider: Emulator, tmp_path: Path) -> None:
+def test_files_shrink_when_a_gateway_refuses_their_size(provider: Emulator, tmp_path: Path) -> None:
     provider.set_faults("status=413;on=POST files;times=2")
     with queue_of(tmp_path / "q", provider, max_attempts=1) as queue:
         submit(queue, range(8))
@@ -116,7 +112,7 @@ def test_files_get_smaller_where_a_gateway_bears_no_larger_ones(provider: Emulat
         assert max(batch.total for batch in provider.offline().batches) <= 4
 
 
-def test_a_job_that_is_larger_than_a_file_may_be_fails_and_holds_nobody_up(provider: Emulator, tmp_path: Path) -> None:
+def test_oversized_job_fails_and_others_finish(provider: Emulator, tmp_path: Path) -> None:
     with queue_of(tmp_path / "q", provider, most_bytes=2_000) as queue:
         queue.submit({"model": "model", "messages": [{"role": "user", "content": "x" * 3_000}]}, key="large")
         submit(queue, range(5))
@@ -137,9 +133,7 @@ def test_jobs_wait_for_others_to_share_a_batch_with(provider: Emulator, tmp_path
     assert [batch.total for batch in provider.offline().batches] == [5]
 
 
-def test_a_batch_of_which_nobody_wants_an_answer_is_cancelled_at_the_provider(
-    provider: Emulator, tmp_path: Path
-) -> None:
+def test_batch_of_cancelled_jobs_is_cancelled_upstream(provider: Emulator, tmp_path: Path) -> None:
     provider.change(batches={"duration_s": 600.0})
     with queue_of(tmp_path / "q", provider) as queue:
         submit(queue, range(3))
@@ -178,9 +172,7 @@ def test_one_cancelled_job_of_a_batch_leaves_the_others_alone(provider: Emulator
         ["drop;on=GET files/*/content;times=2"],
     ],
 )
-def test_what_goes_wrong_on_the_way_neither_loses_nor_doubles_a_job(
-    provider: Emulator, tmp_path: Path, faults: list[str]
-) -> None:
+def test_network_faults_neither_lose_nor_repeat_a_job(provider: Emulator, tmp_path: Path, faults: list[str]) -> None:
     provider.change(batches={"listing_delay_s": 0.05})
     provider.set_faults(*faults)
     with queue_of(tmp_path / "q", provider, most_requests=4) as queue:
@@ -225,9 +217,7 @@ def test_asynchronous_client_is_refused(tmp_path: Path) -> None:
             queue.run()
 
 
-def test_a_provider_that_cannot_be_reached_is_told_with_what_the_system_says_of_it(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unreachable_provider_is_logged_with_system_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     unreachable = fastlane.OpenAI(base_url=f"http://127.0.0.1:{free_port()}/v1", api_key="sk-test", max_retries=0)
     with Queue(tmp_path / "q", unreachable, worker=WorkerSettings(**QUICK)) as queue:
         submit(queue, range(1))
@@ -239,7 +229,7 @@ def test_a_provider_that_cannot_be_reached_is_told_with_what_the_system_says_of_
     assert "Connection refused" in caplog.text
 
 
-def test_what_was_never_created_at_another_address_is_sent_to_this_one(provider: Emulator, tmp_path: Path) -> None:
+def test_uncreated_batch_is_sent_to_the_new_base_url(provider: Emulator, tmp_path: Path) -> None:
     unreachable = fastlane.OpenAI(base_url=f"http://127.0.0.1:{free_port()}/v1", api_key="sk-test", max_retries=0)
     with Queue(tmp_path / "q", unreachable, worker=WorkerSettings(**QUICK)) as queue:
         submit(queue, range(3))
@@ -295,7 +285,7 @@ def calls(provider: Emulator) -> int:
     return sum(record.path.endswith("/chat/completions") for record in provider.log())
 
 
-def test_jobs_are_sent_by_themselves_where_nobody_knows_of_a_batch_mode(provider: Emulator, tmp_path: Path) -> None:
+def test_jobs_are_sent_live_without_known_batch_mode(provider: Emulator, tmp_path: Path) -> None:
     with queue_of(tmp_path / "q", provider, lane="auto") as queue:
         submit(queue, range(20))
         asked = {"model": "model", "input": "a question", "max_output_tokens": 3}
@@ -335,7 +325,7 @@ def test_failures_that_may_pass_are_tried_again_and_others_kept(provider: Emulat
         assert queue.job("11").attempts == 3
 
 
-def test_a_worker_that_is_stopped_keeps_the_answers_that_are_under_way(provider: Emulator, tmp_path: Path) -> None:
+def test_stopped_worker_keeps_answers_in_flight(provider: Emulator, tmp_path: Path) -> None:
     provider.set_faults("slow_headers=0.5")
     with queue_of(tmp_path / "q", provider, lane="live", max_concurrency=2) as queue:
         submit(queue, range(10))
@@ -347,9 +337,7 @@ def test_a_worker_that_is_stopped_keeps_the_answers_that_are_under_way(provider:
         assert states(queue)["done"] == calls(provider)
 
 
-def test_a_call_that_outlasts_its_lease_while_the_worker_ends_is_sent_by_no_other(
-    provider: Emulator, tmp_path: Path
-) -> None:
+def test_job_outlasting_its_lease_is_sent_once(provider: Emulator, tmp_path: Path) -> None:
     provider.set_faults("slow_headers=1.5;times=1")
     short = {"lane": "live", "lease_s": 0.6}
     with queue_of(tmp_path / "q", provider, **short) as one, queue_of(tmp_path / "q", provider, **short) as other:
@@ -363,7 +351,7 @@ def test_a_call_that_outlasts_its_lease_while_the_worker_ends_is_sent_by_no_othe
     assert calls(provider) == 1
 
 
-def test_models_take_turns(provider: Emulator, tmp_path: Path) -> None:
+def test_local_lane_alternates_between_models(provider: Emulator, tmp_path: Path) -> None:
     with queue_of(tmp_path / "q", provider, lane="live", max_concurrency=1) as queue:
         submit(queue, range(10))
         submit(queue, range(10, 12), model="another")
@@ -373,7 +361,7 @@ def test_models_take_turns(provider: Emulator, tmp_path: Path) -> None:
     assert order.index("11") < 6
 
 
-def test_calls_of_a_worker_are_offline_ones(provider: Emulator, tmp_path: Path) -> None:
+def test_worker_calls_have_offline_urgency(provider: Emulator, tmp_path: Path) -> None:
     records: list[CallRecord] = []
     client = OpenAI(base_url=provider.base_url, api_key="sk-test", on_call_end=[records.append])
     with Queue(tmp_path / "q", client, worker=WorkerSettings(lane="live")) as queue:
@@ -401,7 +389,7 @@ print("at the provider")
 """
 
 
-def test_it_begins_and_ends_as_often_as_it_is_told_to(provider: Emulator, tmp_path: Path) -> None:
+def test_background_worker_restarts_repeatedly(provider: Emulator, tmp_path: Path) -> None:
     with queue_of(tmp_path / "q", provider) as queue:
         for number in range(3):
             submit(queue, [number])
@@ -413,7 +401,7 @@ def test_it_begins_and_ends_as_often_as_it_is_told_to(provider: Emulator, tmp_pa
         assert states(queue) == {"done": 3}
 
 
-def test_who_waits_is_told_why_the_worker_has_ended(provider: Emulator, tmp_path: Path) -> None:
+def test_wait_raises_the_error_that_ended_the_worker(provider: Emulator, tmp_path: Path) -> None:
     provider.set_faults("status=403")
     with queue_of(tmp_path / "q", provider) as queue:
         submit(queue, [1])
@@ -424,9 +412,7 @@ def test_who_waits_is_told_why_the_worker_has_ended(provider: Emulator, tmp_path
 
 
 @pytest.mark.slow
-def test_the_end_of_the_process_ends_it_and_what_it_has_begun_is_free_at_once(
-    provider: Emulator, tmp_path: Path
-) -> None:
+def test_process_exit_releases_lease_of_created_batch(provider: Emulator, tmp_path: Path) -> None:
     provider.change(batches={"duration_s": 600.0})
     where = tmp_path / "q"
     program = PROGRAM.format(settings=repr({**QUICK, "lease_s": 3_600.0}))
@@ -446,7 +432,7 @@ def test_the_end_of_the_process_ends_it_and_what_it_has_begun_is_free_at_once(
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_child_of_a_fork_has_none_and_may_begin_its_own(provider: Emulator, tmp_path: Path) -> None:
+def test_forked_child_starts_its_own_background_worker(provider: Emulator, tmp_path: Path) -> None:
     with queue_of(tmp_path / "q", provider) as queue:
         queue.start()
         submit(queue, [0])

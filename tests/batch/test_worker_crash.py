@@ -71,7 +71,7 @@ AT_EACH_REQUEST = (
 
 
 @pytest.mark.slow
-def test_what_dead_workers_had_begun_is_gone_on_with(lives: Lives, queue: Queue, provider: Emulator) -> None:
+def test_crashed_workers_batches_are_resumed(lives: Lives, queue: Queue, provider: Emulator) -> None:
     jobs = range(3 * len(AT_EACH_REQUEST))
     fell = []
     for number, (fault, _) in enumerate(AT_EACH_REQUEST):
@@ -85,9 +85,7 @@ def test_what_dead_workers_had_begun_is_gone_on_with(lives: Lives, queue: Queue,
     all_is_well(queue, provider, jobs)
 
 
-def test_a_creation_that_arrives_after_its_worker_was_buried_finds_no_file(
-    lives: Lives, queue: Queue, provider: Emulator
-) -> None:
+def test_late_creation_of_a_lost_worker_finds_no_file(lives: Lives, queue: Queue, provider: Emulator) -> None:
     # So that it is seen when it has arrived: a batch that fails for want of its file.
     provider.change(batches={"missing_file_fails_late": True})
     submit(queue, JOBS)
@@ -101,9 +99,7 @@ def test_a_creation_that_arrives_after_its_worker_was_buried_finds_no_file(
     all_is_well(queue, provider)
 
 
-def test_a_creation_that_was_done_before_its_worker_died_is_found_although_lists_lag(
-    lives: Lives, queue: Queue, provider: Emulator
-) -> None:
+def test_batch_created_before_crash_is_found_despite_list_lag(lives: Lives, queue: Queue, provider: Emulator) -> None:
     provider.change(batches={"listing_delay_s": 0.7})
     submit(queue, JOBS)
     live_and_die(lives, queue, provider, "lost_answer;on=POST batches")
@@ -114,9 +110,7 @@ def test_a_creation_that_was_done_before_its_worker_died_is_found_although_lists
     assert len(provider.offline().batches) == 2
 
 
-def test_a_worker_that_was_only_away_does_not_go_on_with_what_is_another_s(
-    lives: Lives, queue: Queue, provider: Emulator
-) -> None:
+def test_suspended_worker_does_not_resume_a_taken_over_batch(lives: Lives, queue: Queue, provider: Emulator) -> None:
     submit(queue, JOBS)
     provider.set_faults("hang=1.5;on=POST batches;times=1")
     lives.begin("absent", where=queue.storage.name)

@@ -103,7 +103,7 @@ def test_answers_that_only_come_late_are_waited_for(provider: Emulator, tmp_path
     [First(4, "/content", lambda body: body.replace(b"{", b"[[[", 1)), First(4, "/content", lambda _: 404)],
     ids=["a line that stays unreadable", "a file that stays away"],
 )
-def test_answers_that_never_come_are_asked_for_again(provider: Emulator, tmp_path: Path, gone: First) -> None:
+def test_jobs_without_readable_answer_are_sent_again(provider: Emulator, tmp_path: Path, gone: First) -> None:
     with worked_off(tmp_path / "q", provider, gone) as queue:
         assert states(queue) == {"done": 4}
         assert sum(queue.job(str(number)).attempts for number in range(4)) > 4
@@ -119,25 +119,21 @@ def odd(body: bytes) -> bytes:
     return "\n\n".join(json.dumps(line) for line in (another, *lines, lines[0], *unknown)).encode()
 
 
-def test_odd_lines_say_nothing_and_stop_nothing(provider: Emulator, tmp_path: Path) -> None:
+def test_malformed_output_lines_do_not_stop_the_worker(provider: Emulator, tmp_path: Path) -> None:
     with worked_off(tmp_path / "q", provider, First(1, "/content", odd)) as queue:
         assert states(queue) == {"done": 4}
         assert sorted(queue.job(str(number)).attempts for number in range(4)) == [1, 1, 1, 2]
 
 
 @pytest.mark.parametrize("status", [400, 404])
-def test_a_provider_that_does_not_say_whether_it_made_a_batch_is_asked_until_it_does(
-    provider: Emulator, tmp_path: Path, status: int
-) -> None:
+def test_unclear_batch_creation_is_checked_until_answered(provider: Emulator, tmp_path: Path, status: int) -> None:
     provider.set_faults("lost_answer;on=POST batches;times=1")
     with worked_off(tmp_path / "q", provider, First(5, "GET /v1/batches", lambda _: status)) as queue:
         assert states(queue) == {"done": 4}
     assert executions(provider, range(4)) == [1] * 4
 
 
-def test_a_key_that_is_refused_in_the_middle_ends_the_worker_and_the_next_one_goes_on(
-    provider: Emulator, tmp_path: Path
-) -> None:
+def test_rejected_key_ends_worker_and_next_worker_resumes(provider: Emulator, tmp_path: Path) -> None:
     with pytest.raises(WorkerDeniedError, match="401"):
         worked_off(tmp_path / "q", provider, First(1, "/content", lambda _: 401))
     with queue_of(tmp_path / "q", provider) as queue:
@@ -169,7 +165,7 @@ def test_batches_that_are_too_much_cost_their_jobs_no_attempt(provider: Emulator
         assert {queue.job(str(number)).attempts for number in range(4)} == {1}
 
 
-def test_a_page_of_a_proxy_s_is_no_answer(provider: Emulator, tmp_path: Path) -> None:
+def test_html_page_of_a_proxy_fails_the_job(provider: Emulator, tmp_path: Path) -> None:
     page = First(1_000, "POST", lambda _: b"<html>\n<p>a proxy</p>")
     with worked_off(tmp_path / "q", provider, page, lane="live", max_attempts=2) as queue:
         assert states(queue) == {"failed": 4}
@@ -178,7 +174,7 @@ def test_a_page_of_a_proxy_s_is_no_answer(provider: Emulator, tmp_path: Path) ->
             queue.result("0")
 
 
-def test_a_call_that_is_forbidden_for_what_it_says_holds_nobody_up(provider: Emulator, tmp_path: Path) -> None:
+def test_forbidden_job_fails_and_others_finish(provider: Emulator, tmp_path: Path) -> None:
     flagged = First(1, "POST", lambda _: 403)
     with worked_off(tmp_path / "q", provider, flagged, lane="live", max_concurrency=1) as queue:
         assert states(queue) == {"done": 3, "failed": 1}
@@ -187,9 +183,7 @@ def test_a_call_that_is_forbidden_for_what_it_says_holds_nobody_up(provider: Emu
 
 
 @pytest.mark.parametrize("status", [500, 502, 408])
-def test_an_error_of_a_gateway_does_not_say_that_no_batch_was_made(
-    provider: Emulator, tmp_path: Path, status: int
-) -> None:
+def test_gateway_error_on_create_does_not_repeat_the_batch(provider: Emulator, tmp_path: Path, status: int) -> None:
     # The provider has made it; what is in front of it says something else.
     change = First(1, "POST /v1/batches", lambda _: status)
     with worked_off(tmp_path / "q", provider, change) as queue:

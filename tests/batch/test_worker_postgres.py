@@ -11,7 +11,7 @@ from tests.batch.offline_parts import QUICK, client_of, executions, states, subm
 
 
 @pytest.mark.slow
-def test_several_workers_send_each_job_once_and_bear_an_outage_of_the_server(
+def test_workers_send_each_job_once_despite_database_outage(
     provider: Emulator, postgres_of_its_own: PostgresServer
 ) -> None:
     provider.change(batches={"duration_s": 0.2})

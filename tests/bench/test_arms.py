@@ -37,7 +37,7 @@ class Other:
 
 
 @pytest.mark.parametrize("name", sorted(KNOWN_ARMS))
-def test_every_known_arm_survives_the_way_to_its_process_and_makes_its_client(name: str) -> None:
+def test_known_arm_is_picklable_and_makes_its_client(name: str) -> None:
     arm = pickle.loads(pickle.dumps(KNOWN_ARMS[name]))
     client = arm.make_client("https://provider/v1", "key")
 
@@ -46,7 +46,7 @@ def test_every_known_arm_survives_the_way_to_its_process_and_makes_its_client(na
     assert isinstance(client, fastlane.OpenAI | fastlane.AsyncOpenAI) == (not name.startswith("baseline"))
 
 
-def test_plays_travel_by_their_settings() -> None:
+def test_pickled_arm_keeps_its_plays() -> None:
     plays = (Connection(ping_s=None), BoundedOutput(reasks=1), PromptCache())
 
     arm = pickle.loads(pickle.dumps(Arm(name="mine", plays=plays)))
@@ -55,7 +55,7 @@ def test_plays_travel_by_their_settings() -> None:
     assert fingerprints(arm) == tuple(map(repr, plays))
 
 
-def test_an_arm_says_what_it_is() -> None:
+def test_arm_description_names_client_and_plays() -> None:
     assert Arm(name="mine", plays=tuple(MY_PLAYS)).description == (
         "fastlane.OpenAI(only_plays=[Connection(), RequestEncoding(gzip_level=2)])"
     )
@@ -63,7 +63,7 @@ def test_an_arm_says_what_it_is() -> None:
     assert Arm(name="mine", client=my_client).description == f"{__name__}:my_client"
 
 
-def test_arms_of_ones_own_are_named_by_module_and_attribute() -> None:
+def test_custom_arms_are_named_by_module_and_attribute() -> None:
     arms = arms_named([f"{__name__}:my_client", f"{__name__}:MY_PLAYS", f"{__name__}:MY_ARM", "baseline"])
 
     assert [arm.name for arm in arms] == ["my_client", "MY_PLAYS", "mine", "baseline"]
@@ -83,7 +83,7 @@ def test_arms_of_ones_own_are_named_by_module_and_attribute() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_arm_is_refused(names: list[str], message: str) -> None:
+def test_invalid_arm_name_is_refused(names: list[str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         arms_named(names)
 
@@ -111,18 +111,18 @@ def test_an_arm_that_no_process_could_make_is_refused(settings: dict[str, Any], 
         Arm(**settings)
 
 
-def test_a_client_of_another_kind_says_by_its_method_whether_it_is_asynchronous() -> None:
+def test_foreign_async_client_is_detected_by_its_method() -> None:
     assert is_asynchronous(Other())
 
 
-def test_a_copy_has_the_references_client_and_a_name_of_its_own() -> None:
+def test_copy_of_reference_has_its_client_and_a_new_name() -> None:
     copy = copy_of(MY_ARM)
 
     assert (copy.name, copy.plays) == ("mine-again", MY_ARM.plays)
     assert KNOWN_ARMS["baseline-again"].name == copy_of(KNOWN_ARMS["baseline"]).name
 
 
-def test_attribution_adds_each_play_to_none_and_takes_each_from_all() -> None:
+def test_attribution_arms_add_and_remove_each_play() -> None:
     plays = (Connection(), RequestEncoding(), PromptCache())
     first, second, third = map(repr, plays)
 
@@ -138,7 +138,7 @@ def test_attribution_adds_each_play_to_none_and_takes_each_from_all() -> None:
     }
 
 
-def test_of_two_plays_the_one_alone_is_all_but_the_other() -> None:
+def test_attribution_of_two_plays_needs_four_arms() -> None:
     assert [arm.name for arm in attributing((Connection(), RequestEncoding()))] == [
         "none", "only Connection", "only RequestEncoding", "every play",
     ]  # fmt: skip

@@ -52,9 +52,7 @@ def kept(*arguments: object) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_requests_that_fail_alike_end_the_run_and_show_the_providers_words(
-    talks: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repeated_failure_ends_the_run_with_provider_error(talks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fastlane.emulator import Emulator, preset
 
     talk = [{"role": "user", "content": "Hi " * 2_000}, {"role": "assistant", "content": "Hello there, you?"}] * 2
@@ -180,9 +178,7 @@ def test_a_rule_that_comes_true_fails_the_run(talks: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_an_arm_whose_first_request_fails_ends_the_run_and_says_why(
-    talks: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_first_request_ends_the_run_with_its_cause(talks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_KEY", "sk-nobody-may-see-this")
 
     result = run(
@@ -272,9 +268,7 @@ def test_a_missing_request_makes_the_figures_unusable(talks: Path, monkeypatch: 
 
 
 @pytest.mark.slow
-def test_against_a_real_provider_no_log_is_checked_and_unknowns_are_called_so(
-    talks: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_real_provider_run_leaves_log_checks_not_checked(talks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fastlane.emulator import Emulator, preset
 
     monkeypatch.setenv("SOME_KEY", "none")
@@ -332,7 +326,7 @@ def test_an_interrupted_run_is_reported_kept_and_called_so(talks: Path, tmp_path
     assert json.loads((tmp_path / "summary.json").read_text())["ended"] == "interrupted"
 
 
-def test_a_run_that_is_interrupted_before_its_first_block_says_so(talks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_interrupted_before_first_block_reports_nothing(talks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 

@@ -151,7 +151,7 @@ needs_signals = pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="
 
 
 @pytest.mark.slow
-def test_a_run_sends_every_block_with_every_arm_and_its_folder_holds_all_of_it(tmp_path: Path) -> None:
+def test_run_covers_every_block_and_arm_and_is_saved(tmp_path: Path) -> None:
     seen: list[Progress] = []
 
     run = experiment(arms=("baseline", "fastlane"), provider=INSTANT).run(tmp_path, on_progress=seen.append)
@@ -211,7 +211,7 @@ def test_a_run_that_was_killed_is_read_as_far_as_it_came(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_an_open_load_is_sent_as_intended_by_asynchronous_clients_within_the_calls_it_may_make() -> None:
+def test_open_load_keeps_its_schedule_within_call_budget() -> None:
     run = experiment(
         arms=("baseline-async", "fastlane-async"),
         load=Open(rates=(20.0, 40.0)),
@@ -275,7 +275,7 @@ def test_a_failed_request_stays_in_the_run() -> None:
         (dies_later, "the process of arm 'broken' ended early"),
     ],
 )
-def test_an_arm_that_cannot_go_on_ends_the_run(client: Any, message: str) -> None:
+def test_arm_without_working_client_ends_the_run(client: Any, message: str) -> None:
     with pytest.raises(RunFailedError, match=message):
         experiment(**alone("broken", client)).run()
 
@@ -365,7 +365,7 @@ def test_attribution_compares_with_no_play_at_all() -> None:
     ]
 
 
-def test_the_stock_client_is_the_reference_unless_another_is_named() -> None:
+def test_stock_client_is_default_reference() -> None:
     def roles(**changes: Any) -> dict[str, str]:
         asked = experiment(**changes)
         return {arm.name: asked.role_of(arm) for arm in asked.resolved}

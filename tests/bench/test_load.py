@@ -44,9 +44,7 @@ def all_lanes(talks: Workload, lanes: int, passes: int = 1) -> list[list[Block]]
 
 
 @given(lengths, st.integers(1, 12), st.integers(1, 3))
-def test_users_share_every_pass_over_the_workload_and_leave_nothing_out(
-    lengths: list[int], users: int, passes: int
-) -> None:
+def test_users_together_cover_every_pass_once(lengths: list[int], users: int, passes: int) -> None:
     talks = workload(*lengths)
 
     blocks = [block for lane in all_lanes(talks, users, passes) for block in lane]
@@ -81,7 +79,7 @@ def test_the_order_of_the_arms_is_drawn_for_every_block() -> None:
     assert all(abs(positions.count(position) - 1_000) < 5 * 26 for position in range(3))
 
 
-def test_the_same_seed_gives_the_same_blocks_and_another_one_other_orders() -> None:
+def test_block_order_is_determined_by_the_seed() -> None:
     def orders(seed: str) -> list[tuple[str, ...]]:
         blocks = lane_of(workload(4), ARMS, lane=0, lanes=1, passes=None, seed=seed)
         return [block.order for block in islice(blocks, 50)]
@@ -90,13 +88,13 @@ def test_the_same_seed_gives_the_same_blocks_and_another_one_other_orders() -> N
     assert orders("1/cell") != orders("2/cell")
 
 
-def test_a_workload_that_is_used_up_begins_again_as_another_replay() -> None:
+def test_exhausted_workload_restarts_as_another_replay() -> None:
     blocks = list(islice(lane_of(workload(2), ARMS, lane=0, lanes=1, passes=None, seed="0/cell"), 6))
 
     assert [block.replay for block in blocks] == ["0/0", "0/0", "1/0", "1/0", "2/0", "2/0"]
 
 
-def test_more_users_than_conversations_all_have_something_to_say() -> None:
+def test_every_user_gets_turns_when_conversations_are_fewer() -> None:
     talks = workload(1, 1)
 
     lanes = [next(lane_of(talks, ARMS, lane=lane, lanes=5, passes=None, seed="0/cell")) for lane in range(5)]
@@ -113,7 +111,7 @@ def test_an_open_load_sends_every_turn_in_each_pass(lengths: list[int], rate: fl
 
 
 @given(lengths, st.floats(0.1, 50))
-def test_an_open_load_sends_the_arms_of_a_block_apart_and_before_long(lengths: list[int], rate: float) -> None:
+def test_open_load_spaces_the_arms_of_a_block(lengths: list[int], rate: float) -> None:
     blocks = open_blocks(workload(*lengths), ARMS, rate=rate, passes=1, seed="0/cell")
     for block in blocks:
         assert block.intended_s is not None
@@ -123,9 +121,7 @@ def test_an_open_load_sends_the_arms_of_a_block_apart_and_before_long(lengths: l
 
 
 @given(st.integers(1, 1_000), st.lists(st.floats(0, 1), min_size=1, max_size=8))
-def test_cells_never_spend_more_than_the_budget_and_the_last_may_spend_all_the_rest(
-    calls: int, uses: list[float]
-) -> None:
+def test_cells_stay_within_call_budget(calls: int, uses: list[float]) -> None:
     budget, spent = RunBudget(seconds=None, calls=calls), RunCost()
     for left, use in zip(range(len(uses), 0, -1), uses, strict=True):
         limit = limits_of(budget, spent, cells_left=left).calls or 0
@@ -136,7 +132,7 @@ def test_cells_never_spend_more_than_the_budget_and_the_last_may_spend_all_the_r
     assert spent.calls <= calls
 
 
-def test_no_limit_is_never_spent() -> None:
+def test_unlimited_budget_is_never_exhausted() -> None:
     unlimited = RunBudget(seconds=None)
 
     assert exhausted(unlimited, RunCost(seconds=1e9, calls=10**9, money=1e6), calls_of_next=9) is None
@@ -151,7 +147,7 @@ def test_no_limit_is_never_spent() -> None:
         (RunBudget(seconds=None, money=0.5), RunCost(money=0.6), "money spent"),
     ],
 )
-def test_a_spent_limit_is_named(budget: RunBudget, spent: RunCost, why: str) -> None:
+def test_exhausted_budget_names_its_limit(budget: RunBudget, spent: RunCost, why: str) -> None:
     assert exhausted(budget, spent, calls_of_next=3) == why
 
 
@@ -165,7 +161,7 @@ def test_the_largest_share_of_a_limit_is_spent() -> None:
     assert share_spent(limits, RunCost(calls=4, money=0.5), RunCost(calls=2)) == 0.5
 
 
-def test_poisson_gaps_have_the_mean_and_the_deviation_of_an_exponential_distribution() -> None:
+def test_poisson_gaps_have_exponential_mean_and_deviation() -> None:
     blocks = islice(open_blocks(workload(3), ARMS, rate=5.0, passes=None, seed="7"), 20_001)
     moments = [block.intended_s[0] for block in blocks if block.intended_s is not None]
     gaps = [later - earlier for earlier, later in pairwise(moments)]
@@ -179,7 +175,7 @@ TALK = ({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hel
 TALKS = Workload(name="talks", conversations=(Conversation(name="one", messages=TALK),))
 
 
-def test_every_number_of_users_is_a_cell_and_their_order_is_drawn() -> None:
+def test_cells_cover_all_user_counts_in_random_order() -> None:
     load = Closed(users=(1, 2, 4, 8, 16))
 
     orders = {tuple(cell.users for cell in cells_of([TALKS], load, seed=seed)) for seed in range(20)}

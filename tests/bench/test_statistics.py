@@ -34,14 +34,14 @@ VALUES = st.floats(0, 1e3)
 @pytest.mark.parametrize(
     ("share", "count"), [(0.25, 13), (0.5, 6), (0.75, 13), (0.9, 36), (0.95, 72), (0.99, 368), (0.999, 3_688)]
 )
-def test_how_many_values_a_quantile_wants(share: float, count: int) -> None:
+def test_quantile_needs_a_minimum_count(share: float, count: int) -> None:
     assert wanted(share) == count
     outer = max(share, 1 - share)
     assert outer**count <= 0.025 < outer ** (count - 1)
 
 
 @given(st.lists(VALUES, max_size=400), st.sampled_from([0.05, 0.25, 0.5, 0.9, 0.95, 0.99]))
-def test_it_is_numpy_s_quantile_inside_its_interval_or_not_available(values: list[float], share: float) -> None:
+def test_quantile_matches_numpy_or_is_not_available(values: list[float], share: float) -> None:
     found = quantile(values, share)
     if len(values) < wanted(share):
         assert (found.value, found.low, found.high) == (None, None, None)
@@ -57,9 +57,7 @@ def test_it_is_numpy_s_quantile_inside_its_interval_or_not_available(values: lis
     ("share", "count"),
     [(share, count) for share in (0.25, 0.5, 0.95, 0.99) for count in (13, 72, 368, 5_000) if count >= wanted(share)],
 )
-def test_each_side_of_the_interval_misses_at_most_the_2_5_percent_of_the_binomial_distribution(
-    share: float, count: int
-) -> None:
+def test_quantile_interval_bounds_match_binomial_quantiles(share: float, count: int) -> None:
     low, high = _ranks(count, share)
     binomial = stats.binom(count, share)
     assert binomial.cdf(low - 1) <= 0.025 + 1e-9
@@ -100,7 +98,7 @@ def test_a_bound_that_is_a_failed_request_is_none() -> None:
     assert found.high is None
 
 
-def test_where_more_is_better_failed_requests_are_the_lowest() -> None:
+def test_failed_requests_rank_lowest_if_higher_is_better() -> None:
     values = [float(value) for value in range(100)]
     assert quantile(values, 0.5, failed=20, lower_is_better=False).value == 39.5
     assert quantile(values, 0.05, failed=20, lower_is_better=False).value is None
@@ -125,12 +123,12 @@ def test_the_test_is_that_of_scipy_with_zeros_after_pratt() -> None:
     assert signed_rank_p(differences) == pytest.approx(expected)
 
 
-def test_nothing_but_zeros_is_no_evidence() -> None:
+def test_signed_rank_test_of_zeros_has_p_value_one() -> None:
     assert signed_rank_p([]) == signed_rank_p([0.0] * 50) == 1
     assert signed_rank_p([0.0] * 300) == 1
 
 
-def test_the_far_tail_keeps_its_digits() -> None:
+def test_signed_rank_p_value_is_positive_in_the_far_tail() -> None:
     assert 0 < signed_rank_p(np.arange(1.0, 1_001.0)) < 1e-100
 
 
@@ -143,7 +141,7 @@ def test_averages_of_pairs_are_found_by_rank(values: list[float]) -> None:
 
 
 @pytest.mark.parametrize("count", [6, 12, 40, 100, 101, 160])
-def test_the_interval_holds_exactly_what_the_test_does_not_reject(count: int) -> None:
+def test_hodges_lehmann_interval_is_the_inverted_test(count: int) -> None:
     values = np.random.default_rng(count).normal(0.2, 1, count)
     interval = hodges_lehmann(values)
     assert interval is not None
@@ -155,7 +153,7 @@ def test_the_interval_holds_exactly_what_the_test_does_not_reject(count: int) ->
 
 
 @pytest.mark.parametrize(("count", "rank"), [(6, 1), (10, 9), (20, 53), (25, 90)])
-def test_its_ranks_are_those_of_the_printed_tables(count: int, rank: int) -> None:
+def test_hodges_lehmann_ranks_match_published_tables(count: int, rank: int) -> None:
     # Critical values of the signed-rank sum at 5 %, two-sided, + 1: Conover, Practical Nonparametric Statistics, A12.
     values = np.sort(np.random.default_rng(0).normal(size=count))
     interval = hodges_lehmann(values)
@@ -171,14 +169,14 @@ def test_below_six_values_there_is_an_estimate_and_no_interval() -> None:
     assert (few.low, few.high) == (None, None)
 
 
-def test_values_that_are_all_the_same_are_an_interval_without_width() -> None:
+def test_hodges_lehmann_of_equal_values_has_zero_width() -> None:
     same = hodges_lehmann([-0.25] * 8)
     assert same is not None
     assert (same.low, same.value, same.high) == (-0.25, -0.25, -0.25)
 
 
 @pytest.mark.slow
-def test_hodges_lehmann_covers_the_truth_in_nineteen_cases_of_twenty() -> None:
+def test_hodges_lehmann_interval_covers_in_95_percent() -> None:
     random = np.random.default_rng(11)
     for count in (8, 60, 150):
         held = 0
@@ -190,9 +188,7 @@ def test_hodges_lehmann_covers_the_truth_in_nineteen_cases_of_twenty() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3)), min_size=6, max_size=60), st.floats(0.01, 100))
-def test_swapping_the_arms_inverts_the_ratio_and_another_unit_leaves_it(
-    pairs: list[tuple[float, float]], unit: float
-) -> None:
+def test_hodges_lehmann_is_symmetric_and_scale_invariant(pairs: list[tuple[float, float]], unit: float) -> None:
     ours, theirs = np.array(pairs).T
     plain = hodges_lehmann(log_ratios(ours, theirs))
     swapped = hodges_lehmann(log_ratios(theirs, ours))
@@ -209,7 +205,7 @@ def test_swapping_the_arms_inverts_the_ratio_and_another_unit_leaves_it(
 
 
 class TestLogRatios:
-    def test_a_ratio_with_zero_is_further_out_than_any_other_and_still_a_number(self) -> None:
+    def test_log_ratio_with_zero_is_extreme_but_finite(self) -> None:
         logs = log_ratios([0, 0, 5, 1e-8], [0, 3, 0, 1])
         assert logs[0] == 0
         assert logs[1] == -logs[2] == pytest.approx(-math.log(1e9))
@@ -224,7 +220,7 @@ def drawn(seed: int, pairs: int, change: float) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize(("pairs", "share"), [(40, 0.5), (300, 0.25), (3_000, 0.5), (3_000, 0.95), (3_000, 0.99)])
-def test_its_interval_is_that_of_resamples_drawn_by_hand(pairs: int, share: float) -> None:
+def test_quantile_ratio_interval_matches_a_plain_bootstrap(pairs: int, share: float) -> None:
     ours, theirs = drawn(1, pairs, 0.8)
     random = np.random.default_rng(2)
     every = [random.integers(0, pairs, pairs) for _ in range(1_500)]
@@ -238,7 +234,7 @@ def test_its_interval_is_that_of_resamples_drawn_by_hand(pairs: int, share: floa
     assert found.high == pytest.approx(np.quantile(by_hand, 0.975), abs=0.25 * spread)
 
 
-def test_what_the_arms_of_a_pair_have_in_common_stays_in_common() -> None:
+def test_quantile_ratio_of_paired_arms_is_narrower() -> None:
     random = np.random.default_rng(4)
     mood = random.lognormal(0, 1, 500)
     ours, theirs = mood * 0.9 * random.lognormal(0, 0.01, 500), mood * random.lognormal(0, 0.01, 500)
@@ -266,7 +262,7 @@ def test_swapping_the_arms_inverts_the_ratio() -> None:
     assert swapped.low == pytest.approx(1 / (plain.high or 0), rel=0.02)
 
 
-def test_the_same_seed_gives_the_same_interval_and_another_unit_the_same_ratio() -> None:
+def test_quantile_ratio_is_seeded_and_scale_invariant() -> None:
     ours, theirs = drawn(6, 200, 0.8)
     first = quantile_ratio(ours, theirs, 0.9, seed=1)
     assert first == quantile_ratio(ours, theirs, 0.9, seed=1)
@@ -278,7 +274,7 @@ def test_the_same_seed_gives_the_same_interval_and_another_unit_the_same_ratio()
 
 
 @pytest.mark.slow
-def test_quantile_ratio_covers_the_truth_in_nineteen_cases_of_twenty() -> None:
+def test_quantile_ratio_interval_covers_in_95_percent() -> None:
     for share, pairs in ((0.5, 100), (0.95, 300)):
         held = 0
         for seed in range(200):
@@ -288,7 +284,7 @@ def test_quantile_ratio_covers_the_truth_in_nineteen_cases_of_twenty() -> None:
         assert held >= 190 - 3 * math.sqrt(200 * 0.05 * 0.95)
 
 
-def test_failed_requests_make_a_quantile_slower_and_may_leave_it_without_a_bound_or_a_value() -> None:
+def test_failed_requests_raise_quantile_and_may_unbound_it() -> None:
     ours, theirs = drawn(7, 200, 1.0)
     sound = quantile_ratio(ours, theirs, 0.5)
     ours[:20] = math.inf
@@ -303,7 +299,7 @@ def test_failed_requests_make_a_quantile_slower_and_may_leave_it_without_a_bound
     assert quantile_ratio(ours, theirs, 0.95) is None
 
 
-def test_a_quantile_that_failed_in_the_other_arm_has_no_ratio_either() -> None:
+def test_quantile_with_failures_in_other_arm_has_no_ratio() -> None:
     ours, theirs = drawn(8, 100, 1.0)
     theirs[:60] = 0.0
     assert quantile_ratio(ours, theirs, 0.5) is None
@@ -350,7 +346,7 @@ class TestPower:
         found = sum(signed_rank_p(random.normal(effect, 0.28, 250)) <= 0.05 for _ in range(400))
         assert found / 400 == pytest.approx(0.9, abs=0.05)
 
-    def test_as_many_pairs_as_it_says_show_the_effect_in_nine_cases_of_ten(self) -> None:
+    def test_pairs_for_effect_give_90_percent_power(self) -> None:
         random = np.random.default_rng(7)
         wanted = pairs_for_effect(Interval(value=0.05, low=0.05 - 0.0549, high=0.05 + 0.0549), 100)
         assert wanted is not None  # 0.0549 is 1.96 standard errors of 100 pairs that scatter by 0.28
@@ -358,7 +354,7 @@ class TestPower:
         assert found / 400 == pytest.approx(0.9, abs=0.05)
 
     @pytest.mark.parametrize("middle", [0.0, 0.01])
-    def test_as_many_pairs_as_it_says_show_equivalence_in_nine_cases_of_ten(self, middle: float) -> None:
+    def test_pairs_for_equivalence_give_90_percent_power(self, middle: float) -> None:
         random = np.random.default_rng(8)
         wanted = pairs_for_equivalence(Interval(value=middle, low=middle - 0.0196, high=middle + 0.0196), 100, 0.03)
         assert wanted is not None
@@ -370,7 +366,7 @@ class TestPower:
         assert (smallest_effect(typical, 0.01) or 0) > (smallest_effect(typical) or 0)
         assert (pairs_for_effect(typical, 50, 0.01) or 0) > (pairs_for_effect(typical, 50) or 0)
 
-    def test_where_nothing_would_do_there_is_no_number(self) -> None:
+    def test_unreachable_power_gives_no_effect_or_pairs(self) -> None:
         unknown, nothing = Interval(value=0.1), Interval(value=0.0, low=-0.1, high=0.1)
         assert smallest_effect(unknown) is None
         assert pairs_for_effect(unknown, 3) is None
@@ -379,14 +375,14 @@ class TestPower:
         assert pairs_for_equivalence(Interval(value=0.05, low=0.0, high=0.1), 50, 0.03) is None
         assert pairs_for_equivalence(unknown, 3, 0.03) is None
 
-    def test_pairs_that_are_all_the_same_would_show_anything(self) -> None:
+    def test_equal_pairs_have_smallest_effect_zero(self) -> None:
         same = Interval(value=0.0, low=0.0, high=0.0)
         assert smallest_effect(same) == 0
         assert pairs_for_equivalence(same, 10, 0.03) == 1
 
 
 @pytest.mark.parametrize("pairs", [8, 30, 100])
-def test_the_smallest_effect_of_one_run_is_found_by_the_next_in_about_nine_cases_of_ten(pairs: int) -> None:
+def test_smallest_effect_is_detected_in_90_percent(pairs: int) -> None:
     random, alpha, runs = np.random.default_rng(pairs), 0.05 / 3, 600
     found = 0
     for _ in range(runs):

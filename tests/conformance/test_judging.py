@@ -57,7 +57,7 @@ def suite_of(ends: Sequence[str]) -> dict[str, str]:
 
 
 @given(st.lists(st.tuples(st.sampled_from(OUTCOMES), st.sampled_from(OUTCOMES)), max_size=30))
-def test_what_is_judged_quickly_is_judged_as_with_both_sides_whole(ends: list[tuple[str, str]]) -> None:
+def test_quick_verdict_equals_verdict_of_full_runs(ends: list[tuple[str, str]]) -> None:
     ours, stock = suite_of([one for one, _ in ends]), suite_of([other for _, other in ends])
     whole = Played(ours, stock)("stock", "baseline")
 
@@ -70,7 +70,7 @@ def test_what_is_judged_quickly_is_judged_as_with_both_sides_whole(ends: list[tu
     assert quick.exit_code == both.exit_code or not quick.lost
 
 
-def test_what_passes_when_it_is_run_again_is_not_lost_and_is_said() -> None:
+def test_test_passing_on_rerun_is_reported_as_unsteady() -> None:
     ours, stock = suite_of(["failed", "passed"]), suite_of(["passed", "passed"])
 
     verdict = judged(Played(ours, stock, later={"tests/test_0.py::test_0": "passed"}))
@@ -79,7 +79,7 @@ def test_what_passes_when_it_is_run_again_is_not_lost_and_is_said() -> None:
     assert verdict.unsteady == ("tests/test_0.py::test_0",)
 
 
-def test_what_failed_with_the_stock_client_by_chance_is_lost_all_the_same() -> None:
+def test_stock_failure_that_passes_on_rerun_counts_as_lost() -> None:
     ours, stock = suite_of(["failed", *["passed"] * 200]), suite_of(["failed", *["passed"] * 200])
 
     verdict = judged(Played(ours, stock, stock_later={"tests/test_0.py::test_0": "passed"}))
@@ -87,7 +87,7 @@ def test_what_failed_with_the_stock_client_by_chance_is_lost_all_the_same() -> N
     assert list(verdict.lost) == ["tests/test_0.py::test_0"]
 
 
-def test_what_is_expected_to_be_lost_is_counted_apart() -> None:
+def test_expected_losses_are_counted_separately() -> None:
     ours, stock = suite_of(["failed", "passed"]), suite_of(["passed", "passed"])
 
     verdict = judged(Played(ours, stock), expected=["tests/test_0.py::*"])
@@ -95,7 +95,7 @@ def test_what_is_expected_to_be_lost_is_counted_apart() -> None:
     assert (verdict.exit_code, verdict.expected) == (0, ("tests/test_0.py::test_0",))
 
 
-def test_a_client_that_loses_everything_is_not_tried_again_test_by_test() -> None:
+def test_losing_every_test_skips_retries_of_single_tests() -> None:
     count = MOST_TRIED_AGAIN + 1
     played = Played(suite_of(["failed"] * count), suite_of(["passed"] * count))
 
@@ -110,7 +110,7 @@ def test_a_client_that_loses_everything_is_not_tried_again_test_by_test() -> Non
         (["failed", "passed"], ["failed", "passed"], "1 of 2 tests fail with the stock client too"),
     ],
 )
-def test_a_suite_that_cannot_be_run_says_nothing(ours: list[str], stock: list[str], why: str) -> None:
+def test_unusable_suite_gives_no_verdict(ours: list[str], stock: list[str], why: str) -> None:
     verdict = judged(Played(suite_of(ours), suite_of(stock)))
 
     assert verdict.exit_code == 2
@@ -207,7 +207,7 @@ def test_every_kind_of_loss_is_found_by_pytest_itself(small: Suite) -> None:
 
 
 @pytest.mark.slow
-def test_fastlanes_own_clients_lose_none_of_it(small: Suite) -> None:
+def test_fastlane_clients_pass_the_small_suite(small: Suite) -> None:
     plays = 'Connection(http2="never")'
     verdict = judged(replace(small, clients=Clients("fastlane", path=HERE.parents[1], plays=plays)).run)
 

@@ -172,7 +172,7 @@ class OfTheApplication(fastlane.OpenAI):
         self.tenant = tenant
 
 
-def test_a_class_of_the_application_is_observed_and_copied_as_itself(arguments: dict[str, Any]) -> None:
+def test_client_subclass_is_recorded_and_copied_as_its_class(arguments: dict[str, Any]) -> None:
     with OfTheApplication(tenant="a", **arguments) as client:
         ENTRIES["chat"](client)
         copied = client.with_options(timeout=3.0)
@@ -193,7 +193,7 @@ async def test_an_async_key_may_be_a_function(provider: Emulator, arguments: dic
         assert len(client.calls) == len(provider.log()) == 1
 
 
-def test_a_client_that_nobody_holds_is_freed_though_its_answers_are_kept(arguments: dict[str, Any]) -> None:
+def test_unreferenced_client_is_freed_while_responses_are_kept(arguments: dict[str, Any]) -> None:
     client = fastlane.OpenAI(**arguments)
     answers = ENTRIES["chat"](client), ENTRIES["chat_streamed"](client)
     held = weakref.ref(client)

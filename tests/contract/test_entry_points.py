@@ -28,7 +28,7 @@ def theirs(form: Form, arguments: dict[str, Any]) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_entry_point_gives_what_openai_gives_and_is_recorded_once(
+def test_entry_point_returns_stock_result_and_one_record(
     form: Form, arguments: dict[str, Any], provider: Emulator, theirs: Any, entry: str
 ) -> None:
     records: list[fastlane.CallRecord] = []
@@ -56,7 +56,7 @@ def test_azure_client_gives_what_openais_gives(form: Form, azure_arguments: dict
         assert len(ours.calls) == 1
 
 
-def test_azure_client_asks_for_what_openais_asks_for(provider: Emulator, azure_arguments: dict[str, Any]) -> None:
+def test_azure_client_requests_the_same_paths_as_openai(provider: Emulator, azure_arguments: dict[str, Any]) -> None:
     with fastlane.AzureOpenAI(**azure_arguments) as ours, openai.AzureOpenAI(**azure_arguments) as stock:
         for each in (ours, stock):
             each.chat.completions.create(model=MODEL, messages=MESSAGES)
@@ -71,7 +71,7 @@ def test_azure_client_asks_for_what_openais_asks_for(provider: Emulator, azure_a
 
 
 @pytest.mark.asyncio
-async def test_each_record_tells_of_its_own_call(provider: Emulator, async_client: fastlane.AsyncOpenAI) -> None:
+async def test_concurrent_calls_each_have_their_record(provider: Emulator, async_client: fastlane.AsyncOpenAI) -> None:
     """The model's name says which call it was, on the record as in the provider's log."""
 
     async def ask(number: int) -> tuple[str, str]:
@@ -131,7 +131,7 @@ def test_async_client_unclosed_leaves_no_resource_warning(provider: Emulator) ->
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-def test_a_forked_child_has_connections_and_call_ids_of_its_own(provider: Emulator, arguments: dict[str, Any]) -> None:
+def test_forked_child_has_new_connections_and_call_ids(provider: Emulator, arguments: dict[str, Any]) -> None:
     def ask() -> tuple[str, bool | None]:
         ENTRIES["chat"](client)
         return client.calls[-1].call_id, client.calls[-1].connection_reused
@@ -181,7 +181,7 @@ print(json.dumps({"all_called": all_called, "said": said, "seams": probes._found
 
 
 @pytest.mark.slow
-def test_a_typical_use_of_every_entry_point_finds_every_seam_as_expected(provider: Emulator) -> None:
+def test_every_entry_point_takes_every_seam(provider: Emulator) -> None:
     environment = {**os.environ, **provider.environment, "BASE_URL": provider.base_url}
     ran = subprocess.run(
         [sys.executable, "-c", USE], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=50, check=False

@@ -224,7 +224,7 @@ def headers_without(request: Sent, *names: str) -> dict[str, str]:
 
 @settings(FEW)
 @given(ASKED)
-def test_plays_that_are_about_time_and_calls_that_are_not_routed_change_nothing(asked: Any) -> None:
+def test_timing_plays_and_unrouted_calls_change_no_body(asked: Any) -> None:
     catalog = Catalog(models=(CatalogModel(name="other", first_token_s=((0, 1.0),), tokens_per_s=50.0, quality=50.0),))
 
     both(asked, Routing(catalog), Connection(), Urgency())
@@ -232,7 +232,7 @@ def test_plays_that_are_about_time_and_calls_that_are_not_routed_change_nothing(
 
 @settings(FEW)
 @given(ASKED, st.sampled_from(FORMS))
-def test_an_encoded_body_says_what_the_stock_clients_json_says(asked: Any, form: Form) -> None:
+def test_encoded_body_equals_the_json_of_the_stock_client(asked: Any, form: Form) -> None:
     _, _, client = both(asked, RequestEncoding(forms=(form,), min_bytes=0), headers=OF_THE_FORM)
 
     assert client.last_call.request_encoding is not None
@@ -240,7 +240,7 @@ def test_an_encoded_body_says_what_the_stock_clients_json_says(asked: Any, form:
 
 @settings(FEW)
 @given(ASKED)
-def test_a_cache_key_is_added_and_nothing_else_is_changed(asked: Any) -> None:
+def test_prompt_cache_adds_only_the_cache_key(asked: Any) -> None:
     stock, ours, client = both(asked, PromptCache(), own=["prompt_cache_key"])
 
     if "prompt_cache_key" in stock.body:
@@ -252,7 +252,7 @@ def test_a_cache_key_is_added_and_nothing_else_is_changed(asked: Any) -> None:
 
 @settings(FEW)
 @given(ASKED)
-def test_a_tier_is_asked_for_and_nothing_else_is_changed(asked: Any) -> None:
+def test_urgency_adds_only_the_service_tier(asked: Any) -> None:
     stock, ours, _ = both(asked, Urgency(default="background", tiers=True), own=["service_tier"])
 
     assert ours.body.get("service_tier") == stock.body.get("service_tier", "flex")
@@ -260,7 +260,7 @@ def test_a_tier_is_asked_for_and_nothing_else_is_changed(asked: Any) -> None:
 
 @settings(FEW)
 @given(ASKED)
-def test_a_call_that_may_get_a_second_attempt_is_streamed_and_nothing_else_is_changed(asked: Any) -> None:
+def test_hedging_adds_only_streaming(asked: Any) -> None:
     stock, ours, _ = both(asked, Hedging(), own=["stream", "stream_options"])
 
     assert set(ours.body) - set(stock.body) <= {"stream", "stream_options"}
@@ -283,7 +283,7 @@ def test_a_call_without_a_schema_is_not_bounded(asked: Any) -> None:
 
 @settings(FEW)
 @given(CHATS.filter(lambda arguments: not arguments.get("stream")))
-def test_a_bound_adds_a_limit_and_a_stream_and_changes_nothing_else(arguments: dict[str, Any]) -> None:
+def test_bounded_output_adds_only_limit_and_stream(arguments: dict[str, Any]) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "number", "strict": True, "schema": SCHEMA}}
     asked = ("chat", {**arguments, "response_format": form})
     own = (*LIMITS, "stream", "stream_options")
@@ -297,9 +297,7 @@ def test_a_bound_adds_a_limit_and_a_stream_and_changes_nothing_else(arguments: d
 
 @settings(FEW)
 @given(CHATS, st.integers(40, 400))
-def test_a_cut_conversation_is_the_stock_clients_with_messages_shortened_or_left_out(
-    arguments: dict[str, Any], budget: int
-) -> None:
+def test_trimmed_messages_are_a_subsequence_of_the_original(arguments: dict[str, Any], budget: int) -> None:
     stock, ours, client = both(("chat", arguments), ContextTrimming(high_water_tokens=budget), own=["messages"])
 
     kept = iter(stock.body["messages"])

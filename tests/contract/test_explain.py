@@ -219,7 +219,7 @@ def test_explain_shows_no_secret(name: str, monkeypatch: pytest.MonkeyPatch, cap
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_default_client_behind_a_proxy_warns_once(
+def test_default_client_behind_proxy_warns_once(
     name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", PROXY)

@@ -101,7 +101,7 @@ def test_a_play_that_raises_does_not_affect_the_call(
     [(RaisesInOpen(), "open"), (RaisesInPlan(), "plan"), (RaisesInOnEvent(), "on_event"), (RaisesInClose(), "close")],
     ids=repr,
 )
-def test_what_went_wrong_is_logged_once_and_says_the_class_alone(
+def test_play_error_is_logged_once_by_its_class(
     arguments: dict[str, Any], caplog: pytest.LogCaptureFixture, play: Play, doing: str
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="fastlane")
@@ -155,9 +155,7 @@ def test_raise_play_errors_raises_what_a_callback_raised(arguments: dict[str, An
         assert len(client.calls) == 1
 
 
-def test_a_strict_client_asks_the_provider_nothing_where_planning_fails(
-    provider: Emulator, arguments: dict[str, Any]
-) -> None:
+def test_strict_client_sends_nothing_when_planning_fails(provider: Emulator, arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments, only_plays=[RaisesInPlan()], raise_play_errors=True) as client:
         with pytest.raises(PlayError):
             ENTRIES["chat"](client)
@@ -188,7 +186,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("settings", "message"), WRONG)
 @pytest.mark.parametrize("name", ["OpenAI", "AsyncOpenAI"])
-def test_a_setting_that_cannot_work_says_what_to_do(
+def test_invalid_client_setting_is_refused_with_a_remedy(
     arguments: dict[str, Any], name: str, settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
@@ -196,14 +194,14 @@ def test_a_setting_that_cannot_work_says_what_to_do(
 
 
 @pytest.mark.parametrize(("settings", "message"), WRONG)
-def test_a_setting_of_azure_that_cannot_work_says_what_to_do(
+def test_invalid_azure_setting_is_refused_with_a_remedy(
     azure_arguments: dict[str, Any], settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         fastlane.AzureOpenAI(**azure_arguments, **settings)
 
 
-def test_a_configuration_error_is_a_value_error_and_openais_error() -> None:
+def test_configuration_error_is_value_error_and_openai_error() -> None:
     import openai
 
     assert issubclass(ConfigurationError, ValueError)

@@ -43,7 +43,7 @@ def described(http_client: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize("name", LIBRARIES)
-def test_a_given_http_client_carries_the_calls_and_is_not_modified(
+def test_given_http_client_sends_calls_and_is_not_modified(
     form: Form, arguments: dict[str, Any], name: str, entry: str
 ) -> None:
     sent: list[Any] = []
@@ -86,7 +86,7 @@ def test_a_given_http_client_needs_no_hash_and_is_like_no_other(arguments: dict[
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
-def test_the_applications_own_trace_goes_first(arguments: dict[str, Any], name: str) -> None:
+def test_trace_callback_of_the_caller_is_called_first(arguments: dict[str, Any], name: str) -> None:
     traced: list[str] = []
 
     def add_trace(request: Any) -> None:
@@ -102,9 +102,7 @@ def test_the_applications_own_trace_goes_first(arguments: dict[str, Any], name: 
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
-def test_closing_a_client_closes_the_given_http_client_as_the_stock_one_does(
-    form: Form, arguments: dict[str, Any], name: str
-) -> None:
+def test_close_treats_given_http_client_as_stock_client_does(form: Form, arguments: dict[str, Any], name: str) -> None:
     kind = library(name).AsyncClient if form.asynchronous else library(name).Client
     of_stock, of_ours = kind(), kind()
     form.make(openai, **arguments, http_client=of_stock).close()
@@ -240,7 +238,7 @@ def test_port_out_of_range_is_a_connection_error(
         ("http://127.0.0.1:65536/", "The port must be from 0 to 65535, not 65536."),
     ],
 )
-def test_transport_names_what_is_wrong_with_a_url(asynchronous: bool, url: str, expected: str) -> None:
+def test_transport_reports_unusable_url_as_stock_does(asynchronous: bool, url: str, expected: str) -> None:
     """In the stock transport's class of error, with a text that says what to mend."""
 
     async def awaited() -> None:

@@ -33,11 +33,11 @@ STOCK = {"BedrockOpenAI", "AsyncBedrockOpenAI"}
         - {"__title__", "__version__"}
     ),
 )
-def test_what_openai_exports_is_found_in_fastlane_and_is_openais_own(name: str) -> None:
+def test_every_openai_export_is_exported_unchanged(name: str) -> None:
     assert getattr(fastlane, name) is getattr(openai, name)
 
 
-def test_no_name_but_the_clients_means_something_else_here_than_in_openai() -> None:
+def test_exported_names_match_openai_except_the_clients() -> None:
     assert {name for name in fastlane.__all__ if hasattr(openai, name)} == OURS
 
 
@@ -65,7 +65,7 @@ def test_submodule_of_openai_is_the_same_module(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TYPED)
-def test_stub_says_what_its_module_is_at_run_time(name: str) -> None:
+def test_type_stub_matches_the_runtime_module(name: str) -> None:
     """Each is a package: pyright warns of a stub alone (`name.pyi`) that no module of that name lies beside it."""
     stub = ROOT.joinpath(*name.split("."), "__init__.pyi")
 
@@ -123,7 +123,7 @@ def test_submodule_that_openai_does_not_have_is_an_error(name: str) -> None:
         importlib.import_module(f"fastlane.{name}")
 
 
-def test_provider_of_openai_is_found_beside_our_facts() -> None:
+def test_openai_providers_module_is_importable_beside_ours() -> None:
     from openai.providers import bedrock
 
     assert fastlane.providers.bedrock is bedrock
@@ -138,7 +138,7 @@ def test_module_level_client_is_pointed_to_install(name: str) -> None:
         getattr(fastlane, name)
 
 
-def test_no_client_is_the_stock_one_by_another_name() -> None:
+def test_no_exported_client_is_the_stock_class() -> None:
     names = [name for name in dir(openai) if not name.startswith("_") and name not in STOCK]
     classes = {name: getattr(fastlane, name) for name in names if isinstance(vars(openai).get(name), type)}
     clients = {name for name, value in classes.items() if issubclass(value, openai.OpenAI | openai.AsyncOpenAI)}
@@ -146,7 +146,7 @@ def test_no_client_is_the_stock_one_by_another_name() -> None:
     assert clients == OURS
 
 
-def test_a_name_that_neither_has_is_an_error_that_says_so() -> None:
+def test_unknown_exported_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="'fastlane' has no attribute 'OpenIA'"):
         getattr(fastlane, "OpenIA")  # noqa: B009 - spelled so that no checker objects
 
@@ -183,11 +183,11 @@ def printed(code: str, **variables: str) -> Any:
     return json.loads(run.stdout)
 
 
-def test_every_package_holds_the_same_names() -> None:
+def test_lazy_packages_have_the_names_of_openai() -> None:
     assert printed(f"import fastlane\n{NAMES}") == printed(f"import openai\n{NAMES}")
 
 
-def test_modules_wait_until_a_name_is_asked_for() -> None:
+def test_openai_type_modules_load_on_first_access() -> None:
     loaded = "import json, sys; count = lambda: sum(name.startswith('openai.types.') for name in sys.modules)"
     before, after = printed(f"import fastlane, openai\n{loaded}\na = count(); openai.types.Batch\nprint([a, count()])")
     assert before < len(list(Path(openai.types.__path__[0]).rglob("*.py"))) / 2
@@ -204,12 +204,12 @@ def test_modules_wait_until_a_name_is_asked_for() -> None:
         "import pickle; found = pickle.loads(pickle.dumps(openai.types.responses.Response))",
     ],
 )
-def test_a_type_is_found_however_it_is_asked_for(code: str) -> None:
+def test_openai_type_is_importable_by_every_path(code: str) -> None:
     here = "print(json.dumps(found is sys.modules['openai.types.responses.response'].Response))"
     assert printed(f"import fastlane, json, openai, sys\n{code}\n{here}") is True
 
 
-def test_an_unknown_name_is_none() -> None:
+def test_unknown_openai_type_is_no_attribute() -> None:
     ask = "print(json.dumps([hasattr(openai.types, name) for name in ('Nothing', '__wrapped__', 'chat')]))"
     assert printed(f"import fastlane, json, openai\n{ask}") == [False, False, True]
 
@@ -217,7 +217,7 @@ def test_an_unknown_name_is_none() -> None:
 @pytest.mark.parametrize(
     ("code", "variables"), [("import openai, fastlane", {}), ("import fastlane", {"FASTLANE_DISABLED": "1"})]
 )
-def test_nothing_changes_for_an_application_that_was_first_or_wants_none(code: str, variables: dict[str, str]) -> None:
+def test_lazy_types_are_off_when_openai_came_first_or_disabled(code: str, variables: dict[str, str]) -> None:
     loader = "import json, openai; print(json.dumps(type(openai.types.__spec__.loader).__name__))"
     assert printed(f"{code}\n{loader}", **variables) == "SourceFileLoader"
 
@@ -225,5 +225,5 @@ def test_nothing_changes_for_an_application_that_was_first_or_wants_none(code: s
 @pytest.mark.parametrize(
     "source", [b"import os", b"from .a import b as c", b"from .a import b", b"from os import path as path", b"x = 1"]
 )
-def test_a_package_that_does_more_is_executed(source: bytes) -> None:
+def test_package_with_other_code_is_not_lazy(source: bytes) -> None:
     assert _holders(source) is None

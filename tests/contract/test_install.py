@@ -89,7 +89,7 @@ def test_uninstall_restores_the_identical_objects(module: Any) -> None:
     assert [name for name in kept if before[name] is not after[name]] == []
 
 
-def test_calls_made_before_install_leave_no_stock_connections_behind(module: Any) -> None:
+def test_install_replaces_connections_of_earlier_calls(module: Any) -> None:
     records: list[CallRecord] = []
     module.models.list()
     fastlane.install(on_call_end=[records.append])
@@ -135,7 +135,7 @@ print(json.dumps({"changed": changed, "legacy": "httpx" in sys.modules and "http
 
 
 @pytest.mark.slow
-def test_importing_fastlane_patches_nothing_and_loads_no_legacy_httpx() -> None:
+def test_import_patches_nothing_and_loads_no_httpx() -> None:
     ran = subprocess.run([sys.executable, "-c", COMPARING], capture_output=True, text=True, timeout=50, check=False)
 
     assert ran.returncode == 0, ran.stderr

@@ -177,7 +177,7 @@ def test_record_of_stream_helper_is_that_of_its_call(arguments: dict[str, Any]) 
         assert (record_of(chat), record_of(response), record_of(raw)) == client.calls
 
 
-def test_record_of_what_has_none_is_none(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_of_unrecorded_object_is_none(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     with openai.OpenAI(**arguments) as stock:
         assert record_of(stock.chat.completions.create(**CALL)) is None
         assert record_of(stock.chat.completions.create(**CALL, stream=True)) is None

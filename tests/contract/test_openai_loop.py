@@ -114,5 +114,5 @@ def test_every_method_around_an_attempt_was_compared() -> None:
         ("def request(self):\n    for n in range(3): send(n); pause()", True),
     ],
 )
-def test_change_is_seen_and_comment_is_not(changed: str, is_seen: bool) -> None:
+def test_loop_digest_changes_with_code_not_comments(changed: str, is_seen: bool) -> None:
     assert (digest(changed) != digest("def request(self):\n    for n in range(3):\n        send(n)\n")) is is_seen

@@ -142,7 +142,7 @@ def run(example: str, clients: list[fastlane.OpenAI | fastlane.AsyncOpenAI]) -> 
 # The examples do not close their clients, and some say `asyncio.run` with a client made outside.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.usefixtures("surroundings")
-def test_an_example_runs(example: str, provider: Emulator, elsewhere: PeerH1) -> None:
+def test_readme_example_of_openai_runs(example: str, provider: Emulator, elsewhere: PeerH1) -> None:
     clients: list[fastlane.OpenAI | fastlane.AsyncOpenAI] = []
     with fastlane.user_action("an example") as action:
         run(imported_from_fastlane(example).replace(AZURE, provider.base_url.removesuffix("/v1")), clients)
@@ -157,7 +157,7 @@ def test_an_example_runs(example: str, provider: Emulator, elsewhere: PeerH1) ->
             client.close()
 
 
-def test_every_reason_to_leave_an_example_out_is_needed_by_an_example_of_some_openai() -> None:
+def test_skipped_readme_examples_have_reasons_and_are_few() -> None:
     assert all(LEFT_OUT.values())
     assert sum(reason_to_leave_out(each) is not None for each in examples()) < len(examples()) / 2
     assert len(examples()) > 30

@@ -118,7 +118,7 @@ def with_extras(client: Any) -> None:
 
 
 @pytest.mark.parametrize("entry", ["chat", "chat_parse", "embeddings", "post", "completions", "extras"])
-def test_without_a_play_that_plans_the_bytes_are_the_stock_clients(entry: str) -> None:
+def test_request_bytes_are_stock_when_no_play_plans(entry: str) -> None:
     post, use = Post(), _forgiving({**ENTRIES, "extras": with_extras}[entry])
     expected = of_stock(use)
     with made(post, Connection()) as client:
@@ -143,7 +143,7 @@ def _forgiving(use: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return used
 
 
-def test_extra_arguments_go_through_beside_a_play_that_rewrites(form: Form) -> None:
+def test_extra_arguments_are_sent_beside_a_rewriting_play(form: Form) -> None:
     post = Post()
     expected = of_stock(with_extras)
     with made(post, ShortAnswers(), Header(), form=form) as client:
@@ -160,7 +160,7 @@ def test_extra_arguments_go_through_beside_a_play_that_rewrites(form: Form) -> N
 @pytest.mark.parametrize(
     "header", ["Authorization", "authorization", "X-OF-THE-CLIENT", "x-of-the-call", "X-Of-The-Call"]
 )
-def test_a_plays_header_never_replaces_the_callers_in_another_spelling(header: str) -> None:
+def test_play_header_never_replaces_caller_header_in_any_case(header: str) -> None:
     post = Post()
     with made(post, Header(name=header), default_headers={"x-of-the-client": "1"}) as client:
         client.chat.completions.create(model=MODEL, messages=MESSAGES, extra_headers={"X-Of-The-Call": "1"})
@@ -169,7 +169,7 @@ def test_a_plays_header_never_replaces_the_callers_in_another_spelling(header: s
     assert request.headers.get_list(header) == (["Bearer sk-test"] if header.lower() == "authorization" else ["1"])
 
 
-def test_a_play_sees_extra_body_merged_and_the_record_says_what_changed() -> None:
+def test_play_gets_merged_extra_body_and_changes_are_recorded() -> None:
     post, listening = Post(), Listening()
     with made(post, listening, ShortAnswers()) as client:
         with_extras(client)
@@ -180,7 +180,7 @@ def test_a_play_sees_extra_body_merged_and_the_record_says_what_changed() -> Non
         assert client.calls[0].changes == ("at most 9 tokens",)
 
 
-def test_a_play_may_change_the_model_and_the_record_says_so() -> None:
+def test_model_changed_by_a_play_is_recorded() -> None:
     @dataclass(frozen=True, slots=True)
     class Route(SessionPlay):
         def plan(self, call: Call) -> Call:
@@ -195,7 +195,7 @@ def test_a_play_may_change_the_model_and_the_record_says_so() -> None:
 
 
 @pytest.mark.parametrize("entry", ["embeddings", "files_create", "models_list", "models_retrieve"])
-def test_a_play_is_never_asked_about_what_holds_no_prompt(form: Form, arguments: dict[str, Any], entry: str) -> None:
+def test_play_is_not_planned_for_requests_without_prompt(form: Form, arguments: dict[str, Any], entry: str) -> None:
     listening = Listening()
     with form.make(fastlane, **arguments, only_plays=[listening], raise_play_errors=True) as client:
         ENTRIES[entry](client)
@@ -206,7 +206,7 @@ def test_a_play_is_never_asked_about_what_holds_no_prompt(form: Form, arguments:
 
 
 @pytest.mark.parametrize("plays", [(Connection(),), (ShortAnswers(), Header())])
-def test_the_callers_own_mappings_are_never_changed(plays: tuple[Play, ...]) -> None:
+def test_mappings_of_the_caller_are_never_changed(plays: tuple[Play, ...]) -> None:
     body = {"model": MODEL, "messages": [{"role": "user", "content": "Name a river."}]}
     extra_body, extra_headers, extra_query = {"top_k": 3}, {"x-of-the-app": "1"}, {"page": "2"}
     given = (body, extra_body, extra_headers, extra_query)
@@ -253,7 +253,7 @@ def test_a_retry_sends_the_same_bytes_and_is_not_planned_again(form: Form) -> No
     ],
 )
 @pytest.mark.parametrize("entry", ["chat", "chat_streamed", "chat_response_streamed_lines"])
-def test_an_error_is_openais_own_and_on_the_record(
+def test_error_has_the_openai_class_and_is_recorded(
     provider: Emulator, client: fastlane.OpenAI, entry: str, status: int, error: type[openai.APIStatusError]
 ) -> None:
     failing = client.with_options(max_retries=0, default_headers={"x-emulator-fault": f"status={status}"})

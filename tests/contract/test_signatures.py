@@ -45,7 +45,7 @@ def parameters(client: str, method: str, module: Any) -> dict[str, inspect.Param
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_signature_is_the_stock_one_and_our_own_arguments(name: str, method: str) -> None:
+def test_signature_is_the_stock_one_plus_fastlane_arguments(name: str, method: str) -> None:
     ours, stock = parameters(name, method, fastlane), parameters(name, method, openai)
 
     assert {each: ours[each] for each in stock} == stock
@@ -55,14 +55,14 @@ def test_a_signature_is_the_stock_one_and_our_own_arguments(name: str, method: s
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", NAMES)
-def test_type_hints_can_be_resolved(name: str, method: str) -> None:
+def test_type_hints_include_those_of_openai(name: str, method: str) -> None:
     stock = typing.get_type_hints(getattr(getattr(openai, name), method))
 
     assert stock.keys() <= typing.get_type_hints(getattr(getattr(fastlane, name), method)).keys()
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_options_for_type_checkers_name_what_the_constructor_takes(name: str) -> None:
+def test_client_options_types_match_constructor(name: str) -> None:
     named = options_for_type_checkers(f"{name}Options") - OWN
     taken = parameters(name, "__init__", openai).keys() - {"self"}
 
@@ -81,7 +81,7 @@ def test_the_options_for_type_checkers_name_what_copies_take() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_class_has_the_stock_name_and_is_one(name: str) -> None:
+def test_client_class_has_stock_name_and_is_a_subclass(name: str) -> None:
     ours, stock = getattr(fastlane, name), getattr(openai, name)
 
     assert ours.__name__ == ours.__qualname__ == name

@@ -190,7 +190,7 @@ async def test_a_call_cancelled_while_it_waits_is_cancelled(
 
 
 @pytest.mark.asyncio
-async def test_a_stream_cancelled_in_the_middle_is_cancelled_and_the_client_goes_on(
+async def test_cancelled_stream_is_recorded_and_client_still_works(
     provider: Emulator, arguments: dict[str, Any], reported: list[CallRecord]
 ) -> None:
     async with slow_async(arguments, reported) as client:
@@ -370,7 +370,7 @@ def nothing_is_collected_by_chance() -> Iterator[None]:
 
 @pytest.mark.parametrize("leave", LEAVINGS)
 @pytest.mark.parametrize("play", PLAYS)
-def test_stream_collected_under_a_lock_deadlocks_nothing(
+def test_stream_collected_under_a_lock_causes_no_deadlock(
     play: str, leave: Callable[[openai.OpenAI], None], provider: Emulator, arguments: dict[str, Any]
 ) -> None:
     reported = Recorder()
@@ -427,7 +427,7 @@ def test_async_stream_collected_is_reported_on_its_loop(asks: str, arguments: di
 
 
 @pytest.mark.parametrize("play", PLAYS)
-def test_async_call_collected_under_a_lock_deadlocks_nothing(
+def test_async_call_collected_under_a_lock_causes_no_deadlock(
     play: str, provider: Emulator, arguments: dict[str, Any]
 ) -> None:
     reported = Recorder()

@@ -58,7 +58,7 @@ def test_a_change_that_a_play_does_not_name_is_named_after_it(
 
 
 @pytest.mark.parametrize("broken", [Broken("body", None), Broken("headers", {"x-a": 1})])
-def test_a_plan_that_cannot_be_sent_is_left_out(arguments: dict[str, Any], broken: Broken) -> None:
+def test_unserializable_plan_is_discarded(arguments: dict[str, Any], broken: Broken) -> None:
     with fastlane.OpenAI(**arguments, only_plays=[broken]) as client:
         answer = client.chat.completions.create(model=MODEL, messages=MESSAGES)
 
@@ -66,7 +66,7 @@ def test_a_plan_that_cannot_be_sent_is_left_out(arguments: dict[str, Any], broke
         assert client.calls[0].changes == ()
 
 
-def test_an_omitted_field_of_extra_body_stays_out_beside_a_play(arguments: dict[str, Any]) -> None:
+def test_omitted_extra_body_field_is_not_sent_beside_a_play(arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments, only_plays=[Nothing()]) as client:
         client.chat.completions.create(model=MODEL, messages=MESSAGES, extra_body={"top_p": openai.omit})
 

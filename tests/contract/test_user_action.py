@@ -59,7 +59,7 @@ def test_an_action_cannot_be_entered_twice() -> None:
         pass
 
 
-def test_a_plain_thread_starts_outside_and_a_copied_context_inside(client: fastlane.OpenAI) -> None:
+def test_copied_context_inherits_action_and_new_thread_does_not(client: fastlane.OpenAI) -> None:
     with user_action("answer ticket") as action:
         plain = threading.Thread(target=ENTRIES["chat"], args=(client,))
         plain.start()
@@ -110,7 +110,7 @@ async def test_actions_of_tasks_side_by_side_do_not_mix(async_client: fastlane.A
 
 
 @pytest.mark.asyncio
-async def test_a_cancelled_action_says_so(async_client: fastlane.AsyncOpenAI) -> None:
+async def test_cancelled_action_records_its_error(async_client: fastlane.AsyncOpenAI) -> None:
     slow = async_client.with_options(default_headers={"x-emulator-prefill-ms": "60000"})
     action = user_action("answer ticket")
 
@@ -126,7 +126,7 @@ async def test_a_cancelled_action_says_so(async_client: fastlane.AsyncOpenAI) ->
 
 
 @pytest.mark.asyncio
-async def test_an_action_around_the_yields_of_a_generator_that_is_finalised_elsewhere_does_no_harm() -> None:
+async def test_action_around_generator_finalized_elsewhere_is_safe() -> None:
     action = user_action("answer ticket")
 
     async def parts() -> AsyncIterator[int]:

@@ -33,14 +33,14 @@ def known(**tables: object) -> ProviderFacts:
         ({"prompt_tokens_details": {"cached_tokens": None}}, None),
     ],
 )
-def test_counts_are_found_wherever_in_the_usage_they_stand(usage: dict[str, object], cached: str | None) -> None:
+def test_token_counts_are_found_in_any_known_usage_path(usage: dict[str, object], cached: str | None) -> None:
     paths = count_paths({"usage": {"prompt_tokens": 9, "completion_tokens": 1, **usage}}, "/chat/completions", None)
 
     assert paths.get("cached") == cached
     assert (paths["input"], paths["output"]) == ("usage.prompt_tokens", "usage.completion_tokens")
 
 
-def test_a_path_that_is_written_down_comes_first_where_it_leads_somewhere() -> None:
+def test_documented_usage_path_is_preferred_if_present() -> None:
     facts = known(usage={"/chat/completions": fact({"cached": "usage.seen_before", "input": "usage.gone"})})
 
     paths = count_paths(
@@ -66,7 +66,7 @@ def whole(content: str | None, finish_reason: str = "stop") -> dict[str, Any]:
         ("json_schema", {"mood": "calm"}, "notable"),
     ],
 )
-def test_an_answer_has_the_form_or_not(name: str, value: object, state: str) -> None:
+def test_response_format_is_judged_by_the_answer(name: str, value: object, state: str) -> None:
     finding = judge_format(name, 200, whole(json.dumps(value)))
 
     assert finding.state == state
@@ -80,7 +80,7 @@ def test_prose_is_no_json_and_is_not_quoted() -> None:
     assert "sea sings" not in json.dumps(asdict(finding))
 
 
-def test_an_answer_that_was_cut_or_refused_is_no_verdict_on_its_form() -> None:
+def test_truncated_or_refused_answer_gives_no_format_verdict() -> None:
     assert judge_format("json_schema", 200, whole('{"mood": "ca', "length")).state == "failed"
     assert judge_format("json_schema", 400, {}).state == "notable"
     assert judge_format("json_schema", 429, {}).state == "failed"

@@ -17,7 +17,7 @@ def reading(cached: int | None, first_ms: int = 100) -> CacheReading:
 
 
 @pytest.mark.parametrize(("cached", "words"), [(None, "do not say"), (0, "none of 2,000 tokens")])
-def test_neither_silence_nor_zero_says_that_there_is_no_cache(cached: int | None, words: str) -> None:
+def test_missing_or_zero_cached_tokens_do_not_exclude_a_cache(cached: int | None, words: str) -> None:
     finding = judge(reading(cached), reading(cached), 1.0)
 
     assert words in finding.seen
@@ -25,14 +25,14 @@ def test_neither_silence_nor_zero_says_that_there_is_no_cache(cached: int | None
     assert finding.facts == ()
 
 
-def test_a_first_request_that_was_cached_proves_nothing() -> None:
+def test_cached_first_request_gives_no_cache_verdict() -> None:
     finding = judge(reading(1_920), reading(1_920), 1.0)
 
     assert finding.facts == ()
     assert "although it was new" in finding.seen
 
 
-def test_the_prompt_is_longer_than_the_minimum_that_is_written_down() -> None:
+def test_probe_prompt_exceeds_documented_cache_minimum() -> None:
     minimum = Fact(value=4_096, source="https://a.example", checked=date(2026, 11, 22), evidence="documented")
     known = ProviderFacts.model_validate({"slug": "other", "cache": {"minimum_tokens": minimum}})
 

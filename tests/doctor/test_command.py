@@ -31,7 +31,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_KEY", KEY)
 
 
-def test_the_findings_are_printed_in_groups_with_the_facts_behind_them(provider: Emulator, tmp_path: Path) -> None:
+def test_findings_are_printed_in_groups_with_facts(provider: Emulator, tmp_path: Path) -> None:
     result = run(provider.base_url, "--quick", "--yes", "--api-key-env", "SOME_KEY")
 
     assert result.exit_code == 0, result.output
@@ -53,7 +53,7 @@ def test_the_findings_are_printed_in_groups_with_the_facts_behind_them(provider:
     assert load(facts).forms("/chat/completions") == ("json", "json+gzip", "msgpack", "msgpack+gzip")
 
 
-def test_json_is_the_only_output_and_the_facts_go_where_they_are_wanted(provider: Emulator, tmp_path: Path) -> None:
+def test_json_goes_to_stdout_and_facts_to_the_given_file(provider: Emulator, tmp_path: Path) -> None:
     out = tmp_path / "facts.toml"
 
     result = run(provider.base_url, "--quick", "--yes", "--json", "--api-key-env", "SOME_KEY", "--facts-out", out)
@@ -67,7 +67,7 @@ def test_json_is_the_only_output_and_the_facts_go_where_they_are_wanted(provider
     assert f"The facts are in {out}." in result.stderr.replace("\n", "")
 
 
-def test_where_nobody_can_be_asked_no_token_is_spent(provider: Emulator) -> None:
+def test_unattended_run_without_yes_spends_no_tokens(provider: Emulator) -> None:
     result = run(provider.base_url, "--quick", "--api-key-env", "SOME_KEY")
 
     assert result.exit_code == 0
@@ -75,7 +75,7 @@ def test_where_nobody_can_be_asked_no_token_is_spent(provider: Emulator) -> None
     assert sum(entry.output_tokens or 0 for entry in provider.log()) == 0
 
 
-def test_a_provider_that_cannot_be_reached_is_an_error_with_advice() -> None:
+def test_unreachable_provider_is_reported_with_advice() -> None:
     # Port 9 is "discard": no server listens there.
     result = run("http://127.0.0.1:9/v1", "--json")
 
@@ -95,9 +95,7 @@ def test_facts_that_were_not_measured_are_not_written(tmp_path: Path) -> None:
     assert not (tmp_path / "facts.toml").exists()
 
 
-def test_facts_that_cannot_be_written_are_an_error_and_the_findings_are_printed(
-    provider: Emulator, tmp_path: Path
-) -> None:
+def test_unwritable_facts_file_fails_after_printing_findings(provider: Emulator, tmp_path: Path) -> None:
     result = run(provider.base_url, "--quick", "--api-key-env", "SOME_KEY", "--facts-out", tmp_path)
 
     assert result.exit_code == 1
@@ -123,13 +121,13 @@ def test_input_that_cannot_work_is_explained(arguments: list[str], expected: str
     assert "Traceback" not in result.output
 
 
-def test_the_question_says_how_much_is_spent() -> None:
+def test_consent_question_states_the_cost() -> None:
     words = in_words(Cost(calls=12, input_tokens=5_000, output_tokens=900), "some-model")
 
     assert re.search(r"some-model about 12 times.*5,000 input tokens.*900 output tokens", words)
 
 
-def test_what_was_cut_short_is_called_so() -> None:
+def test_interrupted_examination_is_marked() -> None:
     examination = Examination(
         settings=DoctorSettings(target=target_of("https://a.example/v1")),
         findings=(found("chunks", "[bold]as they are[/bold]", "bundles"),),
@@ -160,9 +158,7 @@ def test_what_was_cut_short_is_called_so() -> None:
         ("https://api.openai.com.example.com/v1", False),
     ],
 )
-def test_openais_key_is_shown_to_nobody_whom_it_is_not_meant_for(
-    url: str, shown: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_openai_key_is_sent_only_to_openai_urls(url: str, shown: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "https://gateway.example.com/v1/")
 
     assert (key_variable(target_of(url).base_url) == "OPENAI_API_KEY") is shown

@@ -59,7 +59,7 @@ def faulty(provider: Emulator) -> Iterator[Emulator]:
     provider.set_faults()
 
 
-def test_everything_is_found_out_of_a_server_that_takes_everything(provider: Emulator, tmp_path: Any) -> None:
+def test_full_featured_server_yields_all_facts(provider: Emulator, tmp_path: Any) -> None:
     examination = look(provider.base_url)
 
     found = by_name(examination)
@@ -104,7 +104,7 @@ def test_headers_of_rate_limits_are_listed_with_their_values(tmp_path: Any) -> N
     assert "x-ratelimit-remaining-requests" in (headers.value or ())
 
 
-def test_without_leave_no_token_is_spent(provider: Emulator) -> None:
+def test_examination_without_consent_spends_no_token(provider: Emulator) -> None:
     asked: list[tuple[Cost, str]] = []
 
     def refuse(cost: Cost, model: str) -> bool:
@@ -129,7 +129,7 @@ def test_without_leave_no_token_is_spent(provider: Emulator) -> None:
     assert sum(entry.output_tokens or 0 for entry in provider.log()) == 0
 
 
-def test_what_is_spent_is_no_more_than_was_estimated(provider: Emulator) -> None:
+def test_spent_tokens_stay_within_the_estimate(provider: Emulator) -> None:
     estimates: list[Cost] = []
 
     def allow(cost: Cost, _model: str) -> bool:
@@ -158,7 +158,7 @@ def test_what_is_spent_is_no_more_than_was_estimated(provider: Emulator) -> None
         ("misparse;only=encoded", "misread", ("json",)),
     ],
 )
-def test_a_server_that_does_not_take_encoded_bodies_is_found_out(
+def test_refused_encoded_bodies_are_detected(
     faulty: Emulator, fault: str, outcome: str, lasting: tuple[str, ...] | None, tmp_path: Any
 ) -> None:
     faulty.set_faults(fault)
@@ -171,9 +171,7 @@ def test_a_server_that_does_not_take_encoded_bodies_is_found_out(
 
 
 @pytest.mark.parametrize("fault", ["misparse;only=encoded", "misparse=all;only=encoded"])
-def test_a_server_that_reads_something_else_is_found_out_by_its_count_of_tokens(
-    faulty: Emulator, fault: str, tmp_path: Any
-) -> None:
+def test_misread_encoded_body_is_detected_by_token_count(faulty: Emulator, fault: str, tmp_path: Any) -> None:
     faulty.set_faults(fault)
 
     examination = look(faulty.base_url)
@@ -192,7 +190,7 @@ def test_a_server_that_reads_something_else_is_found_out_by_its_count_of_tokens(
         ("no_done", "end", "not marked by [DONE]"),
     ],
 )
-def test_what_a_server_leaves_out_is_notable(faulty: Emulator, fault: str, looked_at: str, seen: str) -> None:
+def test_missing_stream_part_is_a_notable_finding(faulty: Emulator, fault: str, looked_at: str, seen: str) -> None:
     faulty.set_faults(fault)
 
     finding = by_name(look(faulty.base_url, quick=True))[looked_at]
@@ -209,7 +207,7 @@ def test_what_a_server_leaves_out_is_notable(faulty: Emulator, fault: str, looke
         ("drop", "first call", "ReadError"),
     ],
 )
-def test_one_failure_does_not_end_the_rest(faulty: Emulator, fault: str, looked_at: str, seen: str) -> None:
+def test_one_failed_probe_does_not_stop_the_others(faulty: Emulator, fault: str, looked_at: str, seen: str) -> None:
     faulty.set_faults(fault)
 
     examination = look(faulty.base_url, quick=True, model="instant")
@@ -220,7 +218,7 @@ def test_one_failure_does_not_end_the_rest(faulty: Emulator, fault: str, looked_
     assert "the stream" in found
 
 
-def test_a_server_that_answers_nothing_over_http_is_not_reached(faulty: Emulator) -> None:
+def test_server_without_http_response_is_not_reached(faulty: Emulator) -> None:
     faulty.set_faults("refuse")
 
     examination = look(faulty.base_url, quick=True)
@@ -229,7 +227,7 @@ def test_a_server_that_answers_nothing_over_http_is_not_reached(faulty: Emulator
     assert by_name(examination)["models"].seen.startswith("RemoteProtocolError")
 
 
-def test_a_model_that_does_not_exist_is_told_from_a_key_that_is_wrong() -> None:
+def test_missing_model_and_wrong_key_are_distinguished() -> None:
     model = dataclasses.replace(preset("instant"), models=("one", "two"))
     with Emulator(model=model, tls=False) as running:
         missing = by_name(look(running.base_url, quick=True))
@@ -245,14 +243,14 @@ def test_a_model_that_does_not_exist_is_told_from_a_key_that_is_wrong() -> None:
     assert "it needs a key" in keyless["the stream"].seen
 
 
-def test_without_a_key_nothing_is_claimed_of_bodies(provider: Emulator, tmp_path: Any) -> None:
+def test_missing_key_gives_no_verdict_on_bodies(provider: Emulator, tmp_path: Any) -> None:
     examination = look(provider.base_url, quick=True, key=None)
 
     assert by_name(examination)["/chat/completions"].state == "left out"
     assert facts_of(examination, tmp_path).forms("/chat/completions") is None
 
 
-def test_a_server_of_another_kind_is_described_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_vllm_dialect_is_reported_in_facts(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     dialect = Dialect(
         headers={"server": "uvicorn", "openai-processing-ms": ""},
         owned_by="vllm",
@@ -311,7 +309,7 @@ def test_a_server_that_is_not_trusted_is_not_reached(
     assert facts_file(examination) is None
 
 
-def test_http_is_told_from_https(running_provider: Emulator, plain: Emulator) -> None:
+def test_http_and_https_mismatch_is_diagnosed(running_provider: Emulator, plain: Emulator) -> None:
     port = target_of(running_provider.base_url).port
 
     over_http = look(f"http://127.0.0.1:{port}/v1")
@@ -334,7 +332,7 @@ def test_ctrl_c_keeps_what_was_found_by_then(provider: Emulator) -> None:
     assert "models" in by_name(examination)
 
 
-def test_through_a_proxy_the_way_is_left_out(plain: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_check_is_skipped_behind_a_proxy(plain: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", plain.base_url.removesuffix("/v1"))
     monkeypatch.setenv("no_proxy", "")
 
@@ -344,7 +342,7 @@ def test_through_a_proxy_the_way_is_left_out(plain: Emulator, monkeypatch: pytes
     assert "proxy" in examination.findings[0].seen
 
 
-def test_a_path_that_leads_nowhere_says_where_to_look(plain: Emulator) -> None:
+def test_unknown_base_path_is_reported_with_advice(plain: Emulator) -> None:
     examination = look(plain.base_url.removesuffix("/v1") + "/v2", tokens=False, quick=True)
 
     found = by_name(examination)

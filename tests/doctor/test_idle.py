@@ -75,14 +75,14 @@ def looked_at(url: str, idle_s: float, timeout_s: float = 10) -> object:
         return begin_idle(DoctorSession(settings=settings, http=http))().value
 
 
-def test_a_server_that_closes_idle_connections_is_found_out() -> None:
+def test_closed_idle_connections_are_detected() -> None:
     with server(closes_after_s=0.5) as url:
         value = looked_at(url, 3)
 
     assert value == {"at_least_s": 0.3, "closed_within_s": 0.75, "dead_within_s": None}
 
 
-def test_a_server_that_closes_none_is_tried_to_the_longest_pause() -> None:
+def test_server_keeping_connections_is_tried_to_longest_pause() -> None:
     with server(closes_after_s=None) as url:
         value = looked_at(url, 0.2)
 

@@ -36,7 +36,7 @@ def judged(streamed: StreamedAnswer) -> dict[str, ProviderFinding]:
     return {finding.looked_at: finding for finding in judge_stream(streamed)}
 
 
-def test_a_stream_as_it_should_be_is_only_seen() -> None:
+def test_healthy_stream_has_no_notable_finding() -> None:
     found = judged(streamed((40, ROLE + text("a")), (50, text("b")), (60, text("c")), (61, USAGE + DONE)))
 
     assert {finding.state for finding in found.values()} == {"seen"}
@@ -57,7 +57,7 @@ def found_state(*pieces: tuple[int, bytes]) -> str:
     return judged(streamed(*pieces))["chunks"].state
 
 
-def test_a_stream_that_breaks_off_says_how_and_nothing_of_its_end() -> None:
+def test_broken_stream_reports_its_error_and_no_end() -> None:
     found = judged(streamed((40, text("a")), broke_off="ReadError"))
 
     assert found["the stream"].seen == "broken off (ReadError)"
@@ -65,12 +65,12 @@ def test_a_stream_that_breaks_off_says_how_and_nothing_of_its_end() -> None:
     assert found["first token"].value["ms"] == 40
 
 
-def test_a_stream_of_nothing_fails_that_part_alone() -> None:
+def test_malformed_stream_fails_only_the_stream_finding() -> None:
     found = judged(streamed((5, b"data: {broken\n\n" + DONE)))
 
     assert found["the stream"].state == "failed"
     assert found["end"].state == "seen"
 
 
-def test_a_usage_that_is_null_is_none() -> None:
+def test_null_usage_is_ignored() -> None:
     assert streamed((1, event(usage=None))).last == {}

@@ -16,7 +16,7 @@ from fastlane.doctor._session import target_of
         ("https://h:443/x/y", "https://h:443/x/y", "https://h:443"),
     ],
 )
-def test_a_url_is_taken_apart(url: str, base_url: str, origin: str) -> None:
+def test_target_has_base_url_and_origin(url: str, base_url: str, origin: str) -> None:
     target = target_of(url)
 
     assert (target.base_url, target.origin) == (base_url, origin)
@@ -34,7 +34,7 @@ def test_a_url_is_taken_apart(url: str, base_url: str, origin: str) -> None:
         ("https://a.example/v1/chat/completions", "without '/chat/completions' at its end"),
     ],
 )
-def test_a_url_that_cannot_work_is_explained_without_what_may_be_secret(url: str, expected: str) -> None:
+def test_unusable_url_is_explained_without_secrets(url: str, expected: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         target_of(url)
 

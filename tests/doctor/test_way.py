@@ -32,7 +32,7 @@ def caused_by(cause: Exception) -> httpx2.HTTPError:
         (caused_by(OSError(101, "unreachable")), "OSError", "no network route"),
     ],
 )
-def test_a_connection_that_fails_says_what_to_do(error: httpx2.HTTPError, name: str, advice: str) -> None:
+def test_failed_connection_is_reported_with_advice(error: httpx2.HTTPError, name: str, advice: str) -> None:
     finding = judge_no_connection(HTTPS, error)
 
     assert finding.state == "failed"
@@ -47,7 +47,7 @@ def test_a_slow_answer_of_the_resolver_is_notable() -> None:
     assert slow.seen == "2 addresses in 80.0 ms: 192.0.2.1, 2001:db8::1"
 
 
-def test_a_certificate_that_is_not_trusted_is_told_from_a_port_without_tls() -> None:
+def test_untrusted_certificate_and_plain_port_are_distinguished() -> None:
     untrusted = ssl.SSLCertVerificationError(1, "failed")
     untrusted.verify_message = "self-signed certificate"
 
@@ -57,7 +57,7 @@ def test_a_certificate_that_is_not_trusted_is_told_from_a_port_without_tls() -> 
 
 
 @pytest.mark.parametrize(("version", "advice"), [("TLSv1.3", ""), ("TLSv1.2", "One round trip more")])
-def test_what_tls_costs_too_much_is_said(version: str, advice: str) -> None:
+def test_tls_findings_advise_on_version_and_expiry(version: str, advice: str) -> None:
     finding = judge_tls(HTTPS, [20 * MS, 30 * MS, 90 * MS], version)
 
     assert finding.seen == f"{version}, 30.0 ms (20.0 ms to 90.0 ms)"

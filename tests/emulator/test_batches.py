@@ -60,7 +60,7 @@ def test_a_batch_is_answered_line_by_line_as_live_calls_are(client: openai.OpenA
         ("/v1/embeddings", {"input": ["a", "b"]}, CreateEmbeddingResponse),
     ],
 )
-def test_other_endpoints_are_answered_in_their_own_types(
+def test_batches_of_other_endpoints_have_their_response_type(
     client: openai.OpenAI, endpoint: str, body: dict[str, Any], kind: type[openai.BaseModel]
 ) -> None:
     given = line("one", url=endpoint) | {"body": {"model": "some-model", **body}}
@@ -85,7 +85,7 @@ def test_other_endpoints_are_answered_in_their_own_types(
         (line(""), "invalid_type", 2, "custom_id"),
     ],
 )
-def test_a_batch_with_a_wrong_line_fails_and_says_where(
+def test_batch_with_invalid_line_fails_with_its_line_number(
     client: openai.OpenAI, emulator: Emulator, broken: Any, code: str, at: int, param: str | None
 ) -> None:
     batch = ended(client, create(client, [line("first"), broken, line("third")]))
@@ -117,7 +117,7 @@ def test_a_batch_past_a_limit_fails(
     assert [each.code for each in batch.errors.data or ()] == [code]
 
 
-def test_enqueued_tokens_are_free_again_when_a_batch_is_over(client: openai.OpenAI, emulator: Emulator) -> None:
+def test_enqueued_tokens_are_released_after_a_batch(client: openai.OpenAI, emulator: Emulator) -> None:
     emulator.change(batches={"enqueued_tokens": 8, "duration_s": 3600.0})
     first = until(client, create(client, [line("a")]), lambda batch: batch.status == "in_progress")
     second = ended(client, create(client, [line("b")]))
@@ -160,7 +160,7 @@ def test_a_batch_needs_a_file_that_is_there_and_for_it(client: openai.OpenAI, em
         client.batches.retrieve("batch_none")
 
 
-def test_what_goes_wrong_stands_in_the_error_file(client: openai.OpenAI, emulator: Emulator) -> None:
+def test_failed_lines_are_written_to_error_file(client: openai.OpenAI, emulator: Emulator) -> None:
     emulator.change(batches={"server_error_share": 0.25, "rate_limited_share": 0.25, "timeout_share": 0.25})
     broken = line("broken", body={"model": "some-model"})
     batch = ended(client, create(client, [*lines(80), broken]))
@@ -191,7 +191,7 @@ def test_a_line_that_a_live_call_would_refuse_has_its_error(client: openai.OpenA
     assert bad["wrong"]["response"]["body"]["error"]["code"] == "invalid_value"
 
 
-def test_a_line_can_be_done_and_stand_in_no_file(client: openai.OpenAI, emulator: Emulator) -> None:
+def test_executed_line_can_be_missing_from_output_file(client: openai.OpenAI, emulator: Emulator) -> None:
     emulator.change(batches={"missing_share": 0.5})
     batch = ended(client, create(client, lines(40)))
     in_files = {each.custom_id for each in emulator.offline().lines if each.written}
@@ -222,9 +222,7 @@ def test_a_cancelled_batch_keeps_what_was_done(client: openai.OpenAI, emulator: 
     assert {each.custom_id for each in emulator.offline().lines} == done.keys()
 
 
-def test_a_batch_can_be_cancelled_before_it_begins_and_not_when_it_is_over(
-    client: openai.OpenAI, emulator: Emulator
-) -> None:
+def test_batch_is_cancellable_until_completed(client: openai.OpenAI, emulator: Emulator) -> None:
     over = ended(client, create(client, [line("one")]))
     with pytest.raises(openai.ConflictError, match="status 'completed'"):
         client.batches.cancel(over.id)
@@ -248,7 +246,7 @@ def test_a_batch_that_expires_keeps_what_was_done(client: openai.OpenAI, emulato
     assert len(emulator.offline().lines) == len(done) < 1_000
 
 
-def test_the_list_has_pages_the_latest_first(client: openai.OpenAI) -> None:
+def test_batch_list_is_paged_newest_first(client: openai.OpenAI) -> None:
     file = upload(client, [line("one")])
     ids = [
         client.batches.create(
@@ -274,7 +272,7 @@ def test_a_new_batch_shows_late_in_the_list(client: openai.OpenAI, emulator: Emu
     assert client.batches.retrieve(batch.id).id == batch.id
 
 
-def test_a_batch_whose_client_never_heard_of_it_is_made(client: openai.OpenAI, emulator: Emulator) -> None:
+def test_batch_is_created_when_its_response_is_lost(client: openai.OpenAI, emulator: Emulator) -> None:
     emulator.set_faults("lost_answer;on=POST batches;times=1")
     with pytest.raises(openai.APIConnectionError):
         create(client, [line("one")], metadata={"name": "unheard"})
@@ -285,7 +283,7 @@ def test_a_batch_whose_client_never_heard_of_it_is_made(client: openai.OpenAI, e
     assert [each.custom_id for each in emulator.offline().lines] == ["one"]
 
 
-def test_a_batch_can_be_made_after_its_client_has_left(
+def test_delayed_batch_is_created_after_the_client_disconnects(
     client: openai.OpenAI, emulator: Emulator, trust: ssl.SSLContext
 ) -> None:
     emulator.set_faults("delayed=0.3;on=POST batches")

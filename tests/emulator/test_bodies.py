@@ -55,9 +55,7 @@ def test_a_binary_part_is_read_as_base64() -> None:
         ("Application/Vnd.MsgPack", None, True),
     ],
 )
-def test_a_body_is_encoded_where_its_headers_say_so(
-    media_type: str | None, encoding: str | None, encoded: bool
-) -> None:
+def test_body_encoding_follows_its_headers(media_type: str | None, encoding: str | None, encoded: bool) -> None:
     assert _request.is_encoded(headers(media_type, encoding)) is encoded
 
 

@@ -27,7 +27,7 @@ def routed(cache: PrefixCache, times: int, *, key: str | None = None, prefix: st
 
 
 @given(st.lists(st.integers(0, 10 * SECOND), min_size=30, max_size=150))
-def test_a_machine_takes_no_more_in_a_minute_and_an_additional_one_only_what_the_others_do_not(gaps: list[int]) -> None:
+def test_cache_machine_overflows_at_its_per_minute_limit(gaps: list[int]) -> None:
     cache, now = fleet(machines=1 << 30, per_minute=5), 0
     taken: list[tuple[int, int]] = []
     for gap in gaps:
@@ -41,7 +41,7 @@ def test_a_machine_takes_no_more_in_a_minute_and_an_additional_one_only_what_the
 
 
 @pytest.mark.asyncio
-async def test_a_busy_prompt_is_read_again_where_it_is_spread_over_keys() -> None:
+async def test_prompt_spread_over_cache_keys_is_read_per_key() -> None:
     settings: dict[str, Any] = {"cache_machines": 64, "cache_requests_per_key_per_minute": 15}
     async with serving(**settings) as (server, client):
         for number in range(40):
@@ -78,7 +78,7 @@ async def test_only_the_beginning_of_a_prompt_chooses_the_machine() -> None:
         {"cache_salt": "s"},
     ],
 )
-async def test_what_enters_the_key_keeps_prompts_apart(changed: dict[str, Any]) -> None:
+async def test_prompt_parts_and_key_fields_separate_cache_entries(changed: dict[str, Any]) -> None:
     async with serving() as (server, client):
         for more in ({}, {}, changed, changed):
             await client.post("/chat/completions", json=chat(LONG, **more))
@@ -87,7 +87,7 @@ async def test_what_enters_the_key_keeps_prompts_apart(changed: dict[str, Any]) 
 
 
 @pytest.mark.asyncio
-async def test_what_does_not_enter_the_key_does_not() -> None:
+async def test_other_fields_share_the_cache_entry() -> None:
     async with serving() as (server, client):
         for more in ({}, {"temperature": 0.5}, {"service_tier": "default"}, {"user": "mia"}):
             await client.post("/chat/completions", json=chat(LONG, **more))
@@ -97,7 +97,7 @@ async def test_what_does_not_enter_the_key_does_not() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("stream", [False, True])
-async def test_prewarming_generates_nothing_and_the_next_call_reads_the_prompt(stream: bool) -> None:
+async def test_prewarm_generates_nothing_and_fills_the_cache(stream: bool) -> None:
     asked = {"model": "m", "input": LONG}
     async with serving() as (server, client):
         prewarm = {**asked, "prompt_cache_options": {"prewarm": True}, "stream": stream}
@@ -112,7 +112,7 @@ async def test_prewarming_generates_nothing_and_the_next_call_reads_the_prompt(s
 
 
 @pytest.mark.asyncio
-async def test_a_response_tells_what_was_written_to_the_cache_once() -> None:
+async def test_responses_usage_reports_cache_write_once() -> None:
     async with serving() as (_, client):
         usages = [
             (await client.post("/responses", json={"model": "m", "input": text})).json()["usage"][

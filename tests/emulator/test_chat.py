@@ -16,20 +16,20 @@ def post(client: httpx2.Client, body: dict[str, Any], **headers: str) -> dict[st
     return answer
 
 
-def test_a_stream_says_what_the_whole_answer_says(http: httpx2.Client) -> None:
+def test_streamed_answer_equals_the_unstreamed_one(http: httpx2.Client) -> None:
     whole = post(http, chat())
 
     assert content(stream(http, chat())) == whole["choices"][0]["message"]["content"]
 
 
-def test_the_first_chunk_tells_the_role_and_the_last_why_it_ended(http: httpx2.Client) -> None:
+def test_first_chunk_has_role_and_last_has_finish_reason(http: httpx2.Client) -> None:
     first, *_, last = events(stream(http, chat()))
 
     assert first["choices"][0]["delta"] == {"role": "assistant", "content": "", "refusal": None}
     assert last["choices"][0] == {"index": 0, "delta": {}, "logprobs": None, "finish_reason": "stop"}
 
 
-def test_usage_comes_in_a_last_chunk_without_choices_if_asked_for(http: httpx2.Client) -> None:
+def test_usage_chunk_is_sent_last_if_requested(http: httpx2.Client) -> None:
     text = stream(http, chat(stream_options={"include_usage": True}))
     *chunks, last = events(text)
 
@@ -89,7 +89,7 @@ def test_a_forced_tool_is_called_with_valid_arguments(http: httpx2.Client, choic
     assert "".join(part["function"]["arguments"] for part in deltas) == call["function"]["arguments"]
 
 
-def test_without_a_forced_choice_tools_are_left_alone_unless_a_header_names_one(http: httpx2.Client) -> None:
+def test_tools_are_called_only_if_forced_or_named_by_header(http: httpx2.Client) -> None:
     tools = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
 
     assert post(http, chat(tools=tools))["choices"][0]["message"].get("tool_calls") is None
@@ -106,13 +106,13 @@ def test_reasoning_comes_first_and_is_counted(http: httpx2.Client) -> None:
     assert chunks[-1]["usage"]["completion_tokens"] == 96
 
 
-def test_no_reasoning_where_the_effort_is_none(http: httpx2.Client) -> None:
+def test_effort_none_generates_no_reasoning(http: httpx2.Client) -> None:
     answer = post(http, chat(reasoning_effort="none"))
 
     assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == 0
 
 
-def test_the_tier_served_is_told_and_an_unknown_one_is_the_default(http: httpx2.Client, emulator: Emulator) -> None:
+def test_service_tier_is_echoed_and_unknown_is_default(http: httpx2.Client, emulator: Emulator) -> None:
     asked = ("priority", "flex", "auto", "gold")
 
     assert [post(http, chat(service_tier=tier))["service_tier"] for tier in asked] == [
@@ -130,18 +130,18 @@ def test_the_same_prompt_is_answered_alike_and_another_is_not(http: httpx2.Clien
     assert reply_to("one") == reply_to("one") != reply_to("two")
 
 
-def test_a_given_text_is_said(http: httpx2.Client) -> None:
+def test_output_text_header_sets_the_answer(http: httpx2.Client) -> None:
     assert content(stream(http, chat(), x_emulator_output_text="exactly this")) == "exactly this"
 
 
-def test_json_is_stretched_to_the_tokens_asked_for(http: httpx2.Client) -> None:
+def test_json_answer_is_padded_to_requested_tokens(http: httpx2.Client) -> None:
     answer = post(http, chat(response_format={"type": "json_object"}), x_emulator_output_tokens="50")
 
     assert answer["usage"]["completion_tokens"] == 50
     assert isinstance(json.loads(answer["choices"][0]["message"]["content"]), dict)
 
 
-def test_legacy_completions_stream_and_answer(http: httpx2.Client) -> None:
+def test_legacy_completion_stream_matches_unstreamed_answer(http: httpx2.Client) -> None:
     body = {"model": "m", "prompt": "Once", "max_tokens": 6}
     whole = http.post("/completions", json=body).json()
     text = http.post("/completions", json={**body, "stream": True, "stream_options": {"include_usage": True}}).text

@@ -32,7 +32,7 @@ async def test_every_answer_has_the_headers_that_were_set() -> None:
 
 
 @pytest.mark.asyncio
-async def test_models_are_owned_by_who_was_named() -> None:
+async def test_dialect_sets_the_owner_of_models() -> None:
     async with serving(dialect=Dialect(owned_by="vllm")) as (_, client):
         listed = (await client.get("/models")).json()
         one = (await client.get("/models/any")).json()
@@ -50,7 +50,7 @@ async def test_models_are_owned_by_who_was_named() -> None:
     ],
 )
 @pytest.mark.asyncio
-async def test_cached_tokens_are_told_where_the_provider_tells_them(path: str, usage: dict[str, Any]) -> None:
+async def test_cached_tokens_use_the_dialect_usage_path(path: str, usage: dict[str, Any]) -> None:
     async with serving(dialect=Dialect(cached_tokens_path=path)) as (server, client):
         for _ in range(2):
             reported = (await client.post("/chat/completions", json=LONG)).json()["usage"]
@@ -62,7 +62,7 @@ async def test_cached_tokens_are_told_where_the_provider_tells_them(path: str, u
 
 
 @pytest.mark.asyncio
-async def test_without_a_prompt_cache_nothing_is_remembered() -> None:
+async def test_disabled_prompt_cache_stores_nothing() -> None:
     async with serving(prompt_cache=False) as (server, client):
         for _ in range(2):
             reported = (await client.post("/chat/completions", json=LONG)).json()["usage"]
@@ -74,7 +74,7 @@ async def test_without_a_prompt_cache_nothing_is_remembered() -> None:
 
 @pytest.mark.parametrize("honoured", [True, False])
 @pytest.mark.asyncio
-async def test_a_provider_may_ignore_the_format_that_was_asked_for(honoured: bool) -> None:
+async def test_dialect_may_ignore_structured_output_format(honoured: bool) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     asked = chat(response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": schema}})
     async with serving(dialect=Dialect(structured_outputs=honoured)) as (_, client):
@@ -91,6 +91,6 @@ async def test_a_provider_may_ignore_the_format_that_was_asked_for(honoured: boo
         ({"cached_tokens_path": "cached"}, "a path like 'usage.prompt_cache_hit_tokens', got 'cached'"),
     ],
 )
-def test_a_dialect_that_nobody_can_speak_is_refused(settings: dict[str, Any], message: str) -> None:
+def test_invalid_dialect_setting_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Dialect(**settings)

@@ -37,7 +37,7 @@ def form(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("status", [400, 413, 415, 422, 500])
-def test_a_status_strikes_encoded_bodies_alone_and_bills_nothing(
+def test_encoded_only_status_fault_bills_nothing(
     http: httpx2.Client, emulator: Emulator, form: str, status: int
 ) -> None:
     emulator.set_faults(f"status={status};only=encoded")
@@ -51,7 +51,7 @@ def test_a_status_strikes_encoded_bodies_alone_and_bills_nothing(
 
 
 @pytest.mark.parametrize("fault", ["disconnect", "refuse"])
-def test_a_connection_that_closes_on_encoded_bodies_answers_plain_ones(
+def test_encoded_only_fault_drops_connection_but_not_plain_json(
     http: httpx2.Client, emulator: Emulator, form: str, fault: str
 ) -> None:
     emulator.set_faults(f"{fault};only=encoded")
@@ -76,9 +76,7 @@ def test_hang_sends_nothing_not_even_headers(http: httpx2.Client, emulator: Emul
     assert billed(emulator) == [False, True]
 
 
-def test_misparse_answers_an_encoded_body_as_if_nothing_had_been_asked(
-    http: httpx2.Client, emulator: Emulator, form: str
-) -> None:
+def test_misparse_treats_encoded_body_as_empty_prompt(http: httpx2.Client, emulator: Emulator, form: str) -> None:
     emulator.set_faults("misparse;only=encoded")
     wrong = http.post("/chat/completions", **encoded(LONG, form)).json()
     right = http.post("/chat/completions", json=LONG).json()

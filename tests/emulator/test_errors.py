@@ -30,9 +30,7 @@ from tests.emulator.requests import chat
         (chat(tool_choice={"type": "function", "function": {"name": "gone"}}), "tool_choice"),
     ],
 )
-def test_a_body_that_cannot_be_is_refused_with_the_parameter_at_fault(
-    http: httpx2.Client, body: object, param: str
-) -> None:
+def test_invalid_body_is_refused_with_its_parameter(http: httpx2.Client, body: object, param: str) -> None:
     response = http.post("/chat/completions", json=body)
 
     assert response.status_code == 400
@@ -84,7 +82,7 @@ SUPPORTED = "Supported values are: 'system', 'assistant', 'user', 'function', 't
         ),
     ],
 )
-def test_a_prompt_that_cannot_be_is_refused_in_openais_words_and_costs_nothing(
+def test_invalid_prompt_gets_openai_error_and_costs_nothing(
     http: httpx2.Client, emulator: Emulator, path: str, body: object, message: str, param: str, code: str
 ) -> None:
     response = http.post(path, json=body)
@@ -106,7 +104,7 @@ def test_a_tool_call_of_a_response_has_no_role(http: httpx2.Client) -> None:
     assert http.post("/responses", json={"model": "m", "input": [call]}).status_code == 200
 
 
-def test_what_is_no_json_is_called_so(http: httpx2.Client) -> None:
+def test_malformed_json_gets_openai_error(http: httpx2.Client) -> None:
     response = http.post("/chat/completions", content=b'{"model": ', headers={"content-type": "application/json"})
 
     assert response.status_code == 400

@@ -14,7 +14,7 @@ def struck_by(rules: FaultRules, random: Random, *, encoded: bool = False, targe
     return rules.striking((), tag=None, random=random, encoded=encoded, target=target)
 
 
-def test_reading_kind_value_and_settings() -> None:
+def test_fault_syntax_parses_kind_value_and_settings() -> None:
     assert Fault.parse("status=429; retry_after=0.2 ;times=2") == Fault(
         kind="status", value=429, retry_after=0.2, times=2
     )
@@ -93,7 +93,7 @@ def test_a_rule_for_an_endpoint_counts_its_requests_alone(on: str, struck: set[s
     assert [len(struck_by(every, Random(0), target=each)) for each in [*targets] * 2] == [0] * 7 + [1]
 
 
-def test_a_rule_with_a_probability_strikes_about_so_often_and_repeatably() -> None:
+def test_fault_probability_is_seeded_and_accurate() -> None:
     def struck() -> list[int]:
         rules, random = FaultRules([Fault(kind="refuse", probability=0.3)]), Random(5)
         return [len(struck_by(rules, random)) for _ in range(1_000)]

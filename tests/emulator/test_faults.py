@@ -181,7 +181,7 @@ def raw(emulator: Emulator, trust: ssl.SSLContext) -> RawHttp2:
     return RawHttp2(urlsplit(emulator.direct_base_url).port or 0, context)
 
 
-def test_idle_close_says_goodbye_and_closes_http2_after_the_answer(raw: RawHttp2) -> None:
+def test_idle_close_sends_goaway_then_closes_http2(raw: RawHttp2) -> None:
     with raw:
         # A second request before the time is up keeps the connection.
         for seconds in (60, 0.2):
@@ -192,7 +192,7 @@ def test_idle_close_says_goodbye_and_closes_http2_after_the_answer(raw: RawHttp2
     assert raw.goaway_last == 3
 
 
-def test_idle_fin_closes_http2_after_the_answer_without_a_goodbye(raw: RawHttp2) -> None:
+def test_idle_fin_closes_http2_without_goaway(raw: RawHttp2) -> None:
     with raw:
         raw.read_until(ended(raw.post(chat(stream=True), x_emulator_fault="idle_fin=0.2")))
         raw.read_until(lambda event: False)
@@ -232,7 +232,7 @@ def test_a_reset_stream_carries_its_code(raw: RawHttp2, fault: str, code: int) -
     assert reset.error_code == code
 
 
-def test_a_graceful_goaway_finishes_this_stream_and_refuses_the_next(raw: RawHttp2, emulator: Emulator) -> None:
+def test_graceful_goaway_ends_stream_and_refuses_the_next(raw: RawHttp2, emulator: Emulator) -> None:
     with raw:
         # A window for two tokens: the answer cannot end before the next one was refused.
         raw.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 1_000})

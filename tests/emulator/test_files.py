@@ -54,7 +54,7 @@ def test_a_list_that_cannot_be_is_refused(client: openai.OpenAI, query: str) -> 
     assert refused.value.param == name
 
 
-def test_a_deleted_file_is_gone(client: openai.OpenAI, emulator: Emulator) -> None:
+def test_deleted_file_is_not_found(client: openai.OpenAI, emulator: Emulator) -> None:
     file = upload(client, ["x"])
     deleted = client.files.delete(file.id)
 
@@ -88,7 +88,7 @@ def test_a_rule_for_one_endpoint_spares_the_others(client: openai.OpenAI, emulat
     assert answers == ['"x"', "500", '"x"', "500"]
 
 
-def test_others_are_answered_while_an_upload_comes_in(client: openai.OpenAI, http: httpx2.Client) -> None:
+def test_requests_are_served_during_a_slow_upload(client: openai.OpenAI, http: httpx2.Client) -> None:
     content = b"0123456789abcdef" * 65_536
     head = (
         b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
@@ -107,9 +107,7 @@ def test_others_are_answered_while_an_upload_comes_in(client: openai.OpenAI, htt
     assert client.files.content(file["id"]).content == 2 * content
 
 
-def test_a_client_that_leaves_in_the_middle_of_an_upload_leaves_no_file(
-    client: openai.OpenAI, http: httpx2.Client
-) -> None:
+def test_aborted_upload_leaves_no_file(client: openai.OpenAI, http: httpx2.Client) -> None:
     def body() -> Iterator[bytes]:
         yield b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
         raise KeyError("killed")
@@ -121,7 +119,7 @@ def test_a_client_that_leaves_in_the_middle_of_an_upload_leaves_no_file(
     assert [file.filename for file in client.files.list()] == ["whole.jsonl"]
 
 
-def test_a_server_in_this_loop_stops_what_it_has_begun() -> None:
+def test_in_process_server_cancels_work_of_closed_connection() -> None:
     async def use() -> None:
         server = Server(model=preset("instant"), tls=False, faults=("delayed=3600;on=POST files",))
         async with server, openai.AsyncOpenAI(base_url=server.base_url, api_key="any", max_retries=0) as client:

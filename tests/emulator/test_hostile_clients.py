@@ -180,7 +180,7 @@ def test_a_client_that_waits_for_100_continue_gets_it(emulator: Emulator) -> Non
         assert read_all(connection).startswith(b"HTTP/1.1 200")
 
 
-def test_a_client_that_does_not_read_holds_its_tokens_back_on_http1(emulator: Emulator) -> None:
+def test_unread_http1_stream_is_limited_by_backpressure(emulator: Emulator) -> None:
     with connect(emulator) as connection:
         body = json.dumps(chat(stream=True)).encode()
         connection.sendall(request(body, "x-emulator-output-tokens: 100000"))
@@ -194,7 +194,7 @@ def test_a_client_that_does_not_read_holds_its_tokens_back_on_http1(emulator: Em
     assert still_serves(emulator)
 
 
-def test_a_client_that_says_goodbye_still_gets_its_answer(emulator: Emulator) -> None:
+def test_stream_completes_after_client_goaway(emulator: Emulator) -> None:
     with raw_http2(emulator) as raw:
         asked = raw.post(chat(stream=True), x_emulator_token_ms="3")
         raw.read_until(lambda event: len(raw.body(asked)) > 1_000)

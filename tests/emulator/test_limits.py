@@ -71,7 +71,9 @@ def test_quantized_second_gives_no_more_than_its_share(gaps: list[int]) -> None:
 @pytest.mark.parametrize("window", WINDOWS)
 @given(arrivals=ARRIVALS, amount=st.integers(1, 90))
 @settings(max_examples=40)
-def test_wait_is_as_long_as_it_says_and_no_longer(window: str, arrivals: list[tuple[int, int]], amount: int) -> None:
+def test_meter_wait_ends_exactly_when_requests_are_allowed(
+    window: str, arrivals: list[tuple[int, int]], amount: int
+) -> None:
     meter = Meter(60, 0, window)
     taken(meter, arrivals)
     now = sum(gap for gap, _ in arrivals)
@@ -99,7 +101,7 @@ def refusal(limiter: Limiter, now: int = 0, *, tokens: int = 100, key: str = "me
     return caught.value
 
 
-def test_every_response_tells_what_is_left() -> None:
+def test_responses_have_rate_limit_headers() -> None:
     limiter = Limiter(KeyRateLimits(requests_per_minute=60, tokens_per_minute=150_000))
 
     assert dict(limiter.spend(0, "me", "m", 16)) == {
@@ -113,7 +115,7 @@ def test_every_response_tells_what_is_left() -> None:
     assert dict(limiter.spend(S // 2, "me", "m", 100))["x-ratelimit-reset-requests"] == "1.5s"
 
 
-def test_refusal_has_openais_words_and_the_time_to_wait() -> None:
+def test_refusal_has_the_openai_message_and_wait_time() -> None:
     limiter = Limiter(KeyRateLimits(requests_per_minute=3))
     for _ in range(3):
         limiter.spend(0, "me", "m", 5)
@@ -134,7 +136,7 @@ def test_refusal_has_openais_words_and_the_time_to_wait() -> None:
     assert limiter.spend(35 * S, "me", "m", 5)
 
 
-def test_tokens_over_their_limit_are_told_from_requests() -> None:
+def test_token_limit_refusal_is_separate_from_requests() -> None:
     limiter = Limiter(KeyRateLimits(requests_per_minute=600, tokens_per_minute=30_000))
     limiter.spend(0, "me", "m", 29_937)
     refused = refusal(limiter, tokens=385)
@@ -145,7 +147,7 @@ def test_tokens_over_their_limit_are_told_from_requests() -> None:
     assert limiter.spend(644_000_000, "me", "m", 385)
 
 
-def test_request_larger_than_the_limit_is_not_told_to_retry() -> None:
+def test_request_above_the_limit_has_no_retry_after() -> None:
     refused = refusal(Limiter(KeyRateLimits(tokens_per_minute=30_000)), tokens=36_278)
 
     assert (refused.status, refused.refused, refused.code) == (429, "too_large", "rate_limit_exceeded")
@@ -175,7 +177,7 @@ def test_limits_hold_on_every_endpoint_that_generates(http: httpx2.Client, emula
     assert "x-ratelimit-limit-requests" not in http.post("/chat/completions", json=chat()).headers
 
 
-def test_stream_and_error_behind_the_limiter_have_the_headers(http: httpx2.Client, emulator: Emulator) -> None:
+def test_streams_and_errors_have_rate_limit_headers(http: httpx2.Client, emulator: Emulator) -> None:
     emulator.change(rate_limits=KeyRateLimits(requests_per_minute=5, window="fixed"))
     with http.stream("POST", "/chat/completions", json=chat(stream=True)) as streamed:
         streamed.read()
@@ -194,7 +196,7 @@ def test_request_counts_as_its_prompt_and_what_it_may_generate(http: httpx2.Clie
     assert sent[0].headers["x-ratelimit-remaining-tokens"] == str(left)
 
 
-def test_model_can_have_limits_of_its_own(http: httpx2.Client, emulator: Emulator) -> None:
+def test_model_rate_limit_overrides_the_default(http: httpx2.Client, emulator: Emulator) -> None:
     emulator.change(model_rate_limits={"small": KeyRateLimits(requests_per_minute=1, window="fixed")})
 
     assert [http.post("/chat/completions", json=chat(model="small")).status_code for _ in range(2)] == [200, 429]
@@ -216,7 +218,7 @@ def test_stock_client_reads_refusals_and_gets_its_answers(emulator: Emulator, tr
     assert {record.refused for record in emulator.log()} == {None, "requests/minute"}
 
 
-def test_none_removes_an_entry_and_reset_returns_to_the_start(emulator: Emulator, http: httpx2.Client) -> None:
+def test_null_removes_a_setting_and_reset_restores_all(emulator: Emulator, http: httpx2.Client) -> None:
     url = emulator.base_url.removesuffix("/v1") + "/emulator/settings"
     started = http.put(url, json={}).json()["settings"]
     emulator.change(model_rate_limits={"a": KeyRateLimits(), "b": KeyRateLimits()}, service_tiers=STANDARD_TIERS)

@@ -95,7 +95,7 @@ def valid(answer: str) -> bool:
         ("prose,second", "one way only, got prose and second"),
     ],
 )
-def test_manner_that_cannot_be_says_so(manner: str, message: str, one_http: httpx2.Client) -> None:
+def test_invalid_manner_is_refused_with_known_ones(manner: str, message: str, one_http: httpx2.Client) -> None:
     with pytest.raises(ConfigurationError, match=message):
         ProviderModel(manner=manner)
     answer = one_http.post("/chat/completions", json=chat(), headers={"x-emulator-manner": manner})
@@ -104,7 +104,7 @@ def test_manner_that_cannot_be_says_so(manner: str, message: str, one_http: http
     assert message in answer.json()["error"]["message"]
 
 
-def test_every_manner_is_on_the_page(one_http: httpx2.Client) -> None:
+def test_every_manner_is_documented(one_http: httpx2.Client) -> None:
     page = (Path(__file__).parents[2] / "docs/emulator.md").read_text(encoding="utf-8")
     refused = one_http.post("/chat/completions", json=chat(), headers={"x-emulator-manner": "rude"}).json()
     known = refused["error"]["message"].partition("known ones are ")[2].partition(":")[0].rstrip(".").split(", ")
@@ -115,7 +115,7 @@ def test_every_manner_is_on_the_page(one_http: httpx2.Client) -> None:
 
 @pytest.mark.parametrize("kind", ["whitespace", "prose", "second"])
 @pytest.mark.parametrize("limit", [None, 300])
-def test_what_runs_on_begins_exactly_and_goes_to_its_limit(generated: Ask, kind: str, limit: int | None) -> None:
+def test_run_on_manner_extends_exact_answer_up_to_its_limit(generated: Ask, kind: str, limit: int | None) -> None:
     exact, answer = generated("exact"), generated(kind, max_tokens=limit)
     behind = answer.text.removeprefix(exact.text)
 
@@ -134,7 +134,7 @@ def test_reasoning_is_part_of_the_limit(generated: Ask) -> None:
     assert (answer.tokens, answer.finish_reason) == (200, "length")
 
 
-def test_running_on_for_some_tokens_or_to_a_stop_ends_by_itself(generated: Ask) -> None:
+def test_run_on_manner_ends_at_its_tokens_or_a_stop_sequence(generated: Ask) -> None:
     exact = generated("exact").text
     some, stopped = generated("prose;tokens=10"), generated("whitespace", stop="\n\n")
 
@@ -142,14 +142,14 @@ def test_running_on_for_some_tokens_or_to_a_stop_ends_by_itself(generated: Ask) 
     assert (stopped.text, stopped.finish_reason) == (exact, "stop")
 
 
-def test_fence_stands_around_the_answer(generated: Ask) -> None:
+def test_fence_manner_wraps_the_answer(generated: Ask) -> None:
     exact = generated("exact").text
 
     assert generated("fence").text == f"```json\n{exact}\n```"
     assert generated("prose,fence", max_tokens=300).text.startswith(f"```json\n{exact}\n```\n\n")
 
 
-def test_talkative_model_thinks_aloud_without_a_schema(generated: Ask) -> None:
+def test_talkative_manner_adds_prose_without_a_schema(generated: Ask) -> None:
     given = '{"category": "billing"}'
     free = generated("talkative,fence", headers={"x-emulator-output-text": given}, response_format=None)
     before, _, answer = free.text.partition("\n\n")
@@ -161,7 +161,7 @@ def test_talkative_model_thinks_aloud_without_a_schema(generated: Ask) -> None:
 
 
 @pytest.mark.parametrize("kind", ["wrong_enum", "truncated"])
-def test_answer_that_goes_wrong_is_not_valid(generated: Ask, kind: str) -> None:
+def test_wrong_answer_manner_gives_an_invalid_answer(generated: Ask, kind: str) -> None:
     exact = generated("exact").text
     for draw in range(20):
         answer = generated(kind, headers={"x-emulator-draw": str(draw)})
@@ -176,7 +176,7 @@ def test_answer_that_goes_wrong_is_not_valid(generated: Ask, kind: str) -> None:
         assert valid(json.dumps({**wrong, "category": CATEGORIES[0]}))
 
 
-def test_share_of_answers_misbehaves_and_equal_draws_alike(generated: Ask) -> None:
+def test_manner_share_is_seeded_and_equal_for_equal_draws(generated: Ask) -> None:
     def struck(manner: str, prompt: str) -> list[bool]:
         messages = [{"role": "user", "content": prompt}]
         answers = [generated(manner, messages=messages, headers={"x-emulator-draw": str(draw)}) for draw in range(60)]
@@ -197,14 +197,14 @@ def test_share_of_answers_misbehaves_and_equal_draws_alike(generated: Ask) -> No
         ([{"role": "assistant", "content": "{"}, *([{"role": "user", "content": "And these?"}] * 2)], False),
     ],
 )
-def test_one_that_asks_again_is_answered_exactly(generated: Ask, behind: list[Any], again: bool) -> None:
+def test_repair_request_gets_an_exact_answer(generated: Ask, behind: list[Any], again: bool) -> None:
     messages = [{"role": "system", "content": "Sort."}, {"role": "user", "content": "Sort this."}, *behind]
 
     assert valid(generated("wrong_enum", messages=messages).text) is again
     assert not valid(generated("wrong_enum;repairs=1", messages=messages).text)
 
 
-def test_response_is_written_in_the_same_manner(one_http: httpx2.Client) -> None:
+def test_manner_applies_to_the_responses_endpoint(one_http: httpx2.Client) -> None:
     form = {"format": {"type": "json_schema", "name": "ticket", "schema": SCHEMA}}
     body = {"model": "m", "input": "Sort this.", "text": form, "max_output_tokens": 90}
     response_body = one_http.post("/responses", json=body, headers={"x-emulator-manner": "prose"}).json()
@@ -212,7 +212,7 @@ def test_response_is_written_in_the_same_manner(one_http: httpx2.Client) -> None
     assert (response_body["usage"]["output_tokens"], response_body["status"]) == (90, "incomplete")
 
 
-def test_record_says_how_an_answer_misbehaved(http: httpx2.Client, emulator: Emulator) -> None:
+def test_log_has_the_manner_of_an_answer(http: httpx2.Client, emulator: Emulator) -> None:
     body = chat(response_format=FORM, max_tokens=120)
     streamed = stream(http, body, x_emulator_manner="whitespace,fence")
     exact = http.post("/chat/completions", json=body).json()["choices"][0]["message"]["content"]
@@ -247,7 +247,7 @@ def returned(*names: str) -> list[dict[str, Any]]:
         ((), "none", None),
     ],
 )
-def test_tools_are_called_one_after_the_other(
+def test_tools_manner_calls_tools_one_by_one(
     generated: Ask, names: tuple[str, ...], choice: Any, tool: str | None
 ) -> None:
     answer = generated("tools,echo", response_format=None, messages=returned(*names), tools=TOOLS, tool_choice=choice)
@@ -257,7 +257,7 @@ def test_tools_are_called_one_after_the_other(
         assert (answer.text, answer.finish_reason) == (returned(*names)[-1]["content"], "stop")
 
 
-def test_tools_of_a_response_are_called_in_the_same_way(one_http: httpx2.Client) -> None:
+def test_tools_manner_applies_to_the_responses_endpoint(one_http: httpx2.Client) -> None:
     tools = [{"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}]
     back = [
         {"type": "function_call", "call_id": "1", "name": "weather", "arguments": "{}"},
@@ -276,7 +276,7 @@ def test_tools_of_a_response_are_called_in_the_same_way(one_http: httpx2.Client)
     assert last["content"][0]["text"] == "18 degrees"
 
 
-def test_echo_stands_where_the_schema_has_a_place_for_it(generated: Ask) -> None:
+def test_echo_fills_an_echo_property_of_the_schema(generated: Ask) -> None:
     properties = {"echo": {"type": "string"}, "enum": {"type": "string"}, "short": {"$ref": "#/$defs/short"}}
     short = {"type": "object", "properties": {"echo": {"type": "string", "maxLength": 3}}, "required": ["echo"]}
     schema = {"type": "object", "properties": properties, "required": [*properties], "$defs": {"short": short}}

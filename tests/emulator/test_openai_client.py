@@ -63,7 +63,7 @@ def test_the_stock_client_trusts_the_server_by_its_environment(
     assert answer.choices[0].message.content
 
 
-def test_parse_gives_the_model_that_was_asked_for(client: openai.OpenAI) -> None:
+def test_parse_returns_the_requested_model(client: openai.OpenAI) -> None:
     answer = client.chat.completions.parse(
         model="m", messages=[{"role": "user", "content": "x"}], response_format=Ticket
     )

@@ -61,7 +61,7 @@ def test_close_ends_the_process_and_removes_the_certificate() -> None:
         emulator.log()
 
 
-def test_an_emulator_that_is_forgotten_leaves_nothing_behind() -> None:
+def test_unreferenced_emulator_ends_its_process() -> None:
     emulator = Emulator(model=preset("instant"))
     process, authority = emulator._process, emulator.certificate_authority
     del emulator
@@ -72,7 +72,7 @@ def test_an_emulator_that_is_forgotten_leaves_nothing_behind() -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="the system has no SIGKILL")
 @pytest.mark.slow
-def test_it_dies_with_a_parent_that_is_killed() -> None:
+def test_emulator_exits_with_its_killed_parent() -> None:
     script = (
         "import sys; from fastlane.emulator import Emulator, preset; e = Emulator(model=preset('instant')); "
         "print(e._process.pid, e.certificate_authority, flush=True); sys.stdin.read()"
@@ -87,7 +87,7 @@ def test_it_dies_with_a_parent_that_is_killed() -> None:
     assert not Path(authority).exists()
 
 
-def test_with_a_wire_the_base_url_leads_through_it_and_the_log_does_not() -> None:
+def test_base_url_goes_through_wire_and_log_does_not() -> None:
     with Emulator(model=preset("instant"), wire=Wire(round_trip_time_s=0.05)) as emulator:
         assert emulator.base_url != emulator.direct_base_url
         far, near = get(emulator, emulator.base_url), get(emulator, emulator.direct_base_url)
@@ -113,7 +113,7 @@ def test_without_http2_alpn_offers_http1_alone() -> None:
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="the system has no IPv6")
-def test_an_address_of_ipv6_stands_in_brackets() -> None:
+def test_ipv6_host_is_bracketed_in_base_url() -> None:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
@@ -150,7 +150,7 @@ def test_a_host_that_others_reach_is_warned_of() -> None:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.slow
-def test_a_port_that_cannot_be_had_is_an_error_that_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+def test_unavailable_port_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
     with (
         Emulator(model=preset("instant")) as first,
         pytest.raises(FastlaneError, match=rf"cannot listen on port {first._port} .*choose another port"),
@@ -167,7 +167,7 @@ def test_a_port_that_cannot_be_had_is_an_error_that_says_so(capfd: pytest.Captur
 
 
 @pytest.mark.slow
-def test_the_port_that_is_asked_for_is_the_one_that_clients_use() -> None:
+def test_base_url_uses_the_requested_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
 
@@ -185,7 +185,7 @@ def command(*arguments: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-def test_the_command_serves_until_ctrl_c() -> None:
+def test_command_serves_until_sigint() -> None:
     with command("--preset", "instant", "--json") as process:
         assert process.stdout
         printed = json.loads(process.stdout.readline())
@@ -198,7 +198,7 @@ def test_the_command_serves_until_ctrl_c() -> None:
     assert not Path(printed["certificate_authority"]).exists()
 
 
-def test_the_command_serves_what_its_options_say() -> None:
+def test_command_options_configure_the_server() -> None:
     settings = {
         "models": '["small", "large"]',
         "prompt_cache": "false",
@@ -268,7 +268,7 @@ def test_the_command_names_the_option_that_cannot_be(
     assert message in result.output
 
 
-def test_the_command_prints_what_to_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_prints_shell_commands_for_the_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # For a shell, wherever the certificate is.
     (tmp_path / "a folder").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "a folder"))

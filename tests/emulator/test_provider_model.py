@@ -65,7 +65,7 @@ def test_the_median_of_a_preset_is_the_figure_it_names(name: str, tokens: int, t
     assert gap == pytest.approx(1 / rate if rate else 0, rel=1e-3)
 
 
-def test_every_preset_says_what_it_is() -> None:
+def test_every_preset_has_a_description() -> None:
     assert all(presets().values())
     assert all(preset(name).name == name for name in presets())
     with pytest.raises(errors.ConfigurationError, match=r"unknown preset 'x'.*bench"):
@@ -117,7 +117,7 @@ def test_a_setting_that_cannot_work_is_refused_by_name(kind: Any, settings: dict
         kind(**settings)
 
 
-def test_a_model_survives_json() -> None:
+def test_provider_model_round_trips_through_json() -> None:
     limits = KeyRateLimits(requests_per_minute=3, window="quantized")
     dialect = Dialect(headers={"Server": "x"}, owned_by="me", cached_tokens_path="usage.a.b")
     for model in (
@@ -132,7 +132,7 @@ def late(provider: Provider, count: int, **overrides: Any) -> list[bool]:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 1.0])
-def test_the_share_that_was_asked_for_is_late_the_same_ones_every_time(share: float) -> None:
+def test_late_share_is_met_by_a_seeded_subset(share: float) -> None:
     provider = Provider(ProviderModel(late_share=share))
     drawn = late(provider, 4_000)
 
@@ -141,14 +141,14 @@ def test_the_share_that_was_asked_for_is_late_the_same_ones_every_time(share: fl
     assert (drawn != late(Provider(ProviderModel(late_share=share), seed=1), 4_000)) == (0 < share < 1)
 
 
-def test_a_request_that_asks_for_its_time_is_never_late() -> None:
+def test_request_with_fixed_prefill_time_is_never_late() -> None:
     provider = Provider(ProviderModel(late_share=1.0))
 
     assert not any(late(provider, 10, prefill_ms=5.0))
     assert all(late(provider, 10, draw=3))
 
 
-def test_equal_draws_are_late_alike_and_a_second_attempt_has_another_chance() -> None:
+def test_lateness_depends_on_draw_and_attempt_not_on_arm() -> None:
     provider = Provider(ProviderModel(late_share=0.5))
     arms = [
         [provider.luck(0, PROMPT, Overrides(draw=draw, tag=f"{arm}:{draw}")).late for draw in range(50)]

@@ -47,7 +47,7 @@ def test_a_prefix_is_forgotten_when_it_expires_and_use_keeps_it() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_higher_tier_leaves_the_queue_first_then_the_first_come() -> None:
+async def test_queue_releases_by_tier_then_arrival() -> None:
     queue, order = SlotQueue(1), list[str]()
     await queue.enter(0)
 
@@ -65,7 +65,7 @@ async def test_a_higher_tier_leaves_the_queue_first_then_the_first_come() -> Non
 
 
 @pytest.mark.asyncio
-async def test_one_that_gives_up_waiting_takes_no_place() -> None:
+async def test_cancelled_waiter_takes_no_slot() -> None:
     queue = SlotQueue(1)
     await queue.enter(0)
     gone = asyncio.create_task(queue.enter(0))

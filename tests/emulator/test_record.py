@@ -25,7 +25,7 @@ def settled(emulator: Emulator, number: int = 0) -> RequestLog:
     raise AssertionError("the server took no note of what the client did")
 
 
-def test_the_record_tells_the_request_as_it_came(http: httpx2.Client, emulator: Emulator, protocol: str) -> None:
+def test_log_has_the_received_request(http: httpx2.Client, emulator: Emulator, protocol: str) -> None:
     stream(http, chat(), x_emulator_tag="t-1")
     record = emulator.log()[0]
 
@@ -49,7 +49,7 @@ def closed_by(emulator: Emulator, number: int) -> str | None:
     return emulator.log()[number].connection_closed_by
 
 
-def test_the_record_says_that_the_client_closed_the_connection(http: httpx2.Client, emulator: Emulator) -> None:
+def test_log_records_a_connection_closed_by_the_client(http: httpx2.Client, emulator: Emulator) -> None:
     stream(http, chat())
     stream(http, chat())
     assert [each.connection_closed_by for each in emulator.log()] == [None, None]
@@ -59,13 +59,13 @@ def test_the_record_says_that_the_client_closed_the_connection(http: httpx2.Clie
     assert emulator.log()[0].connection_closed_by is None
 
 
-def test_the_record_says_that_the_server_closed_the_connection(http: httpx2.Client, emulator: Emulator) -> None:
+def test_log_records_a_connection_closed_by_the_server(http: httpx2.Client, emulator: Emulator) -> None:
     stream(http, chat(), x_emulator_fault="idle_close=0.01")
 
     assert closed_by(emulator, 0) == "server"
 
 
-def test_the_moments_stand_in_order(http: httpx2.Client, emulator: Emulator) -> None:
+def test_log_timestamps_are_in_order(http: httpx2.Client, emulator: Emulator) -> None:
     stream(http, chat(), x_emulator_token_ms="1")
     record = emulator.log()[0]
     moments = [

@@ -73,7 +73,7 @@ SCHEMAS = st.recursive(
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SCHEMAS, st.integers())
 @pytest.mark.slow
-def test_a_drawn_value_is_valid(schema: dict[str, Any], seed: int) -> None:
+def test_generated_value_matches_its_schema(schema: dict[str, Any], seed: int) -> None:
     root = {**schema, "$defs": {"name": {"type": "string", "minLength": 3}}}
     value = value_for(root, Random(seed))
 
@@ -81,7 +81,7 @@ def test_a_drawn_value_is_valid(schema: dict[str, Any], seed: int) -> None:
     assert value == value_for(root, Random(seed))
 
 
-def test_a_schema_that_contains_itself_comes_to_an_end() -> None:
+def test_recursive_schema_value_is_finite() -> None:
     node = {
         "type": "object",
         "properties": {"name": {"type": "string"}, "kids": {"type": "array", "items": {"$ref": "#/$defs/node"}}},
@@ -93,7 +93,7 @@ def test_a_schema_that_contains_itself_comes_to_an_end() -> None:
         jsonschema.validate(value_for(root, Random(seed)), root)
 
 
-def test_an_endless_reference_comes_to_an_end() -> None:
+def test_endless_reference_value_is_finite() -> None:
     assert value_for({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, Random(0)) is not None
     assert value_for(True, Random(0)) is None
 

@@ -46,7 +46,7 @@ async def waits(server: Server, number: int) -> RequestLog:
 
 
 @pytest.mark.asyncio
-async def test_a_tier_without_capacity_refuses_as_openai_does_and_the_next_one_serves() -> None:
+async def test_exhausted_tier_is_refused_and_default_tier_serves() -> None:
     async with serving(ProviderModel().changed({"service_tiers": {"flex": {"exhausted": 1.0}}})) as (server, client):
         refused, served = await ask(client, "flex"), await ask(client, "auto")
         log = server.log
@@ -90,7 +90,7 @@ async def test_beyond_the_queue_a_request_is_refused() -> None:
 
 
 @pytest.mark.asyncio
-async def test_without_a_queue_all_beyond_the_places_are_refused_and_nothing_is_leaked() -> None:
+async def test_requests_beyond_slots_get_503_and_leak_no_slot() -> None:
     async with serving(concurrency=2, queue_places=0) as (server, client):
         for _ in range(2):
             async with held(server, client), held(server, client):
@@ -99,7 +99,7 @@ async def test_without_a_queue_all_beyond_the_places_are_refused_and_nothing_is_
 
 
 @pytest.mark.asyncio
-async def test_tiers_and_places_can_change_while_requests_are_inside() -> None:
+async def test_tiers_and_concurrency_can_change_under_load() -> None:
     async with serving(concurrency=1) as (server, client), held(server, client, "flex"):
         waiting = asyncio.create_task(ask(client))
         await waits(server, 1)

@@ -92,7 +92,7 @@ async def test_prefill_takes_its_base_and_every_uncached_token(planned: list[int
         assert record.first_token_ns >= first_token_planned_ns(record, planned)
 
 
-async def test_the_record_says_which_first_tokens_were_late_and_they_were(planned: list[int]) -> None:
+async def test_late_flag_in_log_matches_first_token_delay(planned: list[int]) -> None:
     async with over_tls(prefill_base_s=0.01, late_share=0.5, late_factor=3) as (server, client):
         for number in range(12):
             await post(client, chat(str(number), stream=number % 2 == 0))
@@ -103,7 +103,7 @@ async def test_the_record_says_which_first_tokens_were_late_and_they_were(planne
     assert RequestLog.from_json(server.log[0].to_json()) == server.log[0]
 
 
-async def test_tokens_come_at_their_rate_and_late_ones_do_not_make_the_next_ones_late(
+async def test_token_schedule_does_not_drift_after_late_tokens(
     monkeypatch: pytest.MonkeyPatch, planned: list[int]
 ) -> None:
     in_time = _answer.until
@@ -125,9 +125,7 @@ async def test_tokens_come_at_their_rate_and_late_ones_do_not_make_the_next_ones
     assert all(came >= moment for came, moment in zip(record.token_ns, due, strict=True))
 
 
-async def test_a_request_beyond_the_limit_waits_for_a_place_and_then_for_its_prefill(
-    gate: asyncio.Event, planned: list[int]
-) -> None:
+async def test_queued_request_waits_for_slot_then_prefill(gate: asyncio.Event, planned: list[int]) -> None:
     async with over_tls(prefill_base_s=0.1, default_output_tokens=1, concurrency=1) as (server, client):
         asked = [asyncio.ensure_future(post(client, chat(str(number)))) for number in range(3)]
         # A prompt is counted right before its request queues.
@@ -143,7 +141,7 @@ async def test_a_request_beyond_the_limit_waits_for_a_place_and_then_for_its_pre
     ]
 
 
-async def test_a_client_that_leaves_gives_its_place_back() -> None:
+async def test_disconnected_client_releases_its_slot() -> None:
     async with over_tls(prefill_base_s=300, concurrency=1) as (server, client):
         # Over HTTP/1.1, where giving up closes the connection; over HTTP/2 the stock client leaves its stream open.
         headers = {"authorization": "Bearer any"}
@@ -159,7 +157,7 @@ async def test_a_client_that_leaves_gives_its_place_back() -> None:
     assert server.log[1].status == 200
 
 
-async def test_a_request_can_ask_for_its_own_times(planned: list[int]) -> None:
+async def test_request_headers_set_its_timing(planned: list[int]) -> None:
     async with over_tls(prefill_base_s=30, inter_token_s=30, default_output_tokens=4) as (server, client):
         await post(client, chat(stream=True), x_emulator_prefill_ms="60", x_emulator_token_ms="1")
     (record,) = server.log
@@ -188,7 +186,7 @@ async def test_the_role_chunk_can_come_before_prefill(gate: asyncio.Event) -> No
 
 
 @pytest.mark.parametrize("http2", [True, False], ids=["HTTP/2", "HTTP/1.1"])
-async def test_a_request_that_comes_in_time_keeps_a_connection_that_would_be_closed(http2: bool) -> None:
+async def test_request_before_idle_close_keeps_the_connection(http2: bool) -> None:
     async with over_tls(http2=http2) as (server, client):
         await post(client, chat(), x_emulator_prefill_ms="0", x_emulator_fault="idle_close=60")
         (connection,) = server._open

@@ -10,7 +10,7 @@ from fastlane.emulator._prompt import GenerationRequest, read_chat
 
 
 @given(st.text())
-def test_tokens_joined_are_the_text_and_counted_without_splitting(text: str) -> None:
+def test_split_tokens_join_to_text_and_match_count(text: str) -> None:
     pieces = _tokens.split(text)
 
     assert "".join(pieces) == text
@@ -28,7 +28,7 @@ def test_a_longer_text_keeps_the_prefix_of_a_shorter_one(text: str, more: str) -
 
 
 @given(st.integers(0, 300), st.integers())
-def test_a_review_has_exactly_the_tokens_asked_for(tokens: int, seed: int) -> None:
+def test_review_text_has_exact_token_count(tokens: int, seed: int) -> None:
     text = review(Random(seed), tokens=tokens)
 
     assert _tokens.count(text) == tokens
@@ -40,7 +40,7 @@ def prompt(*contents: object, **more: object) -> GenerationRequest:
     return read_chat({"model": "m", "messages": messages, **more})
 
 
-def test_an_inline_picture_costs_little_and_is_told_apart() -> None:
+def test_inline_images_cost_few_tokens_and_stay_distinct() -> None:
     def picture(data: str) -> GenerationRequest:
         return prompt([{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}])
 

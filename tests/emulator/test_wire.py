@@ -98,7 +98,7 @@ async def test_every_byte_arrives_in_both_directions() -> None:
         assert received == body
 
 
-async def test_an_answer_takes_two_round_trips_on_a_new_connection_and_one_on_a_used_one() -> None:
+async def test_new_connection_takes_two_round_trips_and_used_one() -> None:
     loop = asyncio.get_running_loop()
 
     async with far_server(Wire(round_trip_time_s=RTT_S), echo) as running:
@@ -188,7 +188,7 @@ async def test_a_reset_by_the_server_resets_the_client() -> None:
         await until(lambda: running.open_connections == 0)
 
 
-async def test_a_reset_reaches_the_server_even_after_the_end_of_the_clients_stream() -> None:
+async def test_reset_after_half_close_reaches_the_server() -> None:
     stopped = asyncio.Event()
 
     async def stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -269,7 +269,7 @@ async def test_a_refused_connection_resets_the_client() -> None:
         await until(lambda: running.open_connections == 0)
 
 
-async def test_a_client_that_leaves_before_its_handshake_leaves_nothing_behind() -> None:
+async def test_client_reset_before_handshake_leaves_no_connection() -> None:
     async with far_server(Wire(round_trip_time_s=0.05), echo) as running:
         _, writer = await asyncio.open_connection("127.0.0.1", running.port)
         reset(writer)
@@ -277,7 +277,7 @@ async def test_a_client_that_leaves_before_its_handshake_leaves_nothing_behind()
         await until(lambda: running.connections == 1 and running.open_connections == 0)
 
 
-async def test_closing_the_wire_resets_what_is_open_and_leaves_no_task_and_no_connection() -> None:
+async def test_closed_wire_resets_connections_and_leaves_no_task() -> None:
     before = asyncio.all_tasks()
 
     async with await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0) as server:

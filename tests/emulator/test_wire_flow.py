@@ -120,14 +120,14 @@ def test_a_cold_body_takes_the_rounds_of_slow_start(body: int, beyond: int, roun
     assert (upload_rounds(body), upload_rounds(beyond)) == (rounds, rounds + 1)
 
 
-def test_a_connection_that_was_just_used_carries_a_large_body_in_one_round() -> None:
+def test_warm_connection_sends_large_body_in_one_round_trip() -> None:
     flow, now_ns = heated(Wire())
 
     assert arrives_ns(flow, now_ns, 123_400) == now_ns + RTT // 2
 
 
 @pytest.mark.parametrize(("idle_ms", "rounds"), [(150, 1), (500, 2), (750, 3), (1_000, 4), (2_000, 4)])
-def test_each_time_out_of_silence_halves_the_window(idle_ms: int, rounds: int) -> None:
+def test_idle_connection_halves_its_window_per_timeout(idle_ms: int, rounds: int) -> None:
     flow, now_ns = heated(Wire())
     now_ns += idle_ms * MS
 
@@ -148,7 +148,7 @@ def test_small_writes_that_wait_for_the_window_leave_together() -> None:
     assert set(arrivals[10:]) == {RTT + RTT // 2}
 
 
-def test_a_body_on_a_slow_link_takes_the_time_that_the_link_takes() -> None:
+def test_slow_link_delays_body_by_its_transfer_time() -> None:
     wire = Wire(rate_bits_per_s=5e6, slow_start=False)
     body, segments = 123_400, 86
 

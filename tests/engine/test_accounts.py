@@ -19,7 +19,7 @@ def account(accounts: Accounts, client: Any, headers: dict[str, str] | None = No
     return accounts.of(client, options)
 
 
-def test_clients_with_one_key_are_one_account_and_others_are_others() -> None:
+def test_clients_with_the_same_key_share_an_account() -> None:
     with openai.OpenAI(api_key=KEY) as one, openai.OpenAI(api_key=KEY) as same, openai.OpenAI(api_key="sk-b") as other:
         first = account(Accounts(), one)
         assert account(Accounts(), same) == first
@@ -45,7 +45,7 @@ def test_another_key_of_the_same_client_is_another_account() -> None:
         assert not set(account(accounts, client)) & set(before)
 
 
-def test_keys_that_are_asked_for_anew_are_told_apart_here_and_not_elsewhere() -> None:
+def test_callable_keys_are_separate_accounts_in_one_process() -> None:
     # The addresses of two callables say nothing to another process: there they have one name.
     with openai.OpenAI(api_key=lambda: "a") as one, openai.OpenAI(api_key=lambda: "b") as other:
         first, second = account(Accounts(), one), account(Accounts(), other)
@@ -53,7 +53,7 @@ def test_keys_that_are_asked_for_anew_are_told_apart_here_and_not_elsewhere() ->
         assert first.anywhere == second.anywhere
 
 
-def test_no_account_says_the_key() -> None:
+def test_account_never_contains_the_key() -> None:
     with openai.OpenAI(api_key=KEY) as client:
         accounts = Accounts()
         found = account(accounts, client)

@@ -130,7 +130,7 @@ def test_response_without_its_last_event_was_cut_off() -> None:
         ([], "read", "truncated"),
     ],
 )
-def test_how_a_stream_ended(events: list[bytes], ending: str, outcome: str) -> None:
+def test_stream_outcome_follows_its_events_and_end(events: list[bytes], ending: str, outcome: str) -> None:
     assert record_of(*events, ending=ending).outcome == outcome
 
 
@@ -158,7 +158,7 @@ class Breaking(LIBRARY.BaseTransport):  # type: ignore[misc]
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_how_an_error_ends_a_stream(error: BaseException, outcome: str) -> None:
+def test_stream_outcome_follows_the_error(error: BaseException, outcome: str) -> None:
     library = LIBRARY.Client(transport=Breaking(error))
     with fastlane.OpenAI(**{**ARGUMENTS, "http_client": library}) as client:
         with pytest.raises((openai.APIConnectionError, type(error))) as raised:
@@ -170,14 +170,14 @@ def test_how_an_error_ends_a_stream(error: BaseException, outcome: str) -> None:
     assert "secret" not in json.dumps(record.to_dict())
 
 
-def test_what_fails_behind_the_end_of_a_stream_is_no_error() -> None:
+def test_failure_after_the_end_of_a_stream_is_no_error() -> None:
     record = record_of(A, STOP, DONE, failure="ReadError")
 
     assert (record.outcome, record.error, record.attempts[0].error) == ("completed", None, None)
 
 
 @pytest.mark.parametrize("body", [b"", b"not json", b"\xff", b"[" * 100_000])
-def test_answer_that_is_no_json_is_not_ours_to_complain_about(body: bytes) -> None:
+def test_malformed_json_answer_is_recorded(body: bytes) -> None:
     library = LIBRARY.Client(transport=LIBRARY.MockTransport(lambda _: LIBRARY.Response(200, content=body)))
     with fastlane.OpenAI(**{**ARGUMENTS, "http_client": library}) as client:
         client.models.with_raw_response.list()

@@ -64,7 +64,7 @@ def test_the_log_holds_no_prompt_key_or_query(
         assert not [line for line in logged if secret in line]
 
 
-def test_info_logs_what_is_on_and_no_flow(
+def test_info_level_logs_plays_but_no_flow(
     one_peer: CallPeer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("FASTLANE_LOG", "info")
@@ -76,7 +76,7 @@ def test_info_logs_what_is_on_and_no_flow(
     assert "play: Connection" in logged[0]
 
 
-def test_nothing_is_logged_without_the_variable(one_peer: CallPeer, caplog: pytest.LogCaptureFixture) -> None:
+def test_flow_log_is_off_without_the_variable(one_peer: CallPeer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
 
     ask(one_peer, SYNC)

@@ -115,7 +115,7 @@ def test_cancelled_tickets_do_not_fill_the_memory() -> None:
     assert clock.queue.queued == [0, 1, 0]
 
 
-def test_background_ticket_gets_a_kept_place_after_its_time() -> None:
+def test_background_ticket_gets_a_reserved_slot_after_its_wait() -> None:
     clock = Clock(4, kept=1)
     assert all(clock.come(1).is_granted for _ in range(3))
     waiting = clock.come(1)
@@ -125,7 +125,7 @@ def test_background_ticket_gets_a_kept_place_after_its_time() -> None:
     assert waiting.is_granted
 
 
-def test_background_tickets_get_one_place_of_eight_at_least() -> None:
+def test_background_tickets_get_at_least_one_slot_of_eight() -> None:
     clock = Clock(4)
     under_way = [clock.come(0) for _ in range(4)]
     background = [clock.come(1) for _ in range(3)]
@@ -268,7 +268,7 @@ async def async_entered(queue: RequestQueue, level: int = 0, max_wait_s: float |
     return ticket
 
 
-def test_ticket_is_given_back_once() -> None:
+def test_ticket_is_released_once() -> None:
     queue = FixedSlotQueue(3)
     first, second = entered(queue), entered(queue)
     first.release()
@@ -278,7 +278,7 @@ def test_ticket_is_given_back_once() -> None:
     assert queue.under_way == 0
 
 
-def test_threads_and_tasks_never_have_more_places_than_there_are() -> None:
+def test_threads_and_tasks_never_exceed_the_slots() -> None:
     queue = FixedSlotQueue(3)
     together, most, calls = 0, 0, 0
     counting = threading.Lock()
@@ -317,7 +317,7 @@ def test_threads_and_tasks_never_have_more_places_than_there_are() -> None:
     assert queue.under_way == sum(queue.queued) == 0
 
 
-def test_cancellation_at_any_moment_gives_the_place_on() -> None:
+def test_cancelled_ticket_at_any_moment_releases_its_slot() -> None:
     queue = FixedSlotQueue(3)
     picks = random.Random(0)
 
@@ -339,7 +339,7 @@ def test_cancellation_at_any_moment_gives_the_place_on() -> None:
     assert queue.under_way == sum(queue.queued) == 0
 
 
-def test_task_cancelled_with_its_place_in_hand_gives_it_on() -> None:
+def test_task_cancelled_after_its_grant_passes_the_slot_on() -> None:
     queue = FixedSlotQueue(1)
 
     async def both() -> None:
@@ -357,7 +357,7 @@ def test_task_cancelled_with_its_place_in_hand_gives_it_on() -> None:
     assert queue.under_way == 0
 
 
-def test_tasks_of_a_closed_loop_take_no_place() -> None:
+def test_tasks_of_a_closed_loop_take_no_slot() -> None:
     queue = FixedSlotQueue(1)
     held = entered(queue)
     loop = asyncio.new_event_loop()
@@ -375,7 +375,7 @@ def test_tasks_of_a_closed_loop_take_no_place() -> None:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
-def test_task_of_trio_waits_too() -> None:
+def test_trio_task_waits_for_a_slot() -> None:
     queue = FixedSlotQueue(1)
 
     async def both() -> None:
@@ -394,7 +394,7 @@ def test_task_of_trio_waits_too() -> None:
     assert (queue.under_way, sum(queue.queued)) == (1, 0)
 
 
-def test_ticket_that_is_not_granted_in_time_says_so() -> None:
+def test_ticket_not_granted_in_time_raises() -> None:
     queue = FixedSlotQueue(1)
     held = entered(queue)
     with pytest.raises(QueueTimeoutError, match=r"it waited too long; it may wait 0.01 s"):
@@ -409,7 +409,7 @@ def test_ticket_that_is_not_granted_in_time_says_so() -> None:
     assert queue.under_way == sum(queue.queued) == 0
 
 
-def test_ticket_is_granted_at_its_time_though_nothing_happens() -> None:
+def test_ticket_is_granted_at_its_time_without_other_events() -> None:
     queue = FixedSlotQueue(2, gap_s=0.05)
     entered(queue)
     assert entered(queue).waited_s >= 0.04
@@ -446,7 +446,7 @@ def test_child_process_starts_with_an_empty_queue() -> None:
         waiting.result(60).release()
 
 
-def test_place_that_comes_in_the_moment_of_ctrl_c_is_given_back() -> None:
+def test_slot_granted_during_interrupt_is_released() -> None:
     queue = FixedSlotQueue(1)
     held = entered(queue)
 

@@ -210,7 +210,7 @@ class PausingSession(Session):
         return again
 
 
-def test_around_call_sleeps_and_sends_again(one_peer: CallPeer, form: Form) -> None:
+def test_around_call_hook_can_retry_after_a_pause(one_peer: CallPeer, form: Form) -> None:
     failed = Reply(500, (JSON, ("x-should-retry", "false")), b"{}")
     one_peer.replies[:] = [failed]
 

@@ -15,11 +15,11 @@ WHY = {
 
 
 @pytest.mark.parametrize("status", [200, 400, *WHY, 413, 422])
-def test_a_status_says_why_an_upstream_failed(status: int) -> None:
+def test_status_code_maps_to_a_failure_reason(status: int) -> None:
     assert failure_of_status(status) == WHY.get(status)
 
 
 @pytest.mark.parametrize("code", ["context_length_exceeded", "string_above_max_length"])
-def test_a_prompt_that_is_too_long_may_fit_elsewhere(code: str) -> None:
+def test_too_long_prompt_is_a_reason_to_fall_back(code: str) -> None:
     assert failure_of_status(400, code) == "too_long"
     assert failure_of_status(400, "invalid_value") is None

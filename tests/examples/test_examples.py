@@ -50,9 +50,7 @@ def test_hello_prints_the_answer_and_its_times(provider: Emulator) -> None:
 
 
 @pytest.mark.parametrize("server", ["uvicorn", "gunicorn"])
-def test_fastapi_app_streams_and_cancels_for_a_reader_who_leaves(
-    server: str, provider: Emulator, tmp_path: Path
-) -> None:
+def test_fastapi_app_cancels_upstream_when_the_reader_leaves(server: str, provider: Emulator, tmp_path: Path) -> None:
     address, log = f"127.0.0.1:{(port := free_port())}", tmp_path / "log"
     arguments = {
         "uvicorn": ["--port", str(port)],
@@ -116,7 +114,7 @@ def test_notebook_ends_with_a_report(provider: Emulator, monkeypatch: pytest.Mon
     names["client"].close()
 
 
-def test_app_with_the_environment_of_compose_sends_traces_and_metrics(provider: Emulator, tmp_path: Path) -> None:
+def test_compose_environment_sends_traces_and_metrics(provider: Emulator, tmp_path: Path) -> None:
     port, log = free_port(), tmp_path / "log"
     received: set[str] = set()
 
@@ -142,7 +140,7 @@ def test_app_with_the_environment_of_compose_sends_traces_and_metrics(provider: 
         collector.shutdown()
 
 
-def test_compose_mounts_what_is_there_and_sets_what_is_read() -> None:
+def test_compose_mounts_exist_and_variables_are_known() -> None:
     """Docker itself is not run: tests need no Docker daemon."""
     folder = EXAMPLES / "compose"
     services = yaml.safe_load((folder / "compose.yaml").read_text())["services"]

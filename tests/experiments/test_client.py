@@ -65,7 +65,7 @@ def test_unit_around_a_call_outweighs_its_body(arguments: dict[str, Any], make: 
             assert arm_of(client) == experiment.arm_of(f"inner-{number}")
 
 
-def test_call_without_unit_is_its_own_unit(arguments: dict[str, Any], make: Make) -> None:
+def test_calls_without_unit_are_assigned_one_by_one(arguments: dict[str, Any], make: Make) -> None:
     experiment = make()
     with fastlane.OpenAI(**arguments, experiment=experiment) as client:
         for _ in range(40):

@@ -50,7 +50,7 @@ ARMS = {"control": CONTROL, "mark": (Connection(), Mark())}
         ({"salt": ""}, "takes a text that is not empty"),
     ],
 )
-def test_wrong_setting_raises_what_is_expected(settings: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_invalid_setting_raises_with_expected_values(settings: dict[str, Any], words: str, tmp_path: Path) -> None:
     given: dict[str, Any] = {"name": "one", "arms": ARMS, "share": {"mark": 0.5}, "store": tmp_path / "x.sqlite"}
     given |= settings
 
@@ -69,7 +69,7 @@ def test_wrong_setting_raises_what_is_expected(settings: dict[str, Any], words: 
         ({"metric": "error_rate", "worse_by": True}, "got True"),
     ],
 )
-def test_wrong_guard_raises_what_is_expected(given: dict[str, Any], words: str) -> None:
+def test_invalid_guard_raises_with_expected_values(given: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         Guard(given.pop("metric"), **given)
 
@@ -97,7 +97,7 @@ def test_unknown_arm_cannot_be_ended(make: Make) -> None:
 
 
 @pytest.mark.parametrize("quality", [2, "good", True])
-def test_wrong_score_raises_what_is_expected(make: Make, quality: Any) -> None:
+def test_invalid_score_raises_with_expected_values(make: Make, quality: Any) -> None:
     with pytest.raises(ConfigurationError, match="takes a number from 0 to 1"):
         make().score(None, quality=quality)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="takes the record of a call, got str"):

@@ -87,7 +87,7 @@ def test_arm_ended_in_one_process_ends_in_the_others(arguments: dict[str, Any], 
         assert comes_true(ended)
 
 
-def test_restart_goes_on_counting(arguments: dict[str, Any], make: Make) -> None:
+def test_restarted_experiment_continues_its_counts(arguments: dict[str, Any], make: Make) -> None:
     for _ in range(2):
         experiment = make()
         with fastlane.OpenAI(**arguments, experiment=experiment) as client:

@@ -50,7 +50,7 @@ def case(arguments: dict[str, Any]) -> Case:
     return Case(client.calls[0])
 
 
-def test_call_that_went_well_with_both_has_no_problems(case: Case) -> None:
+def test_success_of_both_clients_has_no_problems(case: Case) -> None:
     assert case.problems() == []
 
 
@@ -98,7 +98,7 @@ def test_broken_promise_is_a_problem(case: Case, promise: str) -> None:
     assert case.problems()
 
 
-def test_what_differs_on_purpose_has_to_happen_so(case: Case) -> None:
+def test_declared_difference_must_occur(case: Case) -> None:
     otherwise = Difference(why="it is better", raises="APITimeoutError")
     case.fault = replace(FAULT, differs=(otherwise,))
 
@@ -112,7 +112,7 @@ def test_what_differs_on_purpose_has_to_happen_so(case: Case) -> None:
     assert case.problems() == []
 
 
-def test_second_attempt_of_a_hedge_is_no_second_bill(case: Case) -> None:
+def test_hedge_is_no_double_billing(case: Case) -> None:
     (attempt,) = case.ours.calls[0].attempts
     case.now_the_record_is(attempts=(attempt, replace(attempt, number=2, kind="hedge", given_up="lost")))
     case.ours.hedges, case.counts = 1, Counts(requests=2, begun=2)

@@ -51,7 +51,7 @@ def running(request: pytest.FixtureRequest) -> Iterator[dict[Cell, tuple[Future[
 
 
 @pytest.mark.timeout(1_800)
-def test_fault_ends_as_the_table_says(cell: Cell, running: dict[Cell, tuple[Future[Any], int]]) -> None:
+def test_fault_has_the_result_of_the_table(cell: Cell, running: dict[Cell, tuple[Future[Any], int]]) -> None:
     future, at = running[cell]
 
     assert future.result()[at] == []

@@ -29,14 +29,14 @@ def model(lane: Lane) -> Any:
 
 
 @pytest.mark.asyncio
-async def test_whole(lane: Lane) -> None:
+async def test_unstreamed_call(lane: Lane) -> None:
     for _ in range(3):
         assert (await model(lane).create(MESSAGES)).content == QUESTION
     lane.went(3)
 
 
 @pytest.mark.asyncio
-async def test_streamed(lane: Lane) -> None:
+async def test_streamed_call(lane: Lane) -> None:
     seen = [each async for each in model(lane).create_stream(MESSAGES)]
     assert isinstance(seen[-1], CreateResult)
     assert "".join(each for each in seen[:-1] if isinstance(each, str)) == seen[-1].content == QUESTION
@@ -44,7 +44,7 @@ async def test_streamed(lane: Lane) -> None:
 
 
 @pytest.mark.asyncio
-async def test_loop_of_tools(lane: Lane) -> None:
+async def test_tool_loop(lane: Lane) -> None:
     agent = AssistantAgent("guide", model_client=model(lane), tools=[get_weather], reflect_on_tool_use=True)
     run = await agent.run(task="What is the weather like?")
     assert run.messages[-1].content == WEATHER
@@ -52,13 +52,13 @@ async def test_loop_of_tools(lane: Lane) -> None:
 
 
 @pytest.mark.asyncio
-async def test_structured(lane: Lane) -> None:
+async def test_structured_output(lane: Lane) -> None:
     assert is_river((await model(lane).create(MESSAGES, json_output=River)).content)
     lane.went(1, structured=True)
 
 
 @pytest.mark.asyncio
-async def test_error(lane: Lane) -> None:
+async def test_provider_error_is_raised(lane: Lane) -> None:
     lane.emulator.set_faults("status=401")
     with pytest.raises(openai.AuthenticationError):
         await model(lane).create(MESSAGES)
@@ -66,7 +66,7 @@ async def test_error(lane: Lane) -> None:
 
 
 @pytest.mark.asyncio
-async def test_retry(lane: Lane) -> None:
+async def test_failed_request_is_retried(lane: Lane) -> None:
     lane.emulator.set_faults("status=429;retry_after=0.01;times=1")
     assert (await model(lane).create(MESSAGES)).content == QUESTION
     lane.went(1, attempts=2)

@@ -22,7 +22,7 @@ def generator(lane: Lane, **settings: Any) -> Any:
     return made
 
 
-def test_whole(lane: Lane) -> None:
+def test_unstreamed_call(lane: Lane) -> None:
     for _ in range(3):
         (reply,) = generator(lane).run(MESSAGES)["replies"]
         assert reply.text == QUESTION
@@ -30,20 +30,20 @@ def test_whole(lane: Lane) -> None:
 
 
 @pytest.mark.asyncio
-async def test_whole_async(lane: Lane) -> None:
+async def test_unstreamed_async_call(lane: Lane) -> None:
     (reply,) = (await generator(lane).run_async(MESSAGES))["replies"]
     assert reply.text == QUESTION
     lane.went(1)
 
 
-def test_streamed(lane: Lane) -> None:
+def test_streamed_call(lane: Lane) -> None:
     pieces: list[str] = []
     generator(lane, streaming_callback=lambda chunk: pieces.append(chunk.content)).run(MESSAGES)
     assert "".join(pieces) == QUESTION
     lane.went(1, streams=1)
 
 
-def test_loop_of_tools(lane: Lane) -> None:
+def test_tool_loop(lane: Lane) -> None:
     tool = create_tool_from_function(get_weather)
     chat = generator(lane, tools=[tool])
     messages = [ChatMessage.from_user("What is the weather like?")]
@@ -55,20 +55,20 @@ def test_loop_of_tools(lane: Lane) -> None:
     lane.went(2)
 
 
-def test_structured(lane: Lane) -> None:
+def test_structured_output(lane: Lane) -> None:
     (reply,) = generator(lane, generation_kwargs={"response_format": River}).run(MESSAGES)["replies"]
     assert is_river(reply.text)
     lane.went(1, structured=True)
 
 
-def test_error(lane: Lane) -> None:
+def test_provider_error_is_raised(lane: Lane) -> None:
     lane.emulator.set_faults("status=401")
     with pytest.raises(openai.AuthenticationError):
         generator(lane).run(MESSAGES)
     lane.went(1, refused=1)
 
 
-def test_retry(lane: Lane) -> None:
+def test_failed_request_is_retried(lane: Lane) -> None:
     lane.emulator.set_faults("status=429;retry_after=0.01;times=1")
     assert generator(lane).run(MESSAGES)["replies"][0].text == QUESTION
     lane.went(1, attempts=2)

@@ -27,7 +27,7 @@ class Ticket(pydantic.BaseModel):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_structured(lane: Lane, mode: Any) -> None:
+def test_structured_output(lane: Lane, mode: Any) -> None:
     client = instructor.from_openai(lane.client, mode=mode)
     for _ in range(3):
         assert is_river(client.create(model=lane.model, messages=MESSAGES, response_model=River))
@@ -36,7 +36,7 @@ def test_structured(lane: Lane, mode: Any) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("mode", [instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA])
-async def test_structured_async(lane: Lane, mode: Any) -> None:
+async def test_structured_output_async(lane: Lane, mode: Any) -> None:
     client = instructor.from_openai(lane.async_client, mode=mode)
     for _ in range(3):
         assert is_river(await client.create(model=lane.model, messages=MESSAGES, response_model=River))
@@ -44,7 +44,7 @@ async def test_structured_async(lane: Lane, mode: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", [instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA])
-def test_partial(lane: Lane, mode: Any) -> None:
+def test_partial_objects_are_streamed(lane: Lane, mode: Any) -> None:
     client = instructor.from_openai(lane.client, mode=mode)
     seen = list(client.create_partial(model=lane.model, messages=MESSAGES, response_model=River))
     assert len(seen) > 1
@@ -52,14 +52,14 @@ def test_partial(lane: Lane, mode: Any) -> None:
     lane.went(1, streams=1)
 
 
-def test_iterable(lane: Lane) -> None:
+def test_iterable_of_objects(lane: Lane) -> None:
     client = instructor.from_openai(lane.client)
     rivers = list(client.create_iterable(model=lane.model, messages=MESSAGES, response_model=River))
     assert all(is_river(each) for each in rivers)
     lane.went(1, streams=1)
 
 
-def test_completion_beside_the_object(lane: Lane) -> None:
+def test_completion_is_returned_beside_the_object(lane: Lane) -> None:
     client = instructor.from_openai(lane.client)
     river, completion = client.create_with_completion(model=lane.model, messages=MESSAGES, response_model=River)
     assert is_river(river)
@@ -68,7 +68,7 @@ def test_completion_beside_the_object(lane: Lane) -> None:
 
 
 @pytest.mark.parametrize("mode", [instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA])
-def test_asked_again(lane: Lane, mode: Any) -> None:
+def test_instructor_retries_until_answer_is_valid(lane: Lane, mode: Any) -> None:
     lane.emulator.change(manner="wrong_enum")
     client = instructor.from_openai(lane.client, mode=mode)
     ticket: Any = client.create(model=lane.model, messages=MESSAGES, response_model=Ticket, max_retries=2)
@@ -78,7 +78,7 @@ def test_asked_again(lane: Lane, mode: Any) -> None:
     lane.went(1 if repaired else 2, attempts=2 if repaired else 1)
 
 
-def test_error(lane: Lane) -> None:
+def test_provider_error_is_raised(lane: Lane) -> None:
     lane.emulator.set_faults("status=401")
     client = instructor.from_openai(lane.client)
     with pytest.raises(InstructorRetryException) as error:
@@ -87,14 +87,14 @@ def test_error(lane: Lane) -> None:
     lane.went(1, refused=1)
 
 
-def test_retry(lane: Lane) -> None:
+def test_failed_request_is_retried(lane: Lane) -> None:
     lane.emulator.set_faults("status=429;retry_after=0.01;times=1")
     client = instructor.from_openai(lane.client)
     assert is_river(client.create(model=lane.model, messages=MESSAGES, response_model=River))
     lane.went(1, attempts=2)
 
 
-def test_module(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installed_module_client(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openai, "api_key", "sk-test")
     # openai's module-level client wants the slash.
     monkeypatch.setattr(openai, "base_url", lane.emulator.base_url + "/")

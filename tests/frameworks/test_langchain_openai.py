@@ -25,7 +25,7 @@ def chat(lane: Lane, **settings: Any) -> Any:
     )
 
 
-def test_whole(lane: Lane) -> None:
+def test_unstreamed_call(lane: Lane) -> None:
     model = chat(lane)
     for _ in range(3):
         assert model.invoke(QUESTION).content == QUESTION
@@ -33,14 +33,14 @@ def test_whole(lane: Lane) -> None:
 
 
 @pytest.mark.asyncio
-async def test_whole_async(lane: Lane) -> None:
+async def test_unstreamed_async_call(lane: Lane) -> None:
     model = chat(lane)
     for _ in range(3):
         assert (await model.ainvoke(QUESTION)).content == QUESTION
     lane.went(3)
 
 
-def test_streamed(lane: Lane) -> None:
+def test_streamed_call(lane: Lane) -> None:
     model = chat(lane)
     for _ in range(3):
         pieces = [chunk.content for chunk in model.stream(QUESTION)]
@@ -50,7 +50,7 @@ def test_streamed(lane: Lane) -> None:
 
 
 @pytest.mark.parametrize("responses", [False, True])
-def test_loop_of_tools(lane: Lane, responses: bool) -> None:
+def test_tool_loop(lane: Lane, responses: bool) -> None:
     model = chat(lane, use_responses_api=responses).bind_tools([get_weather])
     messages: list[Any] = [HumanMessage("What is the weather like?")]
     asked = model.invoke(messages)
@@ -62,7 +62,7 @@ def test_loop_of_tools(lane: Lane, responses: bool) -> None:
 
 
 @pytest.mark.asyncio
-async def test_loop_of_tools_streamed_async(lane: Lane) -> None:
+async def test_streamed_tool_loop_async(lane: Lane) -> None:
     model = chat(lane).bind_tools([get_weather])
     messages: list[Any] = [HumanMessage("What is the weather like?")]
     asked: Any = None
@@ -75,28 +75,28 @@ async def test_loop_of_tools_streamed_async(lane: Lane) -> None:
 
 
 @pytest.mark.parametrize("method", ["json_schema", "function_calling"])
-def test_structured(lane: Lane, method: str) -> None:
+def test_structured_output(lane: Lane, method: str) -> None:
     river = chat(lane).with_structured_output(River, method=method).invoke(QUESTION)
     assert isinstance(river, River)
     assert is_river(river)
     lane.went(1, structured=True)
 
 
-def test_responses(lane: Lane) -> None:
+def test_responses_endpoint(lane: Lane) -> None:
     model = chat(lane, use_responses_api=True)
     assert model.invoke(QUESTION).text == QUESTION
     assert "".join(chunk.text for chunk in model.stream(QUESTION)) == QUESTION
     lane.went(2, streams=1)
 
 
-def test_error(lane: Lane) -> None:
+def test_provider_error_is_raised(lane: Lane) -> None:
     lane.emulator.set_faults("status=401")
     with pytest.raises(openai.AuthenticationError):
         chat(lane).invoke(QUESTION)
     lane.went(1, refused=1)
 
 
-def test_retry(lane: Lane) -> None:
+def test_failed_request_is_retried(lane: Lane) -> None:
     lane.emulator.set_faults("status=429;retry_after=0.01;times=1")
     assert chat(lane).invoke(QUESTION).content == QUESTION
     lane.went(1, attempts=2)
@@ -109,7 +109,7 @@ def test_long_prompt_goes_encoded(lane: Lane) -> None:
     assert any(each.content_encoding == "gzip" for each in lane.answered) is (lane.kind == PLAYS)
 
 
-def test_embeddings(lane: Lane) -> None:
+def test_embeddings_endpoint(lane: Lane) -> None:
     embeddings: Any = OpenAIEmbeddings(
         client=lane.client.embeddings, async_client=lane.async_client.embeddings, check_embedding_ctx_length=False
     )

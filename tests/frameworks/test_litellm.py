@@ -31,7 +31,7 @@ def settings(lane: Lane, **more: Any) -> dict[str, Any]:
     return {"model": f"openai/{lane.model}", "messages": MESSAGES, **more}
 
 
-def test_whole(lane: Lane) -> None:
+def test_unstreamed_call(lane: Lane) -> None:
     for _ in range(3):
         answer: Any = litellm.completion(**settings(lane), client=lane.client)
         assert answer.choices[0].message.content == QUESTION
@@ -39,27 +39,27 @@ def test_whole(lane: Lane) -> None:
 
 
 @pytest.mark.asyncio
-async def test_whole_async(lane: Lane) -> None:
+async def test_unstreamed_async_call(lane: Lane) -> None:
     for _ in range(3):
         answer: Any = await litellm.acompletion(**settings(lane), client=lane.async_client)
         assert answer.choices[0].message.content == QUESTION
     lane.went(3)
 
 
-def test_streamed(lane: Lane) -> None:
+def test_streamed_call(lane: Lane) -> None:
     stream: Any = litellm.completion(**settings(lane, stream=True), client=lane.client)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == QUESTION
     lane.went(1, streams=1)
 
 
 @pytest.mark.asyncio
-async def test_streamed_async(lane: Lane) -> None:
+async def test_streamed_async_call(lane: Lane) -> None:
     stream: Any = await litellm.acompletion(**settings(lane, stream=True), client=lane.async_client)
     assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream]) == QUESTION
     lane.went(1, streams=1)
 
 
-def test_loop_of_tools(lane: Lane) -> None:
+def test_tool_loop(lane: Lane) -> None:
     messages = [*MESSAGES]
     asked: Any = litellm.completion(**settings(lane, messages=messages, tools=TOOLS), client=lane.client)
     message = asked.choices[0].message
@@ -72,7 +72,7 @@ def test_loop_of_tools(lane: Lane) -> None:
 
 
 @pytest.mark.asyncio
-async def test_tool_streamed_async(lane: Lane) -> None:
+async def test_streamed_tool_call_async(lane: Lane) -> None:
     stream: Any = await litellm.acompletion(**settings(lane, tools=TOOLS, stream=True), client=lane.async_client)
     built: Any = litellm.stream_chunk_builder([chunk async for chunk in stream])
     (call,) = built.choices[0].message.tool_calls
@@ -81,27 +81,27 @@ async def test_tool_streamed_async(lane: Lane) -> None:
     lane.went(1, streams=1)
 
 
-def test_structured(lane: Lane) -> None:
+def test_structured_output(lane: Lane) -> None:
     answer: Any = litellm.completion(**settings(lane, response_format=River), client=lane.client)
     assert is_river(answer.choices[0].message.content)
     lane.went(1, structured=True)
 
 
-def test_error(lane: Lane) -> None:
+def test_provider_error_is_raised(lane: Lane) -> None:
     lane.emulator.set_faults("status=401")
     with pytest.raises(litellm.AuthenticationError):
         litellm.completion(**settings(lane), client=lane.client)
     lane.went(1, refused=1)
 
 
-def test_retry(lane: Lane) -> None:
+def test_failed_request_is_retried(lane: Lane) -> None:
     lane.emulator.set_faults("status=429;retry_after=0.01;times=1")
     answer: Any = litellm.completion(**settings(lane), client=lane.client)
     assert answer.choices[0].message.content == QUESTION
     lane.went(1, attempts=2)
 
 
-def test_embedding(lane: Lane) -> None:
+def test_embedding_call(lane: Lane) -> None:
     answer: Any = litellm.embedding(model="openai/text-embedding-3-small", input=["river"], client=lane.client)
     assert len(answer.data[0]["embedding"]) > 100
     assert [each.endpoint for each in lane.reported] == ([] if lane.kind == STOCK else ["/embeddings"])

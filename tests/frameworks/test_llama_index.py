@@ -31,7 +31,7 @@ def llm(lane: Lane, kind: Any) -> Any:
 
 
 @LLMS
-def test_whole(lane: Lane, kind: Any) -> None:
+def test_unstreamed_call(lane: Lane, kind: Any) -> None:
     for _ in range(3):
         assert llm(lane, kind).chat(MESSAGES).message.content == QUESTION
     lane.went(3)
@@ -39,21 +39,21 @@ def test_whole(lane: Lane, kind: Any) -> None:
 
 @LLMS
 @pytest.mark.asyncio
-async def test_whole_async(lane: Lane, kind: Any) -> None:
+async def test_unstreamed_async_call(lane: Lane, kind: Any) -> None:
     for _ in range(3):
         assert (await llm(lane, kind).achat(MESSAGES)).message.content == QUESTION
     lane.went(3)
 
 
 @LLMS
-def test_streamed(lane: Lane, kind: Any) -> None:
+def test_streamed_call(lane: Lane, kind: Any) -> None:
     pieces = [each.delta for each in llm(lane, kind).stream_chat(MESSAGES)]
     assert "".join(piece for piece in pieces if piece) == QUESTION
     lane.went(1, streams=1)
 
 
 @LLMS
-def test_loop_of_tools(lane: Lane, kind: Any) -> None:
+def test_tool_loop(lane: Lane, kind: Any) -> None:
     tool = FunctionTool.from_defaults(get_weather)
     model = llm(lane, kind)
     messages = [ChatMessage(role="user", content="What is the weather like?")]
@@ -71,7 +71,7 @@ def test_loop_of_tools(lane: Lane, kind: Any) -> None:
 
 @LLMS
 @pytest.mark.asyncio
-async def test_agent(lane: Lane, kind: Any) -> None:
+async def test_agent_run(lane: Lane, kind: Any) -> None:
     from llama_index.core.agent.workflow import FunctionAgent
 
     agent = FunctionAgent(tools=[FunctionTool.from_defaults(get_weather)], llm=llm(lane, kind))
@@ -80,7 +80,7 @@ async def test_agent(lane: Lane, kind: Any) -> None:
 
 
 @LLMS
-def test_structured(lane: Lane, kind: Any) -> None:
+def test_structured_output(lane: Lane, kind: Any) -> None:
     river = llm(lane, kind).as_structured_llm(River).chat(MESSAGES).raw
     assert isinstance(river, River)
     assert is_river(river)
@@ -88,7 +88,7 @@ def test_structured(lane: Lane, kind: Any) -> None:
 
 
 @LLMS
-def test_error(lane: Lane, kind: Any) -> None:
+def test_provider_error_is_raised(lane: Lane, kind: Any) -> None:
     lane.emulator.set_faults("status=401")
     with pytest.raises(openai.AuthenticationError):
         llm(lane, kind).chat(MESSAGES)
@@ -96,7 +96,7 @@ def test_error(lane: Lane, kind: Any) -> None:
 
 
 @LLMS
-def test_retry(lane: Lane, kind: Any) -> None:
+def test_failed_request_is_retried(lane: Lane, kind: Any) -> None:
     lane.emulator.set_faults("status=429;retry_after=0.01;times=1")
     assert llm(lane, kind).chat(MESSAGES).message.content == QUESTION
     lane.went(1, attempts=2)

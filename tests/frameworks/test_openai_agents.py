@@ -22,14 +22,14 @@ def agent(lane: Lane, kind: Any, **settings: Any) -> Any:
 
 
 @MODELS
-def test_whole(lane: Lane, kind: Any) -> None:
+def test_unstreamed_call(lane: Lane, kind: Any) -> None:
     assert Runner.run_sync(agent(lane, kind), QUESTION).final_output == QUESTION
     lane.went(1)
 
 
 @MODELS
 @pytest.mark.asyncio
-async def test_whole_async(lane: Lane, kind: Any) -> None:
+async def test_unstreamed_async_call(lane: Lane, kind: Any) -> None:
     for _ in range(3):
         assert (await Runner.run(agent(lane, kind), QUESTION)).final_output == QUESTION
     lane.went(3)
@@ -37,7 +37,7 @@ async def test_whole_async(lane: Lane, kind: Any) -> None:
 
 @MODELS
 @pytest.mark.asyncio
-async def test_streamed_async(lane: Lane, kind: Any) -> None:
+async def test_streamed_async_call(lane: Lane, kind: Any) -> None:
     run = Runner.run_streamed(agent(lane, kind), QUESTION)
     deltas = [
         event.data.delta
@@ -50,7 +50,7 @@ async def test_streamed_async(lane: Lane, kind: Any) -> None:
 
 @MODELS
 @pytest.mark.asyncio
-async def test_loop_of_tools(lane: Lane, kind: Any) -> None:
+async def test_tool_loop(lane: Lane, kind: Any) -> None:
     run = await Runner.run(agent(lane, kind, tools=[weather_tool]), "What is the weather like?")
     assert run.final_output == WEATHER
     lane.went(2)
@@ -58,7 +58,7 @@ async def test_loop_of_tools(lane: Lane, kind: Any) -> None:
 
 @MODELS
 @pytest.mark.asyncio
-async def test_loop_of_tools_streamed(lane: Lane, kind: Any) -> None:
+async def test_streamed_tool_loop(lane: Lane, kind: Any) -> None:
     run = Runner.run_streamed(agent(lane, kind, tools=[weather_tool]), "What is the weather like?")
     names = [event.name async for event in run.stream_events() if event.type == "run_item_stream_event"]
     assert names == ["tool_called", "tool_output", "message_output_created"]
@@ -68,7 +68,7 @@ async def test_loop_of_tools_streamed(lane: Lane, kind: Any) -> None:
 
 @MODELS
 @pytest.mark.asyncio
-async def test_handoff(lane: Lane, kind: Any) -> None:
+async def test_agent_handoff(lane: Lane, kind: Any) -> None:
     second = agent(lane, kind)
     run = await Runner.run(
         Agent(name="desk", model=kind(lane.model, openai_client=lane.async_client), handoffs=[second]), QUESTION
@@ -79,7 +79,7 @@ async def test_handoff(lane: Lane, kind: Any) -> None:
 
 @MODELS
 @pytest.mark.asyncio
-async def test_structured(lane: Lane, kind: Any) -> None:
+async def test_structured_output(lane: Lane, kind: Any) -> None:
     run = await Runner.run(agent(lane, kind, output_type=River), QUESTION)
     assert isinstance(run.final_output, River)
     assert is_river(run.final_output)
@@ -88,7 +88,7 @@ async def test_structured(lane: Lane, kind: Any) -> None:
 
 @MODELS
 @pytest.mark.asyncio
-async def test_error(lane: Lane, kind: Any) -> None:
+async def test_provider_error_is_raised(lane: Lane, kind: Any) -> None:
     lane.emulator.set_faults("status=401")
     with pytest.raises(openai.AuthenticationError):
         await Runner.run(agent(lane, kind), QUESTION)
@@ -97,7 +97,7 @@ async def test_error(lane: Lane, kind: Any) -> None:
 
 @MODELS
 @pytest.mark.asyncio
-async def test_retry(lane: Lane, kind: Any) -> None:
+async def test_failed_request_is_retried(lane: Lane, kind: Any) -> None:
     lane.emulator.set_faults("status=429;retry_after=0.01;times=1")
     assert (await Runner.run(agent(lane, kind), QUESTION)).final_output == QUESTION
     lane.went(1, attempts=2)

@@ -44,7 +44,7 @@ def test_every_framework_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("example", [name for name in examples() if name.rpartition(" ")[0] in HERE])
-def test_an_example(example: str, emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_example_of_each_framework_runs(example: str, emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", emulator.base_url)
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     # A module's own name, because frameworks look types up there.

@@ -20,14 +20,14 @@ def agent(lane: Lane, kind: Any, **settings: Any) -> Any:
 
 
 @MODELS
-def test_whole(lane: Lane, kind: Any) -> None:
+def test_unstreamed_call(lane: Lane, kind: Any) -> None:
     assert agent(lane, kind).run_sync(QUESTION).output == QUESTION
     lane.went(1)
 
 
 @MODELS
 @pytest.mark.asyncio
-async def test_whole_async(lane: Lane, kind: Any) -> None:
+async def test_unstreamed_async_call(lane: Lane, kind: Any) -> None:
     for _ in range(3):
         assert (await agent(lane, kind).run(QUESTION)).output == QUESTION
     lane.went(3)
@@ -35,7 +35,7 @@ async def test_whole_async(lane: Lane, kind: Any) -> None:
 
 @MODELS
 @pytest.mark.asyncio
-async def test_streamed_async(lane: Lane, kind: Any) -> None:
+async def test_streamed_async_call(lane: Lane, kind: Any) -> None:
     async with agent(lane, kind).run_stream(QUESTION) as run:
         pieces = [piece async for piece in run.stream_text(delta=True, debounce_by=None)]
     assert "".join(pieces) == QUESTION
@@ -44,7 +44,7 @@ async def test_streamed_async(lane: Lane, kind: Any) -> None:
 
 @MODELS
 @pytest.mark.asyncio
-async def test_loop_of_tools(lane: Lane, kind: Any) -> None:
+async def test_tool_loop(lane: Lane, kind: Any) -> None:
     run = await agent(lane, kind, tools=[get_weather]).run("What is the weather like?")
     assert run.output == WEATHER
     lane.went(2)
@@ -52,7 +52,7 @@ async def test_loop_of_tools(lane: Lane, kind: Any) -> None:
 
 @MODELS
 @pytest.mark.asyncio
-async def test_loop_of_tools_streamed(lane: Lane, kind: Any) -> None:
+async def test_streamed_tool_loop(lane: Lane, kind: Any) -> None:
     async with agent(lane, kind, tools=[get_weather]).run_stream("What is the weather like?") as run:
         assert await run.get_output() == WEATHER
     lane.went(2, streams=2)
@@ -61,7 +61,7 @@ async def test_loop_of_tools_streamed(lane: Lane, kind: Any) -> None:
 @MODELS
 @pytest.mark.parametrize("output_mode", [ToolOutput, NativeOutput])
 @pytest.mark.asyncio
-async def test_structured(lane: Lane, kind: Any, output_mode: Any) -> None:
+async def test_structured_output(lane: Lane, kind: Any, output_mode: Any) -> None:
     run = await agent(lane, kind, output_type=output_mode(River)).run(QUESTION)
     assert is_river(run.output)
     lane.went(1, structured=True)
@@ -69,7 +69,7 @@ async def test_structured(lane: Lane, kind: Any, output_mode: Any) -> None:
 
 @MODELS
 @pytest.mark.asyncio
-async def test_structured_streamed(lane: Lane, kind: Any) -> None:
+async def test_streamed_structured_output(lane: Lane, kind: Any) -> None:
     async with agent(lane, kind, output_type=River).run_stream(QUESTION) as run:
         seen = [each async for each in run.stream_output(debounce_by=None)]
     assert is_river(seen[-1])
@@ -78,7 +78,7 @@ async def test_structured_streamed(lane: Lane, kind: Any) -> None:
 
 @MODELS
 @pytest.mark.asyncio
-async def test_structured_behind_a_tool(lane: Lane, kind: Any) -> None:
+async def test_structured_output_after_a_tool_call(lane: Lane, kind: Any) -> None:
     run = await agent(lane, kind, output_type=River, tools=[get_weather]).run(QUESTION)
     assert is_river(run.output)
     lane.went(2)
@@ -86,7 +86,7 @@ async def test_structured_behind_a_tool(lane: Lane, kind: Any) -> None:
 
 @MODELS
 @pytest.mark.asyncio
-async def test_error(lane: Lane, kind: Any) -> None:
+async def test_provider_error_is_raised(lane: Lane, kind: Any) -> None:
     lane.emulator.set_faults("status=401")
     with pytest.raises(ModelHTTPError) as error:
         await agent(lane, kind).run(QUESTION)
@@ -96,7 +96,7 @@ async def test_error(lane: Lane, kind: Any) -> None:
 
 @MODELS
 @pytest.mark.asyncio
-async def test_retry(lane: Lane, kind: Any) -> None:
+async def test_failed_request_is_retried(lane: Lane, kind: Any) -> None:
     lane.emulator.set_faults("status=429;retry_after=0.01;times=1")
     assert (await agent(lane, kind).run(QUESTION)).output == QUESTION
     lane.went(1, attempts=2)

@@ -174,7 +174,7 @@ def test_time_grows_about_as_the_input_does(case: str) -> None:
 
 
 @pytest.mark.slow
-def test_time_that_grows_with_the_square_is_seen() -> None:
+def test_quadratic_growth_is_detected() -> None:
     def forgetful(pieces: Sequence[bytes]) -> None:
         kept = b""
         for piece in pieces:

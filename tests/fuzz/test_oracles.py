@@ -65,14 +65,14 @@ DEFECTS: dict[str, tuple[str, Break]] = {
 
 @pytest.mark.parametrize("defect", DEFECTS)
 @pytest.mark.slow
-def test_a_defect_is_found(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_defect_is_found_by_its_oracle(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, put = DEFECTS[defect]
     put(monkeypatch)
 
     assert is_found(TARGETS[name])
 
 
-def test_an_input_that_takes_for_ever_is_stopped() -> None:
+def test_endless_fuzz_input_is_stopped() -> None:
     def for_ever() -> None:
         with limited(0.2):
             while True:

@@ -45,7 +45,7 @@ def seeds_of(name: str) -> Sequence[bytes]:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_seeds_agree_with_the_oracle(name: str) -> None:
+def test_fuzz_seeds_agree_with_the_oracle(name: str) -> None:
     for data in seeds_of(name):
         TARGETS[name].check(data)
 

@@ -102,9 +102,7 @@ def test_redis_late_reader_gets_this_minute_and_the_last(
     assert comes_true(lambda: late.counts == {"-1": 1, "0": 1})
 
 
-def test_redis_unreachable_is_logged_once_without_password_and_waits_for_nothing(
-    name: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unreachable_redis_is_logged_once_and_never_blocks(name: str, caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("redis")
     redis = Redis(AWAY)
     reader = Reader(redis, name)
@@ -158,7 +156,7 @@ def test_redis_receiver_that_raises_does_not_keep_it_from_others(
     assert SECRET not in caplog.text
 
 
-def test_redis_without_receivers_stops_asking_and_is_let_go(redis_server: RedisServer) -> None:
+def test_redis_without_receivers_stops_polling_and_is_freed(redis_server: RedisServer) -> None:
     redis = Redis(redis_server.url)
     reader = Reader(redis, "nothing")
     redis.exchange()
@@ -172,7 +170,7 @@ def test_redis_without_receivers_stops_asking_and_is_let_go(redis_server: RedisS
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_redis_child_connects_itself_and_adds_only_its_own(
+def test_redis_child_reconnects_and_adds_only_its_counts(
     redis_server: RedisServer, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parent, other = (Reader(Redis(redis_server.url), name) for _ in range(2))
@@ -233,7 +231,7 @@ def test_redis_address_is_shown_without_its_password(url: str, shown: str) -> No
         "unix://",
     ],
 )
-def test_redis_address_that_cannot_work_is_refused_without_a_word_of_it(url: str) -> None:
+def test_invalid_redis_url_is_refused_without_secrets(url: str) -> None:
     pytest.importorskip("redis")
     with pytest.raises(ConfigurationError, match="redis://") as caught:
         client_of(url)
@@ -252,7 +250,7 @@ def test_redis_address_that_cannot_work_is_refused_without_a_word_of_it(url: str
         ("rediss://cache.internal?ssl_cert_reqs=none", False),
     ],
 )
-def test_redis_certificate_is_checked_unless_the_address_says_otherwise(url: str, is_checked: bool) -> None:
+def test_redis_certificate_is_checked_unless_disabled(url: str, is_checked: bool) -> None:
     pytest.importorskip("redis")
 
     assert client_of(url)[0]().connection_pool.make_connection().check_hostname is is_checked

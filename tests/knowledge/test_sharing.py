@@ -71,7 +71,7 @@ def wait_s(queue: RateLimitQueue) -> float:
 STATED: Any = (("requests", 60.0),)
 
 
-def test_rate_limits_what_one_spends_the_other_has_not(redis_server: RedisServer, two: Any) -> None:
+def test_rate_limit_spent_by_one_process_counts_for_the_other(redis_server: RedisServer, two: Any) -> None:
     one, other = limit_queues(redis_server)
     for _ in range(3):
         wait_s(other)  # both state the limit

@@ -122,7 +122,7 @@ def test_table_fetch_by_threads_gives_all_the_same_value() -> None:
     [lambda table: table.put("a", None), lambda table: table.put("b", 1), Table.clear, lambda table: table.pop("a")],
     ids=["overwrite", "drop", "clear", "pop"],
 )
-def test_table_runs_finalizers_of_removed_values_without_its_lock(remove: Callable[[Table[str, Any]], None]) -> None:
+def test_table_runs_value_finalizers_without_its_lock(remove: Callable[[Table[str, Any]], None]) -> None:
     table: Table[str, Any] = Table("t", max_entries=1)
 
     class Value:
@@ -136,7 +136,7 @@ def test_table_runs_finalizers_of_removed_values_without_its_lock(remove: Callab
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_table_in_child_is_open_where_another_thread_held_it() -> None:
+def test_table_lock_is_free_in_a_forked_child() -> None:
     table: Table[str, int] = Table("t", max_entries=9)
     inside, leave = threading.Event(), threading.Event()
 

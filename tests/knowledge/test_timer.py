@@ -49,7 +49,7 @@ def test_timer_call_in_thread_does_not_hold_up_the_others() -> None:
     waits.set()
 
 
-def test_timer_cancelled_call_is_not_made_and_lets_go() -> None:
+def test_timer_cancelled_call_is_not_made_and_is_freed() -> None:
     class Something:
         def __call__(self) -> None:
             called.append(self)
@@ -69,7 +69,7 @@ def test_timer_cancelled_call_is_not_made_and_lets_go() -> None:
     assert gone() is None
 
 
-def test_timer_goes_on_after_a_function_that_raises(caplog: pytest.LogCaptureFixture) -> None:
+def test_timer_continues_after_a_failing_callback(caplog: pytest.LogCaptureFixture) -> None:
     done = threading.Event()
 
     def fail() -> None:
@@ -85,7 +85,7 @@ def test_timer_goes_on_after_a_function_that_raises(caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_timer_in_child_has_a_thread_of_its_own_and_nothing_planned() -> None:
+def test_timer_in_forked_child_has_new_thread_and_no_tasks() -> None:
     called = threading.Event()
     handle = timer.call_later(0.2, called.set)
 

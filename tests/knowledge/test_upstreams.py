@@ -33,7 +33,7 @@ def seen(known: Speed, count: int, *, factor: float = 1.0, start: int = 0, seed:
     return start + count * S
 
 
-def test_what_the_catalog_says_counts_until_something_was_seen() -> None:
+def test_catalog_speed_applies_until_measured() -> None:
     known = speed()
     assert known.first.count == 0
     assert known.first_token(1_000, 0) == pytest.approx(0.52, rel=0.02)
@@ -42,14 +42,14 @@ def test_what_the_catalog_says_counts_until_something_was_seen() -> None:
     assert known.rate(0) == pytest.approx(100.0)
 
 
-def test_an_upstream_three_times_as_slow_is_known_after_five_answers() -> None:
+def test_threefold_slowdown_is_learned_from_five_responses() -> None:
     known = speed()
     now = seen(known, 60)
     now = seen(known, 5, factor=3.0, start=now)
     assert known.first_token(4_000, now) > 2.0 * 0.58
 
 
-def test_one_answer_that_is_far_too_late_moves_little() -> None:
+def test_single_outlier_barely_changes_the_speed_estimate() -> None:
     known = speed()
     now = seen(known, 60)
     before = known.first_token(4_000, now)
@@ -57,7 +57,7 @@ def test_one_answer_that_is_far_too_late_moves_little() -> None:
     assert known.first_token(4_000, now + S) < 2.0 * before
 
 
-def test_a_change_that_has_lasted_is_remembered_through_a_silence() -> None:
+def test_lasting_speed_change_survives_a_silence() -> None:
     known = speed()
     now = seen(known, 60)
     now = seen(known, 2_000, factor=4.0, start=now)
@@ -86,7 +86,7 @@ odd = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True), st.fl
     ),
     quantile=st.floats(0.01, 0.999),
 )
-def test_no_sighting_however_odd_breaks_it(notes: list[tuple[Any, ...]], quantile: float) -> None:
+def test_any_sample_keeps_speed_estimates_finite(notes: list[tuple[Any, ...]], quantile: float) -> None:
     known = speed()
     now = 0
     for size, first, late, decode, whole, tokens, at in notes:
@@ -127,7 +127,7 @@ def read(memory: PrefixMemory, body: bytes, upstream: Upstream, now_ns: int = 0)
     memory.note(memory.blocks(body), upstream, now_ns, LIFETIME_S)
 
 
-def test_what_was_read_is_forgotten_when_its_time_is_over_and_kept_when_it_is_read_again() -> None:
+def test_prefix_expires_unless_read_again() -> None:
     memory = PrefixMemory()
     late_ns = int(LIFETIME_S * SECOND_NS)
     read(memory, text(10_240), HERE)
@@ -138,13 +138,13 @@ def test_what_was_read_is_forgotten_when_its_time_is_over_and_kept_when_it_is_re
     assert expected(memory, text(10_240), late_ns) == {HERE: 4_096.0}
 
 
-def test_a_very_long_life_has_an_end_that_can_be_counted() -> None:
+def test_infinite_lifetime_is_accepted() -> None:
     memory = PrefixMemory()
     memory.note(memory.blocks(text(4_096)), HERE, 0, float("inf"))
     assert expected(memory, text(4_096), 10**17) == {HERE: 4_096.0}
 
 
-def test_of_the_longest_prompts_the_first_megabyte_counts() -> None:
+def test_prefix_of_a_long_prompt_is_one_megabyte_at_most() -> None:
     memory = PrefixMemory()
     body = text(3 << 20)
     read(memory, body, HERE)
@@ -152,7 +152,7 @@ def test_of_the_longest_prompts_the_first_megabyte_counts() -> None:
     assert len(memory.blocks(body)) == 512
 
 
-def test_it_grows_no_further_than_it_may_and_keeps_what_came_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prefix_memory_is_bounded_and_keeps_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefixes, "_MAX_BLOCKS", 200)
     memory = PrefixMemory()
     for seed in range(60):
@@ -162,7 +162,7 @@ def test_it_grows_no_further_than_it_may_and_keeps_what_came_last(monkeypatch: p
     assert len(memory._readers) <= 200
 
 
-def test_one_block_has_a_bounded_number_of_readers_and_the_latest_are_among_them() -> None:
+def test_block_readers_are_bounded_and_keep_the_latest() -> None:
     memory = PrefixMemory()
     for number in range(100):
         read(memory, text(4_096), Upstream(f"model-{number}", "https://a.example.com:443"))

@@ -13,7 +13,7 @@ import pytest
 from scripts import audit
 
 
-def test_a_file_of_a_user_is_a_stranger_s_and_one_of_python_is_not() -> None:
+def test_user_file_is_foreign_and_python_file_is_not() -> None:
     did = {
         "prefixes": ["/opt/python"],
         "read": ["/opt/python/lib/os.py", "/dev/urandom", "/etc/hosts", "/srv/me/.netrc"],
@@ -21,7 +21,7 @@ def test_a_file_of_a_user_is_a_stranger_s_and_one_of_python_is_not() -> None:
     assert audit.outside(did) == ["/srv/me/.netrc"]
 
 
-def test_nothing_of_the_surroundings_reaches_what_is_audited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_audited_environment_excludes_outer_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "PYTHONPATH", "https_proxy", "HTTPS_PROXY", "OTEL_TRACES_EXPORTER", "SSL_CERT_FILE"):
         monkeypatch.setenv(name, "x")
     assert audit.clean({"OPENAI_API_KEY": "y"}).get("OPENAI_API_KEY") == "y"
@@ -40,7 +40,7 @@ def test_nothing_of_the_surroundings_reaches_what_is_audited(monkeypatch: pytest
         ({"pypi": "finds"}, "broken", "bad 1.0: CVE-1, fixed in 1.1"),
     ],
 )
-def test_advisories_are_asked_of_whom_knows_of_a_bad_release(
+def test_advisory_service_must_know_a_known_bad_release(
     answers: dict[str, str], outcome: str, details: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad: list[dict[str, Any]] = [
@@ -62,7 +62,7 @@ def test_advisories_are_asked_of_whom_knows_of_a_bad_release(
     assert details in finding.details
 
 
-def test_what_code_does_is_printed_behind_what_it_prints(tmp_path: Path) -> None:
+def test_audit_probe_prints_effects_after_the_output(tmp_path: Path) -> None:
     file = tmp_path / "code.py"
     file.write_text("print('said'); open('written', 'w').close()")
     probe = audit._PROBE

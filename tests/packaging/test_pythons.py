@@ -37,7 +37,7 @@ def test_a_python_that_does_not_run_is_not_found(kept: Path) -> None:
     assert pythons.interpreter("3.99") is None
 
 
-def test_pythons_without_any_says_that_it_skipped(
+def test_pythons_script_without_pythons_reports_a_skip(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(pythons, "interpreter", lambda version: None)
@@ -48,7 +48,7 @@ def test_pythons_without_any_says_that_it_skipped(
     assert HERE not in output
 
 
-def test_a_missing_python_that_is_asked_for_is_an_error(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_requested_python_is_an_error(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert pythons.main(["--python", "3.99"]) == 2
     assert "Python 3.99 is not installed" in capsys.readouterr().err
 

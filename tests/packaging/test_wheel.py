@@ -48,18 +48,18 @@ def test_a_wheel_that_holds_what_it_should_is_not_blamed_for_it(tmp_path: Path) 
         ({"fastlane/__init__.py": b"# built in /some/where"}, "fastlane/__init__.py"),
     ],
 )
-def test_what_should_not_be_in_a_wheel_is_found(more: dict[str, bytes], details: str, tmp_path: Path) -> None:
+def test_unwanted_wheel_contents_are_reported(more: dict[str, bytes], details: str, tmp_path: Path) -> None:
     assert details in broken(wheel_of(tmp_path / "one.whl", {**FILES, **more}))
 
 
-def test_what_is_missing_in_a_wheel_is_found(tmp_path: Path) -> None:
+def test_missing_wheel_files_are_reported(tmp_path: Path) -> None:
     files = {name: data for name, data in FILES.items() if "typed" not in name and "LICENSE" not in name}
     details = broken(wheel_of(tmp_path / "one.whl", files))
     assert "fastlane/py.typed is missing" in details
     assert "licenses/LICENSE is missing" in details
 
 
-def test_two_wheels_that_differ_in_a_time_or_a_byte_are_not_the_same(tmp_path: Path) -> None:
+def test_wheels_differing_in_a_time_or_byte_are_not_equal(tmp_path: Path) -> None:
     one = wheel_of(tmp_path / "one.whl", FILES)
     later = wheel_of(tmp_path / "later.whl", FILES, moment=(2021, 1, 1, 0, 0, 0))
     other = wheel_of(tmp_path / "other.whl", {**FILES, "fastlane/py.typed": b"x"})

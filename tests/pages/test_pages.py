@@ -38,9 +38,7 @@ EVERY = pytest.mark.parametrize("write", [a_bench_page, a_trace_page])
 
 
 @EVERY
-def test_the_policy_names_each_script_and_the_style_and_allows_nothing_else(
-    write: Callable[[Path], str], tmp_path: Path
-) -> None:
+def test_csp_allows_only_the_inline_scripts_and_style(write: Callable[[Path], str], tmp_path: Path) -> None:
     written = write(tmp_path)
     policy = re.search(r'http-equiv="Content-Security-Policy" content="(.*?)"', written)
     scripts = re.findall(r"<script>(.*?)</script>", written, re.DOTALL)
@@ -58,7 +56,7 @@ def test_the_policy_names_each_script_and_the_style_and_allows_nothing_else(
 
 
 @EVERY
-def test_nothing_of_a_record_becomes_markup(write: Callable[[Path], str], tmp_path: Path) -> None:
+def test_record_text_is_escaped_in_pages(write: Callable[[Path], str], tmp_path: Path) -> None:
     written = write(tmp_path)
 
     without_scripts = re.sub(r"<script.*?</script>", "", written, flags=re.DOTALL)

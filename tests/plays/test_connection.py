@@ -47,7 +47,7 @@ def test_a_setting_at_its_bound_works(settings: dict[str, Any], make_caller: Any
 # Protocols
 
 
-def test_http2_where_the_server_offers_it(make_caller: Any, arguments: dict[str, Any], provider: Emulator) -> None:
+def test_http2_is_used_if_offered(make_caller: Any, arguments: dict[str, Any], provider: Emulator) -> None:
     with make_caller(**arguments) as caller:
         caller.ask(output_tokens=1)
 
@@ -63,7 +63,7 @@ def http1_provider(request: pytest.FixtureRequest) -> Iterator[Emulator]:
         yield provider
 
 
-def test_http1_where_the_server_offers_no_other(
+def test_http1_is_used_if_http2_is_not_offered(
     make_caller: Any, http1_provider: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in http1_provider.environment.items():
@@ -78,7 +78,7 @@ def test_http1_where_the_server_offers_no_other(
     assert [call.connection_reused for call in caller.calls] == [False, True]
 
 
-def test_http2_required_where_the_server_offers_no_other_is_an_error_that_says_so(
+def test_http2_required_but_not_offered_raises(
     make_caller: Any, http1_provider: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not http1_provider.base_url.startswith("https"):

@@ -59,7 +59,7 @@ def small(**settings: Any) -> ContextTrimming:
 # What it does to a call
 
 
-def test_a_conversation_below_the_high_water_mark_goes_out_as_it_is() -> None:
+def test_conversation_below_high_water_mark_is_not_changed() -> None:
     asked = call(conversation(2))
 
     planned, section = plan(small(), asked)
@@ -68,7 +68,7 @@ def test_a_conversation_below_the_high_water_mark_goes_out_as_it_is() -> None:
     assert section.tokens_before == section.tokens_after > 0
 
 
-def test_a_longer_one_is_cut_and_says_so_and_the_callers_messages_stay_as_they_are() -> None:
+def test_long_conversation_is_trimmed_in_a_recorded_copy() -> None:
     messages = conversation(12)
     before = copy.deepcopy(messages)
 
@@ -114,7 +114,7 @@ def test_instructions_and_tools_are_part_of_the_prompt() -> None:
     assert together.tokens_before > alone.tokens_before + 500
 
 
-def test_what_was_declared_stable_is_kept_and_what_is_volatile_is_no_part_of_the_conversation() -> None:
+def test_stable_messages_are_kept_and_volatile_ones_not_counted() -> None:
     play = small()
     example = {"role": "user", "content": "An example. " * 100}
     messages = [SYSTEM, example, *conversation(12)[1:]]
@@ -171,7 +171,7 @@ def test_items_of_responses_are_cut_as_well() -> None:
         "none",
     ],
 )
-def test_what_is_no_whole_conversation_is_left_alone(asked: Call) -> None:
+def test_incomplete_conversation_is_not_trimmed(asked: Call) -> None:
     assert small().open(asked) is None
 
 

@@ -71,7 +71,7 @@ def test_a_facts_file_is_read_when_the_play_is_made(tmp_path: Path) -> None:
     assert str(tmp_path) not in repr(play)
 
 
-def test_a_facts_file_that_is_none_is_refused_when_the_play_is_made(tmp_path: Path) -> None:
+def test_invalid_facts_file_is_refused_when_the_play_is_made(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"lost\.toml"):
         RequestEncoding(facts=tmp_path / "lost.toml")
     wrong = tmp_path / "wrong.toml"
@@ -121,7 +121,7 @@ def test_only_what_the_provider_takes_and_the_application_allows(
     assert found.forms == expected
 
 
-def test_where_the_plays_own_facts_say_nothing_what_is_known_still_holds() -> None:
+def test_known_facts_apply_where_play_facts_are_silent() -> None:
     own = facts("json", "json+gzip", endpoint="/completions")
     known = facts(*ALL, media_types={"msgpack": fact("application/msgpack")})
 
@@ -133,7 +133,7 @@ def test_where_the_plays_own_facts_say_nothing_what_is_known_still_holds() -> No
     assert again.forms == ("json+gzip",)
 
 
-def test_a_provider_says_what_it_calls_messagepack() -> None:
+def test_facts_give_the_msgpack_media_type() -> None:
     known = facts(*ALL, media_types={"msgpack": fact("application/msgpack")})
 
     assert choose(RequestEncoding(), call(facts=known)).writing.msgpack_type == "application/msgpack"
@@ -144,7 +144,7 @@ def test_a_provider_says_what_it_calls_messagepack() -> None:
 
 
 @pytest.mark.parametrize("name", ["Content-Type", "content-encoding", "CONTENT-ENCODING"])
-def test_a_call_whose_body_another_play_describes_is_left_alone(name: str) -> None:
+def test_body_described_by_another_play_is_not_encoded(name: str) -> None:
     planned = call(headers={name: "application/json"}, facts=facts(*ALL))
 
     session = RequestEncoding().open(planned)
@@ -180,7 +180,7 @@ JSON = st.recursive(
 
 @given(body=st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), JSON, max_size=5))
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_says_what_the_json_says(body: dict[str, Any], form: Form) -> None:
+def test_every_encoding_decodes_to_the_json(body: dict[str, Any], form: Form) -> None:
     plain = json.dumps(body).encode()
 
     decoded = read(write(plain, form, Writing())[0], form)
@@ -190,11 +190,11 @@ def test_every_form_says_what_the_json_says(body: dict[str, Any], form: Form) ->
 
 
 @pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**30])
-def test_an_integer_beyond_64_bits_is_never_sent_as_another_number(number: int) -> None:
+def test_integer_beyond_64_bits_is_not_encoded_as_msgpack(number: int) -> None:
     with pytest.raises(OverflowError):
         write(json.dumps({"n": number}).encode(), "msgpack", Writing())
 
 
-def test_a_lone_surrogate_is_never_sent_as_something_else() -> None:
+def test_lone_surrogate_is_not_encoded_as_msgpack() -> None:
     with pytest.raises(ValueError, match="surrogate"):
         write(rb'{"text": "\ud800"}', "msgpack", Writing())

@@ -86,7 +86,7 @@ def test_completions_have_texts_alone() -> None:
     assert answer_texts(answer, COMPLETIONS) == [AnswerText("content", "a", (0,), "length")]
 
 
-def test_responses_have_texts_calls_and_refusals_by_their_places() -> None:
+def test_response_texts_calls_and_refusals_have_their_index() -> None:
     answer = responses(
         {"type": "reasoning", "summary": []},
         message(output_text("a"), {"type": "refusal", "refusal": "No."}),
@@ -102,7 +102,7 @@ def test_responses_have_texts_calls_and_refusals_by_their_places() -> None:
     ]
 
 
-def test_what_is_said_on_the_way_to_the_answer_is_no_answer() -> None:
+def test_commentary_before_the_final_answer_is_skipped() -> None:
     answer = responses(
         message(output_text("Let me see."), phase="commentary"), message(output_text("{}"), phase="final_answer")
     )
@@ -110,7 +110,7 @@ def test_what_is_said_on_the_way_to_the_answer_is_no_answer() -> None:
     assert [text.text for text in answer_texts(answer, RESPONSES)] == ["{}"]
 
 
-def test_a_call_of_the_providers_own_tool_is_no_empty_answer() -> None:
+def test_hosted_tool_call_is_no_empty_answer() -> None:
     assert answer_texts(responses({"type": "web_search_call", "id": "ws_1"}), RESPONSES) == []
 
 
@@ -136,7 +136,7 @@ def test_a_call_of_the_providers_own_tool_is_no_empty_answer() -> None:
         (RESPONSES, responses(status="failed"), None),
     ],
 )
-def test_a_truncated_answer_is_told_apart_from_one_that_is_refused(
+def test_truncated_answer_is_distinguished_from_refused(
     endpoint: str, body: dict[str, Any], expected: str | None
 ) -> None:
     assert verdict_of(body, endpoint) == expected
@@ -145,7 +145,7 @@ def test_a_truncated_answer_is_told_apart_from_one_that_is_refused(
 # Usage
 
 
-def test_an_estimated_usage_is_in_the_endpoints_own_names_and_says_so() -> None:
+def test_estimated_usage_has_endpoint_field_names_and_flag() -> None:
     assert estimated_usage(CHAT, input_tokens=7, output_tokens=3) == {
         "prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10, "estimated": True,
     }  # fmt: skip

@@ -33,7 +33,7 @@ def talkative_provider() -> Iterator[Emulator]:
 
 @pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS, RESPONSES])
 @pytest.mark.parametrize("usage", [True, False])
-def test_what_a_provider_says_beyond_the_standard_is_in_the_answer(
+def test_provider_extensions_are_in_the_assembled_body(
     talkative_provider: Emulator, monkeypatch: pytest.MonkeyPatch, endpoint: str, usage: bool
 ) -> None:
     for name, value in talkative_provider.environment.items():
@@ -71,7 +71,7 @@ def calls_in(*events: dict[str, Any]) -> list[tuple[str, str, str]]:
     return [(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls]
 
 
-def test_a_role_that_comes_late_or_never_or_each_time_is_the_assistant_s() -> None:
+def test_late_missing_or_repeated_role_is_assistant() -> None:
     late = [chunk(piece(content="Rhin")), chunk(piece(role="assistant", content="e"))]
     never = [chunk(piece(content="Rhine"))]
     each_time = [chunk(piece(role="assistant", content=text)) for text in ("Rhin", "e")]
@@ -86,7 +86,7 @@ def test_an_empty_finish_reason_is_none() -> None:
 
 
 @pytest.mark.parametrize("last", [{"index": 0}, {"delta": {}}, {}])
-def test_a_finish_reason_counts_that_comes_without_an_index_or_a_delta(last: dict[str, Any]) -> None:
+def test_finish_reason_without_index_or_delta_counts(last: dict[str, Any]) -> None:
     events = [chunk(piece(content="Rhine")), chunk({**last, "finish_reason": "stop"})]
     assert assembled(CHAT, events).finished
     assert body(CHAT, events)["choices"][0]["finish_reason"] == "stop"
@@ -111,7 +111,7 @@ def test_finish_reason_that_comes_twice_ends_its_choice_once() -> None:
     assert not assembled(CHAT, (*finished_twice, chunk(piece(1, content="b")))).finished
 
 
-def test_calls_without_an_index_or_all_with_the_same_are_told_apart_by_their_ids() -> None:
+def test_tool_calls_without_distinct_index_are_split_by_id() -> None:
     expected = [("a", "f", '{"x":1}'), ("b", "g", "{}")]
     for number in (None, 0):
         one = [called(number, '{"x"', "a", "f")]
@@ -122,7 +122,7 @@ def test_calls_without_an_index_or_all_with_the_same_are_told_apart_by_their_ids
     assert calls_in(chunk(piece(tool_calls=whole_calls))) == expected
 
 
-def test_calls_stand_in_the_order_in_which_they_began_whatever_their_indices_are() -> None:
+def test_tool_calls_keep_the_order_of_their_start() -> None:
     pieces = [
         [called(0, "{}", "a", "f"), called(0, "{}", "b", "g")],
         [called(1, "{}", "c", "h")],  # the second one stands there already
@@ -133,7 +133,7 @@ def test_calls_stand_in_the_order_in_which_they_began_whatever_their_indices_are
     assert ids == ["a", "b", "c", "d", "e", "k"]
 
 
-def test_a_name_and_an_id_that_come_with_every_piece_are_one_name_and_id() -> None:
+def test_repeated_tool_name_and_id_are_not_concatenated() -> None:
     events = [chunk(piece(tool_calls=[called(0, text, "a", "f")])) for text in ("{", "}")]
     assert calls_in(*events) == [("a", "f", "{}")]
     assembly = assembled(CHAT, ())
@@ -143,7 +143,7 @@ def test_a_name_and_an_id_that_come_with_every_piece_are_one_name_and_id() -> No
     ]
 
 
-def test_arguments_that_are_an_object_and_extra_fields_of_a_call_are_kept() -> None:
+def test_object_arguments_and_extra_call_fields_are_kept() -> None:
     call = {"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
     signed = chunk(piece(tool_calls=[{"index": 0, "extra_content": {"signature": "s"}}]))
     assert message(chunk(piece(tool_calls=[call])), signed)["tool_calls"] == [
@@ -151,7 +151,7 @@ def test_arguments_that_are_an_object_and_extra_fields_of_a_call_are_kept() -> N
     ]
 
 
-def test_a_custom_tool_and_the_older_function_call_are_put_together() -> None:
+def test_custom_tool_and_legacy_function_call_are_assembled() -> None:
     first = {"index": 0, "id": "a", "type": "custom", "custom": {"name": "shell", "input": "l"}}
     events = [chunk(piece(tool_calls=[first])), chunk(piece(tool_calls=[{"index": 0, "custom": {"input": "s"}}]))]
     assert message(*events)["tool_calls"] == [{"id": "a", "type": "custom", "custom": {"name": "shell", "input": "ls"}}]
@@ -162,7 +162,7 @@ def test_a_custom_tool_and_the_older_function_call_are_put_together() -> None:
     assert message(*older)["function_call"] == {"name": "f", "arguments": "{}"}
 
 
-def test_content_in_parts_becomes_parts_and_its_text_is_the_channel_s() -> None:
+def test_content_parts_stay_parts_and_their_text_is_streamed() -> None:
     def thought(text: str) -> dict[str, Any]:
         return {"type": "thinking", "thinking": [{"type": "text", "text": text}]}
 
@@ -185,7 +185,7 @@ def test_content_in_parts_becomes_parts_and_its_text_is_the_channel_s() -> None:
     ]
 
 
-def test_reasoning_in_details_of_a_provider_s_own_is_put_together_by_index() -> None:
+def test_reasoning_details_are_assembled_by_index() -> None:
     def detail(text: str) -> dict[str, Any]:
         return {"reasoning_details": [{"type": "reasoning.text", "text": text, "format": "f", "index": 0}]}
 
@@ -203,7 +203,7 @@ def test_reasoning_under_both_of_its_names_is_one_thought() -> None:
     assert message(event)["reasoning"] == message(event)["reasoning_content"] == "Hm"
 
 
-def test_annotations_and_audio_of_a_message_go_on() -> None:
+def test_annotations_and_audio_accumulate() -> None:
     note = {"type": "url_citation", "url_citation": {"url": "https://example.com"}}
     events = [
         chunk(piece(content="a", annotations=[note], audio={"id": "x", "transcript": "a"})),
@@ -214,7 +214,7 @@ def test_annotations_and_audio_of_a_message_go_on() -> None:
     assert found["audio"] == {"id": "x", "transcript": "ab", "expires_at": 7}
 
 
-def test_fields_of_a_choice_that_nobody_knows_say_their_last_word_and_lists_go_on() -> None:
+def test_unknown_fields_keep_last_value_and_lists_extend() -> None:
     events = [
         chunk({**piece(content="a"), "token_ids": [1], "stop_reason": None}, sources=["x"]),
         chunk({**piece(content="b"), "token_ids": [2, 3]}, sources=["x", "y"]),
@@ -227,7 +227,7 @@ def test_fields_of_a_choice_that_nobody_knows_say_their_last_word_and_lists_go_o
 
 
 @pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS, RESPONSES])
-def test_an_error_in_a_stream_is_told(endpoint: str) -> None:
+def test_error_inside_a_stream_is_reported(endpoint: str) -> None:
     error_body = {"message": "overloaded", "type": "server_error", "code": "503"}
     assert assembled(endpoint, []).error is None
     assert assembled(endpoint, [{"error": error_body}]).error == error_body
@@ -235,7 +235,7 @@ def test_an_error_in_a_stream_is_told(endpoint: str) -> None:
     assert assembled(endpoint, [{"error": None, "choices": []}, {"error": {}}]).error is None
 
 
-def test_an_error_event_and_a_failed_response_are_told() -> None:
+def test_error_event_and_failed_response_are_reported() -> None:
     error_body = {"type": "error", "code": "server_error", "message": "sorry", "param": None, "sequence_number": 3}
     assert assembled(RESPONSES, [error_body]).error == {
         "type": "error", "code": "server_error", "message": "sorry", "param": None,
@@ -257,7 +257,7 @@ def test_an_incomplete_response_is_one() -> None:
 
 
 @pytest.mark.parametrize("output", [None, []])
-def test_a_last_event_without_the_output_has_the_output_of_the_events_before(output: Any) -> None:
+def test_completed_event_without_output_uses_earlier_items(output: Any) -> None:
     item = {"id": "i", "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Rhine"}]}
     events = [
         {"type": "response.created", "response": {"id": "r", "model": "m", "status": "in_progress", "output": []}},
@@ -322,7 +322,7 @@ def with_text(endpoint: str, answer: dict[str, Any], text: str) -> dict[str, Any
     return answer
 
 
-def test_a_cut_answer_that_ran_to_its_limit_has_stopped_and_one_that_was_filtered_was_filtered() -> None:
+def test_cut_at_length_limit_is_stop_and_filter_stays_filter() -> None:
     def reason(finish: str, cut: AnswerCut | None) -> Any:
         return body(CHAT, [chunk(piece(content="{}  ", finish_reason=finish))], cut)["choices"][0]["finish_reason"]
 
@@ -332,7 +332,7 @@ def test_a_cut_answer_that_ran_to_its_limit_has_stopped_and_one_that_was_filtere
     assert reason("content_filter", AnswerCut(ends={(0,): 2})) == "content_filter"
 
 
-def test_usage_that_comes_with_every_chunk_is_worth_more_than_an_estimate() -> None:
+def test_usage_in_every_chunk_is_preferred_to_an_estimate() -> None:
     events = [chunk(piece(content=text), usage={"completion_tokens": n}) for n, text in enumerate("abc", 1)]
     estimated = AnswerCut(usage={"completion_tokens": 9, "estimated": True})
     assert body(CHAT, events, estimated)["usage"] == {"completion_tokens": 3}

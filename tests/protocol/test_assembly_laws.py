@@ -25,7 +25,7 @@ def typed(model: Any, value: Any) -> Any:
 
 @given(chat_answers())
 @settings(max_examples=60)
-def test_the_chunks_of_a_completion_come_to_the_completion(drawn: Drawn) -> None:
+def test_assembled_chat_chunks_equal_the_completion(drawn: Drawn) -> None:
     asked = len(drawn.whole["choices"])
     before = copy.deepcopy(drawn.events)
     assembly = assembled(CHAT, drawn.events, choices=asked)
@@ -36,7 +36,7 @@ def test_the_chunks_of_a_completion_come_to_the_completion(drawn: Drawn) -> None
 
 @given(completions())
 @settings(max_examples=60)
-def test_the_events_of_a_legacy_completion_come_to_the_completion(drawn: Drawn) -> None:
+def test_assembled_legacy_events_equal_the_completion(drawn: Drawn) -> None:
     assembly = assembled(COMPLETIONS, drawn.events)
     assert assembly.finished
     assert assembly.body() == drawn.whole
@@ -48,7 +48,7 @@ def test_the_events_of_a_legacy_completion_come_to_the_completion(drawn: Drawn) 
 
 @given(responses())
 @settings(max_examples=60)
-def test_the_events_of_a_response_come_to_the_response(drawn: Drawn) -> None:
+def test_assembled_response_events_equal_the_response(drawn: Drawn) -> None:
     assembly = assembled(RESPONSES, drawn.events)
     assert assembly.finished
     assert assembly.body() == drawn.whole
@@ -65,7 +65,7 @@ def test_a_response_without_its_last_event_has_all_of_its_output(drawn: Drawn) -
 
 @given(responses())
 @settings(max_examples=30)
-def test_the_deltas_alone_come_to_the_output_too(drawn: Drawn) -> None:
+def test_assembled_deltas_alone_equal_the_output(drawn: Drawn) -> None:
     begun = [event for event in drawn.events if not event["type"].endswith((".done", "completed", "incomplete"))]
     found = assembled(RESPONSES, begun).body(AnswerCut())["output"]
     for item, expected in zip(found, drawn.whole["output"], strict=True):
@@ -100,7 +100,7 @@ def test_the_deltas_of_typed_events_are_those_of_the_json(pair: tuple[str, Drawn
 
 @given(chat_answers(), st.integers(0, 30), st.integers(0, 5))
 @settings(max_examples=30)
-def test_a_cut_keeps_what_lies_between_its_ends_and_changes_nothing_else(drawn: Drawn, end: int, start: int) -> None:
+def test_cut_changes_only_text_outside_its_bounds(drawn: Drawn, end: int, start: int) -> None:
     whole = drawn.whole
     ends: dict[Channel, int] = {}
     for choice in whole["choices"]:

@@ -58,9 +58,7 @@ def response_events(provider: Emulator, arguments: dict[str, Any], text: str, **
         return streamed(client, RESPONSES, **request(RESPONSES, extra_headers=headers, **asked))
 
 
-def test_a_response_that_calls_a_tool_and_was_stopped_is_a_parsed_call_for_openai_s_helper(
-    provider: Emulator, arguments: dict[str, Any]
-) -> None:
+def test_stopped_tool_call_response_parses_in_openai_helper(provider: Emulator, arguments: dict[str, Any]) -> None:
     tool: Any = {"type": "function", **TOOL, "strict": True}
     with fastlane.OpenAI(**arguments) as client:
         events = streamed(client, RESPONSES, **request(RESPONSES, tools=[tool], tool_choice="required"))
@@ -90,7 +88,7 @@ def test_closing_events_of_a_response_are_those_of_the_provider(
 
 
 @pytest.mark.parametrize("asked", [{}, {"n": 3}])
-def test_closing_chunks_of_a_completion_are_those_of_the_provider(
+def test_closing_chunks_match_those_of_the_provider(
     provider: Emulator, arguments: dict[str, Any], asked: dict[str, Any]
 ) -> None:
     with fastlane.OpenAI(**arguments) as client:
@@ -108,7 +106,7 @@ def test_a_legacy_completion_is_ended_too(provider: Emulator, arguments: dict[st
 
 
 @pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS, RESPONSES])
-def test_a_stream_that_has_ended_by_itself_or_not_begun_is_ended_by_nothing(
+def test_finished_or_unstarted_stream_gets_no_closing_events(
     provider: Emulator, arguments: dict[str, Any], endpoint: str
 ) -> None:
     with fastlane.OpenAI(**arguments) as client:
@@ -178,7 +176,7 @@ def test_every_kind_of_unfinished_item_is_ended() -> None:
 
 
 @pytest.mark.parametrize("endpoint", [CHAT, RESPONSES])
-def test_a_stream_stopped_at_any_event_is_whole_for_openai_s_helper(
+def test_stream_stopped_at_any_event_is_complete_for_helper(
     provider: Emulator, arguments: dict[str, Any], endpoint: str
 ) -> None:
     events = (chat_events if endpoint == CHAT else response_events)(provider, arguments, TICKET)
@@ -200,7 +198,7 @@ def test_a_stream_stopped_at_any_event_is_whole_for_openai_s_helper(
 
 @given(responses(), st.data())
 @settings(max_examples=60)
-def test_any_response_stopped_anywhere_is_whole_for_openai_s_helper(drawn: Drawn, data: st.DataObject) -> None:
+def test_any_response_stopped_anywhere_is_complete_for_helper(drawn: Drawn, data: st.DataObject) -> None:
     kept = drawn.events[: data.draw(st.integers(1, len(drawn.events) - 1))]
     channel = data.draw(st.tuples(st.integers(0, 3), st.integers(0, 1)) | st.tuples(st.integers(0, 3)))
     cut = AnswerCut(ends={channel: data.draw(st.integers(0, 9))}, usage=RESPONSE_USAGE)
@@ -230,7 +228,7 @@ def test_any_completion_stopped_anywhere_is_whole(drawn: Drawn, data: st.DataObj
     assert found == ([choice["finish_reason"] for choice in before["choices"]] or ["stop"])
 
 
-def test_a_choice_without_a_delta_keeps_no_other_from_being_seen() -> None:
+def test_choice_without_delta_does_not_hide_other_choices() -> None:
     event = {"id": "a", "choices": [{"index": 0, "finish_reason": "stop"}, {"index": 1, "delta": {"content": "x"}}]}
 
     ends = closed(CHAT, [event], AnswerCut())[1:]

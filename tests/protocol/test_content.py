@@ -38,7 +38,7 @@ def delta(**values: Any) -> ChoiceDelta:
         ({}, None),
     ],
 )
-def test_what_a_delta_carries(values: dict[str, Any], kind: str | None) -> None:
+def test_delta_kind_is_content_tool_call_or_reasoning(values: dict[str, Any], kind: str | None) -> None:
     assert message_kind(delta(**values)) == kind
     assert message_kind(SimpleNamespace(**values)) == kind
 
@@ -59,7 +59,7 @@ def test_the_text_of_the_completions_endpoint_is_content() -> None:
     assert choices_kind([SimpleNamespace(index=0, text="")]) is None
 
 
-def test_usage_of_a_chat_answer() -> None:
+def test_chat_usage_is_parsed() -> None:
     usage = CompletionUsage.model_validate(
         {
             "prompt_tokens": 100,
@@ -73,7 +73,7 @@ def test_usage_of_a_chat_answer() -> None:
     assert usage_of(usage) == Usage(input_tokens=100, cached_tokens=64, output_tokens=20, reasoning_tokens=12)
 
 
-def test_usage_of_a_response() -> None:
+def test_responses_usage_is_parsed() -> None:
     usage = from_json(
         '{"input_tokens": 12, "input_tokens_details": {"cached_tokens": 0},'
         ' "output_tokens": 8, "output_tokens_details": {"reasoning_tokens": 0}}'
@@ -122,11 +122,11 @@ def test_missing_details_are_unknown_and_a_zero_stays_a_zero() -> None:
         ("[]", None),
     ],
 )
-def test_why_an_answer_ended(answer: str, reason: str | None) -> None:
+def test_finish_reason_is_read_from_the_answer(answer: str, reason: str | None) -> None:
     assert finish_reason_of(from_json(answer)) == reason
 
 
-def test_what_a_server_says_in_the_place_of_a_name_is_a_name_or_nothing() -> None:
+def test_safe_names_and_ids_replace_unsafe_text() -> None:
     for given in ("stop", "meta-llama/Llama-3.1-8B:free", "gpt-4o-2024-08-06", None):
         assert safe_name(given) == given
     for given in ("tell me a secret", "a" * 10_240, "geheim für dich", "two\nlines", "nul\0", "\ud800"):
@@ -137,12 +137,12 @@ def test_what_a_server_says_in_the_place_of_a_name_is_a_name_or_nothing() -> Non
         assert safe_id(given) is None
 
 
-def test_names_that_are_made_up_without_end_are_not_remembered_without_end() -> None:
+def test_remembered_names_are_bounded() -> None:
     for number in range(3_000):
         assert safe_name(f"model-{number}") == f"model-{number}"
     assert len(fields.known_names) <= 1_024
 
 
 @pytest.mark.parametrize("count", [-1, 10**30, 2**53, True, 1.5, "3"])
-def test_what_cannot_be_a_count_of_tokens_is_unknown(count: Any) -> None:
+def test_malformed_token_count_is_unknown(count: Any) -> None:
     assert usage_of(SimpleNamespace(prompt_tokens=count, completion_tokens=count)) == Usage()

@@ -52,12 +52,12 @@ def verdict(*pieces: bytes, endpoint: str = CHAT) -> tuple[Verdict, int | None]:
 
 
 @pytest.mark.parametrize("before", BEFORE)
-def test_what_comes_before_an_answer_is_no_content(before: bytes) -> None:
+def test_chat_preamble_is_no_content(before: bytes) -> None:
     assert fed([before, choice_event(content="Rhine")]) == [None, "content"]
 
 
 @pytest.mark.parametrize("before", BEFORE_RESPONSE)
-def test_what_comes_before_a_response_is_no_content(before: bytes) -> None:
+def test_response_preamble_is_no_content(before: bytes) -> None:
     after = response("output_text.delta", output_index=0, content_index=0, delta="Rhine")
     assert fed([before, after], RESPONSES) == [None, "content"]
 
@@ -97,7 +97,7 @@ def test_an_answer_in_one_piece_is_content() -> None:
     assert fed([data(chunk({"index": 0, "message": {"role": "assistant", "content": "Rhine"}}))]) == ["content"]
 
 
-def test_what_the_record_counts_as_the_first_token_is_content() -> None:
+def test_first_token_of_the_record_is_content() -> None:
     names = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call", "audio", "role")
     for name in names:
         for value in ("", None, "text", [], [{"index": 0, "type": "text", "text": "text"}], {"name": "look"}):
@@ -171,7 +171,7 @@ def test_a_response_that_says_nothing_is_empty() -> None:
 
 
 @pytest.mark.parametrize("reason", ["length", "content_filter", "max_tokens", "LENGTH"])
-def test_an_answer_that_met_its_limit_or_a_filter_is_not_called_empty(reason: str) -> None:
+def test_empty_answer_at_limit_or_filter_has_unknown_verdict(reason: str) -> None:
     assert verdict(ROLE, choice_event(reason), DONE) == ("unknown", None)
 
 
@@ -180,14 +180,14 @@ def test_a_response_that_met_its_limit_is_not_called_empty() -> None:
     assert verdict(CREATED, response("incomplete", response=cut_off), endpoint=RESPONSES) == ("unknown", None)
 
 
-def test_an_answer_with_something_unknown_in_it_has_content() -> None:
+def test_answer_with_unknown_delta_has_content() -> None:
     picture = choice_event(
         content="", images=[{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]
     )
     assert verdict(ROLE, picture, STOP, DONE) == ("content", None)
 
 
-def test_what_never_begins_is_not_held_back_for_ever() -> None:
+def test_first_content_gives_up_after_16_mb() -> None:
     large = response("created", response=whole_response(status="in_progress", instructions="x" * 3_000_000))
     found = fed([large] * 7, RESPONSES)
     assert found[:5] == [None] * 5
@@ -210,24 +210,22 @@ def test_what_never_begins_is_not_held_back_for_ever() -> None:
         ({"type": "error", "code": "rate_limit_exceeded", "message": "no", "param": None}, 429),
     ],
 )
-def test_an_error_before_any_content_has_the_status_that_it_would_have_without_a_stream(
-    event: dict[str, Any], status: int
-) -> None:
+def test_error_before_content_has_its_status(event: dict[str, Any], status: int) -> None:
     assert verdict(COMMENT, ROLE, data(event)) == ("error", status)
 
 
-def test_a_response_that_fails_says_so() -> None:
+def test_failed_response_event_is_an_error_with_status() -> None:
     failed = whole_response(status="failed", error={"code": "server_error", "message": "no"})
     assert verdict(CREATED, response("failed", response=failed), endpoint=RESPONSES) == ("error", 500)
     error_event = data({"type": "error", "code": "rate_limit_exceeded", "message": "no"})
     assert verdict(CREATED, error_event, endpoint=RESPONSES) == ("error", 429)
 
 
-def test_what_is_no_json_is_an_error_without_a_status() -> None:
+def test_malformed_event_is_an_error_without_status() -> None:
     assert verdict(ROLE, b"data: <html>\n\n") == ("error", None)
 
 
-def test_an_error_behind_the_first_content_is_not_looked_at() -> None:
+def test_error_after_first_content_is_ignored() -> None:
     first = FirstContent(CHAT)
     assert first.feed(choice_event(content="Rhine") + data({"error": {"code": 503}})) == "content"
     assert first.feed(data({"error": {"code": 503}})) == "content"
@@ -256,7 +254,7 @@ EVENTS = st.lists(
 
 @given(EVENTS, st.sampled_from([b"\n", b"\r\n"]), st.data())
 @settings(max_examples=60)
-def test_where_a_body_is_cut_into_pieces_changes_nothing(events: list[bytes], end: bytes, draw: st.DataObject) -> None:
+def test_piece_boundaries_do_not_change_the_verdict(events: list[bytes], end: bytes, draw: st.DataObject) -> None:
     body = b"".join(events).replace(b"\n", end)
     cuts = sorted(draw.draw(st.sets(st.integers(0, len(body)), max_size=6)))
     pieces = [body[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(body)], strict=True)]
@@ -302,11 +300,11 @@ def test_a_whole_answer_without_anything_to_use_is_empty(answer: dict[str, Any])
         {"choices": [*completion(content="")["choices"], *completion(content="Rhine")["choices"]]},
     ],
 )
-def test_any_other_whole_answer_is_not(answer: dict[str, Any]) -> None:
+def test_non_empty_answers_are_not_empty(answer: dict[str, Any]) -> None:
     assert not is_empty_answer(answer, CHAT)
 
 
-def test_whole_answers_of_the_other_endpoints_are_looked_at_alike() -> None:
+def test_empty_answers_of_other_endpoints_are_detected() -> None:
     text = {"index": 0, "text": "", "finish_reason": "stop"}
     assert is_empty_answer({"choices": [text]}, COMPLETIONS)
     assert not is_empty_answer({"choices": [{**text, "text": "Rhine"}]}, COMPLETIONS)

@@ -31,7 +31,7 @@ def by_keys(of: ProviderFacts) -> Mapping[tuple[str, ...], Fact[Any]]:
 
 
 @given(facts("one"))
-def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, one: ProviderFacts) -> None:
+def test_written_facts_read_back_equal(tmp_path_factory: pytest.TempPathFactory, one: ProviderFacts) -> None:
     file = tmp_path_factory.mktemp("facts") / "another_name.toml"
     file.write_text(tomli_w.dumps(one.model_dump(exclude_defaults=True)))
 
@@ -52,7 +52,7 @@ def test_each_fact_of_the_upper_ones_counts_and_no_other_is_lost(one: ProviderFa
 
 
 @given(facts("one"), facts("two"))
-def test_facts_laid_over_others_keep_their_own_names_and_places(one: ProviderFacts, two: ProviderFacts) -> None:
+def test_overriding_facts_keep_their_slug_and_origins(one: ProviderFacts, two: ProviderFacts) -> None:
     both = one.over(two)
 
     assert (both.slug, both.origins) == (one.slug, one.origins)
@@ -81,11 +81,13 @@ def test_a_fact_that_was_not_found_hides_the_one_below() -> None:
     ],
     ids=["not examined", "another endpoint", "only JSON", "more", "not found"],
 )
-def test_forms_tell_plain_json_from_not_knowing(encodings: dict[str, Fact[Any]], forms: tuple[str, ...] | None) -> None:
+def test_forms_distinguish_plain_json_from_unknown(
+    encodings: dict[str, Fact[Any]], forms: tuple[str, ...] | None
+) -> None:
     assert ProviderFacts(slug="one", encodings=encodings).forms("/chat/completions") == forms
 
 
-def test_a_repr_is_short_and_tells_facts_apart() -> None:
+def test_facts_repr_is_short_and_distinct() -> None:
     one = ProviderFacts(slug="one", http2=known(value=True))
     other = ProviderFacts(slug="one", http2=known(value=False))
 
@@ -169,7 +171,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("written", "said"), BAD.values(), ids=BAD)
-def test_what_is_wrong_is_said(written: str, said: str, tmp_path: Path) -> None:
+def test_invalid_facts_are_refused_with_expected_value(written: str, said: str, tmp_path: Path) -> None:
     file = tmp_path / "gateway.toml"
     file.write_text(written)
 
@@ -181,7 +183,7 @@ def test_what_is_wrong_is_said(written: str, said: str, tmp_path: Path) -> None:
         pass
 
 
-def test_everything_that_is_wrong_is_said_at_once_up_to_a_point(tmp_path: Path) -> None:
+def test_facts_errors_are_listed_up_to_five(tmp_path: Path) -> None:
     file = tmp_path / "gateway.toml"
     file.write_text("\n".join(f"key_{number} = 1" for number in range(8)))
 
@@ -220,12 +222,12 @@ def checked_too_early(facts: ProviderFacts) -> list[str]:
     return [".".join(keys) for keys, fact in facts.all_facts() if fact.checked < date(2026, 1, 1)]
 
 
-def test_every_provider_with_an_origin_has_a_file_and_the_other_way_round() -> None:
+def test_every_provider_with_an_origin_has_a_facts_file() -> None:
     assert set(FILES) == {*places(), UNKNOWN} == set(names())
 
 
 @pytest.mark.parametrize("slug", sorted(FILES))
-def test_every_file_can_be_used(slug: str) -> None:
+def test_every_packaged_facts_file_is_valid(slug: str) -> None:
     facts = facts_named(slug)
 
     assert facts.slug == slug
@@ -236,7 +238,7 @@ def test_every_file_can_be_used(slug: str) -> None:
 
 
 @pytest.mark.parametrize("slug", sorted(FILES))
-def test_no_model_is_said_both_to_think_and_not_to(slug: str) -> None:
+def test_no_model_is_both_reasoning_and_never_reasoning(slug: str) -> None:
     reasoning = facts_named(slug).reasoning
     thinks, never = ((fact.value or ()) if fact is not None else () for fact in (reasoning.models, reasoning.never))
 
@@ -244,7 +246,7 @@ def test_no_model_is_said_both_to_think_and_not_to(slug: str) -> None:
 
 
 @pytest.mark.parametrize("slug", sorted(places()))
-def test_a_provider_can_be_known_by_something(slug: str) -> None:
+def test_every_provider_is_identifiable(slug: str) -> None:
     place = places()[slug]
 
     assert place.hosts or place.says.header or place.says.header_names or place.says.owned_by
@@ -253,7 +255,7 @@ def test_a_provider_can_be_known_by_something(slug: str) -> None:
 
 
 @pytest.mark.parametrize("slug", sorted(slug for slug in places() if places()[slug].hosts))
-def test_a_base_url_stands_at_one_of_the_providers_own_hosts(slug: str) -> None:
+def test_base_url_belongs_to_the_provider_hosts(slug: str) -> None:
     from fastlane.providers import facts_of
 
     base_url = facts_named(slug).base_url

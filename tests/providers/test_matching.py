@@ -37,7 +37,7 @@ def matches(pattern: str, url: str) -> bool:
         ("bücher.example", "https://xn--bcher-kva.example"),
     ],
 )
-def test_what_a_pattern_stands_for(pattern: str, url: str) -> None:
+def test_pattern_matches_its_origins(pattern: str, url: str) -> None:
     assert matches(pattern, url)
 
 
@@ -63,7 +63,7 @@ def test_what_a_pattern_stands_for(pattern: str, url: str) -> None:
         ("api.example.com", ""),
     ],
 )
-def test_what_it_does_not_stand_for(pattern: str, url: str) -> None:
+def test_pattern_does_not_match_other_origins(pattern: str, url: str) -> None:
     assert not matches(pattern, url)
 
 
@@ -83,7 +83,7 @@ def test_what_it_does_not_stand_for(pattern: str, url: str) -> None:
         "*.[::1]",
     ],
 )
-def test_what_is_no_pattern_is_refused_with_examples(text: str) -> None:
+def test_invalid_pattern_is_refused_with_examples(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"must be like .* got '"):
         pattern_of(text)
 

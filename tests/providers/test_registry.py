@@ -51,11 +51,11 @@ def some(slug: str = "gateway", **tables: Any) -> ProviderFacts:
         ("nonsense", "unknown"),
     ],
 )
-def test_an_origin_has_the_facts_of_whom_it_belongs_to(origin: str, slug: str) -> None:
+def test_origin_has_the_facts_of_its_provider(origin: str, slug: str) -> None:
     assert facts_of(origin) is facts_named(slug)
 
 
-def test_what_is_registered_holds_at_its_origins_and_by_its_name() -> None:
+def test_registered_facts_apply_by_origin_and_name() -> None:
     with registered(some(), origins=["http://localhost:8000", "https://*.example.com"]) as facts:
         assert facts_of("http://localhost:8000") is facts
         assert facts_of("https://a.example.com:443") is facts
@@ -65,7 +65,7 @@ def test_what_is_registered_holds_at_its_origins_and_by_its_name() -> None:
         assert facts_of("http://localhost:8001") is UNKNOWN
 
 
-def test_what_is_registered_for_a_while_is_gone_after_it() -> None:
+def test_temporary_registration_is_removed_afterwards() -> None:
     with registered(some(), origins=["http://localhost:8000"]):
         facts_of("http://localhost:8000")
 
@@ -73,7 +73,7 @@ def test_what_is_registered_for_a_while_is_gone_after_it() -> None:
     assert "gateway" not in names()
 
 
-def test_what_an_origin_had_before_does_not_outlive_a_registration() -> None:
+def test_registration_replaces_cached_facts_of_an_origin() -> None:
     assert facts_of("http://localhost:8000") is UNKNOWN
 
     with registered(some(), origins=["http://localhost:8000"]) as facts:
@@ -90,7 +90,7 @@ def test_the_narrower_pattern_counts_and_then_the_later_one() -> None:
         assert facts_of("https://b.example.com").slug == "later"
 
 
-def test_facts_of_the_packages_own_name_are_laid_over_them_wherever_they_hold() -> None:
+def test_facts_with_a_package_slug_override_the_package() -> None:
     before = facts_named("openai")
 
     with registered(some("openai")):
@@ -112,7 +112,7 @@ def test_a_second_registration_of_a_name_replaces_the_first() -> None:
 
 
 @pytest.mark.parametrize("action", [register, load])
-def test_what_extends_nothing_known_is_refused(action: Any, tmp_path: Path) -> None:
+def test_facts_extending_an_unknown_slug_are_refused(action: Any, tmp_path: Path) -> None:
     file = tmp_path / "gateway.toml"
     file.write_text('extends = "sandwich"')
 
@@ -129,7 +129,7 @@ def test_a_file_is_registered_at_the_origins_that_it_names(tmp_path: Path) -> No
         assert facts.cache == facts_named("openai").cache
 
 
-def test_an_origin_that_is_none_is_refused_and_nothing_registered() -> None:
+def test_invalid_origin_is_refused_and_nothing_registered() -> None:
     with pytest.raises(ConfigurationError, match="got 'local host'"):
         register(some(), origins=["local host"])
 
@@ -154,9 +154,7 @@ def test_an_origin_that_is_none_is_refused_and_nothing_registered() -> None:
         ({"content-type": "text/html"}, None, None),
     ],
 )
-def test_a_server_is_known_by_what_it_says_of_itself(
-    headers: dict[str, str], owned_by: str | None, slug: str | None
-) -> None:
+def test_server_is_identified_by_its_headers(headers: dict[str, str], owned_by: str | None, slug: str | None) -> None:
     found = identified_facts(headers, owned_by)
 
     assert (None if found is None else found.slug) == slug
@@ -178,7 +176,7 @@ def no_identified_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_identified_servers")
-def test_a_server_that_nobody_knows_is_what_it_says_it_is() -> None:
+def test_unknown_server_is_identified_by_its_header() -> None:
     origin = "http://10.1.2.3:4000"
     assert facts_of(origin).slug == "unknown"
 
@@ -189,7 +187,7 @@ def test_a_server_that_nobody_knows_is_what_it_says_it_is() -> None:
 
 
 @pytest.mark.usefixtures("no_identified_servers")
-def test_what_a_server_says_first_counts_and_what_others_say_of_it_counts_more() -> None:
+def test_first_server_header_counts_below_known_origin() -> None:
     note_server("http://10.1.2.3:4000", {})
     note_server("http://10.1.2.3:4000", {"x-litellm-version": "1.109.1"})
     note_server("https://api.openai.com:443", {"x-litellm-version": "1.109.1"})

@@ -62,7 +62,7 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_who_waits_for_a_place_is_told(kind: str, upstream: Upstream) -> None:
+def test_close_ends_the_wait_for_a_slot(kind: str, upstream: Upstream) -> None:
     gate = threading.Event()
     upstream.usually = held(gate, answer("The Rhine"))
     urgency = Urgency(max_concurrency=1, reserved=0.0)
@@ -85,7 +85,7 @@ def test_who_waits_for_a_place_is_told(kind: str, upstream: Upstream) -> None:
         close(party, stays)
 
 
-def test_who_pauses_before_a_retry_is_told(kind: str, upstream: Upstream) -> None:
+def test_close_ends_the_pause_before_a_retry(kind: str, upstream: Upstream) -> None:
     upstream.usually = refuse(429, ENDLESS)
     with party_of(kind, upstream) as party:
         for plays in ((), (Urgency(),)):
@@ -107,7 +107,7 @@ def pauses(party: Party, client: Any) -> int:
     return len(waiting_on(client._client))
 
 
-def test_who_waits_for_the_next_way_is_told(kind: str, upstream: Upstream) -> None:
+def test_close_ends_the_pause_of_a_hedged_retry(kind: str, upstream: Upstream) -> None:
     upstream.usually = refuse(429, ENDLESS)
     with party_of(kind, upstream) as party:
         client = a_client(party, Hedging(), max_retries=1)
@@ -118,7 +118,7 @@ def test_who_waits_for_the_next_way_is_told(kind: str, upstream: Upstream) -> No
         assert raised_client_closed(call)
 
 
-def test_a_call_that_comes_after_the_end_is_told_at_once(kind: str, upstream: Upstream) -> None:
+def test_call_after_close_raises_at_once(kind: str, upstream: Upstream) -> None:
     with party_of(kind, upstream, max_concurrency=1) as party:
         clients = [party.new_client(), a_client(party), a_client(party, Hedging()), a_client(party, Urgency())]
         for client in clients:
@@ -127,7 +127,7 @@ def test_a_call_that_comes_after_the_end_is_told_at_once(kind: str, upstream: Up
         assert upstream.asked == []
 
 
-def test_calls_that_are_under_way_end_with_their_connections(kind: str, upstream: Upstream) -> None:
+def test_close_ends_calls_in_flight(kind: str, upstream: Upstream) -> None:
     upstream.usually = say_nothing
     with party_of(kind, upstream) as party:
         client = a_client(party, max_retries=0)

@@ -123,7 +123,7 @@ def is_as_ever(end: str, ended: Ended, printed: str = "there\n") -> bool:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_program_ends_amid_its_calls(state: str, programs: Programs, url: str, mute: str) -> None:
+def test_program_exits_during_its_calls(state: str, programs: Programs, url: str, mute: str) -> None:
     ended = programs.run(state, mute if state.endswith("connecting") else url, *ENDS)
 
     assert all(is_as_ever(end, one) for end, one in ended.items()), ended
@@ -138,7 +138,7 @@ def test_threads_that_python_waits_for_get_their_answers_first(state: str, progr
     assert len(ended) == 3
 
 
-def test_a_program_of_its_own_ends_amid_a_stream(url: str, trusting_clients: dict[str, str], tmp_path: Path) -> None:
+def test_separate_program_exits_cleanly_mid_stream(url: str, trusting_clients: dict[str, str], tmp_path: Path) -> None:
     # (The others have been forked from one that has loaded everything before.)
     program = tmp_path / "program.py"
     program.write_text(f"""

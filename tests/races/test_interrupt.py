@@ -102,7 +102,7 @@ def is_reset(upstream: Upstream) -> bool:
     return all(stream.reset is not None for stream in upstream.silent) and bool(upstream.silent)
 
 
-def test_while_a_connection_is_opened() -> None:
+def test_interrupt_while_connecting_cancels_the_call() -> None:
     # The backlog of a server that never accepts is full, so that a further connection stays pending.
     with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
         address = server.getsockname()
@@ -119,7 +119,7 @@ def test_while_a_connection_is_opened() -> None:
             filler.close()
 
 
-def test_during_the_handshake_of_tls() -> None:
+def test_interrupt_during_tls_handshake_cancels_the_call() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         came: list[socket.socket] = []
         taking = threading.Thread(target=lambda: came.append(server.accept()[0]))
@@ -139,7 +139,9 @@ def test_during_the_handshake_of_tls() -> None:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("plays", [(), (Urgency(max_concurrency=1),), (Hedging(),)], ids=["bare", "urgency", "hedging"])
-def test_while_the_answer_is_waited_for(upstream: Upstream, plays: tuple[Any, ...], stream: bool) -> None:
+def test_interrupt_while_waiting_for_response_resets_stream(
+    upstream: Upstream, plays: tuple[Any, ...], stream: bool
+) -> None:
     upstream.usually = say_nothing
     with client_of(upstream, *plays) as client:
         with ctrl_c_when(lambda: upstream.silent):
@@ -151,7 +153,7 @@ def test_while_the_answer_is_waited_for(upstream: Upstream, plays: tuple[Any, ..
 
 
 @pytest.mark.parametrize("plays", [(), (Urgency(max_concurrency=1),), (Hedging(),)], ids=["bare", "urgency", "hedging"])
-def test_while_a_stream_is_read(upstream: Upstream, plays: tuple[Any, ...]) -> None:
+def test_interrupt_while_reading_a_stream_resets_it(upstream: Upstream, plays: tuple[Any, ...]) -> None:
     upstream.usually = in_steps(threading.Event())
     with client_of(upstream, *plays) as client:
         read: list[Any] = []
@@ -163,7 +165,7 @@ def test_while_a_stream_is_read(upstream: Upstream, plays: tuple[Any, ...]) -> N
         assert len(set(upstream.connections)) == 1
 
 
-def test_in_the_queue(upstream: Upstream) -> None:
+def test_interrupt_in_the_queue_removes_the_ticket(upstream: Upstream) -> None:
     gate = threading.Event()
     upstream.usually = held(gate, answer("The Rhine"))
     with client_of(upstream, Urgency(max_concurrency=1)) as client:
@@ -179,7 +181,7 @@ def test_in_the_queue(upstream: Upstream) -> None:
 
 
 @pytest.mark.parametrize("plays", [(), (Urgency(max_concurrency=1),)], ids=["bare", "urgency"])
-def test_in_the_pause_before_a_retry(upstream: Upstream, plays: tuple[Any, ...]) -> None:
+def test_interrupt_before_a_retry_cancels_the_call(upstream: Upstream, plays: tuple[Any, ...]) -> None:
     upstream.usually = refuse(429, ENDLESS)
     with client_of(upstream, *plays) as client:
         with ctrl_c_when(lambda: pauses(client) == 1):
@@ -197,7 +199,9 @@ class TimeLimitError(Exception):
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize(("raises", "outcome"), [(KeyboardInterrupt, "cancelled"), (TimeLimitError, "failed")])
-def test_amid_a_hedge(upstream: Upstream, stream: bool, raises: type[BaseException], outcome: str) -> None:
+def test_interrupt_during_a_hedge_resets_both_attempts(
+    upstream: Upstream, stream: bool, raises: type[BaseException], outcome: str
+) -> None:
     def over(*_: object) -> None:
         raise raises
 
@@ -218,7 +222,7 @@ def test_amid_a_hedge(upstream: Upstream, stream: bool, raises: type[BaseExcepti
 
 # Where it comes amid a finaliser, Python can only say so.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_amid_the_early_close_of_a_stream(upstream: Upstream) -> None:
+def test_interrupt_during_early_close_leaks_no_slot(upstream: Upstream) -> None:
     previous = signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     with client_of(upstream, Urgency(max_concurrency=1, max_wait_s=HANG_S)) as client:
         try:
@@ -240,7 +244,7 @@ def test_amid_the_early_close_of_a_stream(upstream: Upstream) -> None:
 
 
 @pytest.mark.parametrize("plays", [(), (Urgency(max_concurrency=1),), (Hedging(),)])
-def test_of_a_program_on_an_event_loop(upstream: Upstream, plays: tuple[Any, ...]) -> None:
+def test_interrupt_of_an_event_loop_cancels_the_call(upstream: Upstream, plays: tuple[Any, ...]) -> None:
     upstream.usually = say_nothing
     client = fastlane.AsyncOpenAI(
         api_key="sk-test", base_url=upstream.url, only_plays=[Connection(), *plays], timeout=PATIENT_S
@@ -272,7 +276,7 @@ def test_of_a_program_on_an_event_loop(upstream: Upstream, plays: tuple[Any, ...
 )
 # Where it comes amid a finaliser, Python can only say so.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_at_any_moment(upstream: Upstream, plays: tuple[Any, ...]) -> None:
+def test_interrupt_at_any_moment_leaks_no_slot(upstream: Upstream, plays: tuple[Any, ...]) -> None:
     """Whatever it interrupts, no slot is lost, and the client still works."""
     previous = signal.getsignal(signal.SIGINT)
     with client_of(upstream, *plays) as client:

@@ -122,7 +122,7 @@ def test_sixty_four_threads_share_a_client(echoing: Upstream) -> None:
     assert comes_true(lambda: not [thread for thread in threads() - before if "fastlane 127" in thread.name])
 
 
-def test_a_client_is_closed_beside_its_threads(echoing: Upstream) -> None:
+def test_client_closes_while_its_threads_call(echoing: Upstream) -> None:
     """A later call gets an answer, or the error of a closed client, at once."""
     reported: list[CallRecord] = []
     client = client_of(fastlane.OpenAI, echoing, [reported.append])
@@ -182,7 +182,7 @@ def test_two_event_loops_share_a_client(echoing: Upstream) -> None:
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_one_client_goes_through_many_runs_that_leave_streams_open(echoing: Upstream, loop: str) -> None:
+def test_client_works_in_many_loops_that_leave_streams_open(echoing: Upstream, loop: str) -> None:
     factory = None if loop == "asyncio" else pytest.importorskip("uvloop").new_event_loop
     reported: list[CallRecord] = []
     client = client_of(fastlane.AsyncOpenAI, echoing, [reported.append])

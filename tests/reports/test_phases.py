@@ -49,13 +49,13 @@ def test_the_phases_of_a_cold_answer_that_is_not_streamed() -> None:
     }  # fmt: skip
 
 
-def test_what_went_before_the_attempt_that_answered_is_a_phase_of_its_own() -> None:
+def test_earlier_attempts_are_a_separate_phase() -> None:
     attempts = (attempt(), attempt(kind="retry", number=2, at=9))
 
     assert milliseconds(phases_of(record(attempts=attempts)))["earlier attempts"] == 8
 
 
-def test_the_wait_for_a_place_is_taken_out_of_prepare() -> None:
+def test_wait_for_slot_is_not_part_of_prepare() -> None:
     admission = AdmissionRecord(waited_s=0.0006, ahead=3, concurrency=4)
     urgency = UrgencyRecord(urgency="background", admission=admission)
     found = milliseconds(phases_of(record(urgency=urgency)))
@@ -74,7 +74,7 @@ def test_a_hedge_that_lost_began_after_the_attempt_that_answered() -> None:
 
 
 @given(steps=st.lists(st.integers(0, 40), min_size=5, max_size=5), opened=st.booleans(), streamed=st.booleans())
-def test_phases_stand_in_their_order_and_add_up_to_the_call(steps: list[int], opened: bool, streamed: bool) -> None:
+def test_phases_are_ordered_and_sum_to_call_duration(steps: list[int], opened: bool, streamed: bool) -> None:
     at = float(steps[0])
     sent = at + (10 if opened else 3)
     head, first, last, done = (sent + moment for moment in accumulate(steps[1:]))
@@ -96,9 +96,7 @@ STAMPS = [stamp.name for stamp in fields(WireStamps) if stamp.name.endswith("_ns
     wire=st.fixed_dictionaries(dict.fromkeys(STAMPS, st.integers(0, 50) | st.none())),
     tokens=st.lists(st.integers(0, 50), max_size=3).map(sorted),
 )
-def test_each_moment_of_a_call_counts_once_however_its_stamps_overlap(
-    wire: dict[str, int | None], tokens: list[int]
-) -> None:
+def test_phases_count_each_moment_once(wire: dict[str, int | None], tokens: list[int]) -> None:
     stamps: dict[str, Any] = {name: None if at is None else at * MS for name, at in wire.items()}
     stamped = replace(attempt(), wire=WireStamps(**{**stamps, "started_ns": stamps["started_ns"] or 0}))
     found = phases_of(record(tokens=tuple(tokens), attempts=(stamped,)))
@@ -108,9 +106,7 @@ def test_each_moment_of_a_call_counts_once_however_its_stamps_overlap(
 
 
 @pytest.mark.parametrize(("began", "ended", "took"), [(48.5, 49.5, 1), (46, 49, 1), (40, 47, None), (51, 52, None)])
-def test_checking_an_answer_is_a_phase_as_far_as_it_came_after_the_last_byte(
-    began: float, ended: float, took: float | None
-) -> None:
+def test_validate_phase_counts_only_after_the_last_byte(began: float, ended: float, took: float | None) -> None:
     seen = record()
     checked = replace(seen.timeline, validate_started_ns=int(began * MS), validate_ended_ns=int(ended * MS))
     found = milliseconds(phases_of(replace(seen, timeline=checked)))
@@ -119,7 +115,7 @@ def test_checking_an_answer_is_a_phase_as_far_as_it_came_after_the_last_byte(
     assert found["hand over"] == 2 - (took or 0)
 
 
-def test_only_an_attempt_that_waited_for_a_connection_says_what_opening_one_takes() -> None:
+def test_opening_time_comes_only_from_opening_attempts() -> None:
     assert opening_of(record()) == []
     assert opening_of(record(attempts=(attempt(opened=True), attempt(kind="retry", at=20)))) == [(ORIGIN, 0.007)]
 
@@ -226,9 +222,7 @@ def test_every_total_is_the_sum_of_what_the_calls_say(calls: list[CallRecord]) -
 
 
 @given(st.lists(records, max_size=8), st.lists(records, max_size=8))
-def test_the_ledger_of_all_calls_is_that_of_some_and_of_the_others(
-    some: list[CallRecord], others: list[CallRecord]
-) -> None:
+def test_ledger_of_all_calls_is_the_sum_of_parts(some: list[CallRecord], others: list[CallRecord]) -> None:
     one, other, both = (ledger_of(calls, {}) for calls in (some, others, some + others))
 
     for name in figures():
@@ -241,7 +235,7 @@ def test_the_ledger_of_all_calls_is_that_of_some_and_of_the_others(
 
 
 @given(st.lists(records, max_size=8))
-def test_what_was_expected_of_caches_is_of_the_calls_that_said_what_was_read(calls: list[CallRecord]) -> None:
+def test_expected_cache_covers_calls_that_report_cached_tokens(calls: list[CallRecord]) -> None:
     said = [
         call.prompt_cache.expected_tokens
         for call in calls
@@ -258,7 +252,7 @@ def cold(origin: str = ORIGIN, **more: Any) -> CallRecord:
     return record(origin=origin, attempts=(attempt(opened=True, origin=origin),), **more)
 
 
-def test_a_connection_that_was_found_open_saved_what_opening_one_took_elsewhere() -> None:
+def test_reused_connection_saves_measured_opening_time() -> None:
     calls = [cold(), record(), record(), failed()]
     ledger = ledger_of(calls, openings(calls))
 

@@ -51,18 +51,18 @@ def some_calls() -> list[CallRecord]:
     return [cold, *warm, retried, failed(plays=(CONNECTION,)), record(outcome="closed", ended=30, tokens=(25,))]
 
 
-def test_the_table_reads_as_it_did() -> None:
+def test_report_matches_the_stored_table() -> None:
     assert f"{report(*some_calls())}\n" == TABLE.read_text()
 
 
-def test_without_a_call_it_says_so() -> None:
+def test_empty_report_says_that_no_call_ended() -> None:
     assert str(report()) == "No call has ended yet."
     assert str(report(record(), model="absent")) == "No call of 'absent' has ended yet."
     assert report().calls == 0
     assert json.loads(report().to_json())["models"] == []
 
 
-def test_an_answer_that_a_play_stopped_is_an_answer_unless_it_is_not_valid() -> None:
+def test_stopped_answer_counts_as_answered_unless_invalid() -> None:
     verdicts: dict[OutputVerdict | None, int] = {None: 1, "valid": 1, "invalid": 0, "truncated": 0}
     for verdict, answered in verdicts.items():
         output = BoundedOutputRecord(verdict=verdict, stop_reason="complete")
@@ -70,7 +70,7 @@ def test_an_answer_that_a_play_stopped_is_an_answer_unless_it_is_not_valid() -> 
     assert report(record(outcome="stopped")).everything.answered == 1
 
 
-def test_calls_are_grouped_by_model_and_origin_and_by_user_action() -> None:
+def test_calls_are_grouped_by_model_origin_and_action() -> None:
     calls = [
         record(user_actions=("answer", "draft"), ended=100),
         record(user_actions=("answer",)),
@@ -99,7 +99,7 @@ def routed(**more: Any) -> RoutingRecord:
     return RoutingRecord(**{**given, **more})
 
 
-def test_a_play_says_on_which_calls_it_acted_and_what_came_of_that() -> None:
+def test_report_lists_for_each_play_its_calls_and_effect() -> None:
     hedge = HedgingRecord(delay_s=0.2, hedged=True, won=True, why_not=None, extra_input_tokens=40)
     none = HedgingRecord(delay_s=0.2, hedged=False, won=None, why_not=None)
     plays = (CONNECTION, "Hedging()", "Routing(Catalog(...))", "Mine(secret=1)")
@@ -119,7 +119,7 @@ def test_a_play_says_on_which_calls_it_acted_and_what_came_of_that() -> None:
     assert "secret" not in str(report(*calls))
 
 
-def test_what_plays_warn_of_is_counted_and_shown_first() -> None:
+def test_play_warnings_are_counted_and_shown_first() -> None:
     def missed(drift: Drift | None) -> CallRecord:
         cache = PromptCacheRecord(
             family="f", prompt_tokens=9, reusable_tokens=9, expected_tokens=9, cached_tokens=0, explanation=drift
@@ -175,7 +175,7 @@ def test_a_filter_that_cannot_be_one_is_refused(filters: dict[str, Any], words: 
     assert words in str(raised.value)
 
 
-def test_it_is_data_for_programs() -> None:
+def test_report_serializes_to_json() -> None:
     whole = report(*some_calls())
     data = whole.to_dict()
 

@@ -119,7 +119,7 @@ def test_an_asynchronous_client_reports_without_being_awaited(arguments: dict[st
     assert (report.calls, report.ledger.connections_reused) == (2, 1)
 
 
-def test_what_was_cut_and_asked_again_is_in_the_ledger(arguments: dict[str, Any]) -> None:
+def test_trimmed_and_rejected_answers_are_in_the_ledger(arguments: dict[str, Any]) -> None:
     turns: Any = [
         {"role": role, "content": f"{number} " + "word " * 400} for number in range(8) for role in ("user", "assistant")
     ]
@@ -198,7 +198,7 @@ def test_a_fallback_is_counted_and_money_is_the_catalogs(upstreams: tuple[Upstre
     assert report.models[0].model == "far-1"
 
 
-def test_whoever_reports_nothing_loads_nothing_of_it() -> None:
+def test_reports_module_is_not_imported_until_used() -> None:
     code = "import sys, fastlane; print([name for name in sys.modules if name.startswith('fastlane.reports')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

@@ -61,7 +61,7 @@ def an_object(**properties: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("structured", [None, Structured(), takes("pattern"), STRICT])
-def test_an_accepted_schema_goes_out_as_it_is(structured: Structured | None) -> None:
+def test_accepted_schema_is_sent_unchanged(structured: Structured | None) -> None:
     schema = an_object(name={"type": "string"})
 
     wire = sent(schema, structured)
@@ -121,7 +121,7 @@ def test_a_property_may_be_named_like_a_refused_keyword() -> None:
         ("prefixItems", {"items": {"type": "string"}}, ()),
     ],
 )  # fmt: skip
-def test_what_means_more_without_another_keyword_is_dropped(
+def test_keyword_depending_on_a_refused_one_is_dropped(
     refused: str, schema: dict[str, Any], dropped: tuple[str, ...]
 ) -> None:
     assert sent(schema, takes(refused)).dropped == dropped
@@ -144,7 +144,7 @@ def test_a_discriminated_union_is_sent_as_any_of() -> None:
     assert "oneOf was sent as anyOf" in wire.changes
 
 
-def test_all_of_is_sent_although_it_is_refused() -> None:
+def test_refused_all_of_is_sent_unchanged() -> None:
     schema: dict[str, Any] = {"allOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]}
 
     wire = sent(schema, takes("allOf"))
@@ -152,7 +152,7 @@ def test_all_of_is_sent_although_it_is_refused() -> None:
     assert wire.schema is schema
 
 
-def test_a_schema_nested_too_deeply_goes_as_it_is() -> None:
+def test_too_deeply_nested_schema_is_sent_unchanged() -> None:
     schema: dict[str, Any] = {"type": "string", "pattern": "^a"}
     for _ in range(2_000):
         schema = an_object(inner=schema)
@@ -289,7 +289,7 @@ def test_a_class_is_read_as_strict_modes_have_it() -> None:
     assert gaps(Ticket.model_json_schema())[0].startswith("Ticket: object without additionalProperties")
 
 
-def test_a_class_that_refers_to_itself_is_called_by_its_own_name() -> None:
+def test_recursive_class_schema_has_the_class_name() -> None:
     assert gaps(Node)[0] == "Node.text: string without maxLength"
     assert gaps(Node, name="Other")[0].startswith("Other.text")
 
@@ -315,7 +315,7 @@ def test_any_type_that_pydantic_has_a_schema_for_is_taken(given: Any, path: str)
 
 
 @pytest.mark.parametrize("given", [5, None, "null", [], b"{}", 1.0, object(), Pair(left=True, right=True), print])
-def test_what_is_no_schema_is_refused(given: Any) -> None:
+def test_invalid_schema_is_refused(given: Any) -> None:
     if isinstance(given, dict):
         given = Owner(name="a", bio="secret")
     with pytest.raises(ConfigurationError, match=r"takes a JSON schema as .*, or a type .*, got \w+$") as raised:
@@ -324,7 +324,7 @@ def test_what_is_no_schema_is_refused(given: Any) -> None:
 
 
 @pytest.mark.skipif("sys.version_info >= (3, 12)")
-def test_a_typed_dict_that_pydantic_does_not_take_comes_with_its_advice() -> None:
+def test_unsupported_typed_dict_shows_pydantic_advice() -> None:
     class Old(typing.TypedDict):
         a: int
 
@@ -340,13 +340,13 @@ def test_a_typed_dict_that_pydantic_does_not_take_comes_with_its_advice() -> Non
         ({"type": "object", "properties": {"a": {"maxLength": "3"}}}, r"at properties\.a\.maxLength"),
     ],
 )
-def test_what_is_wrong_with_a_schema_is_said_where_it_is_given(given: Any, complaint: str) -> None:
+def test_invalid_schema_is_refused_with_path_and_value(given: Any, complaint: str) -> None:
     for _ in range(2):
         with pytest.raises(ConfigurationError, match=complaint):
             bound(given)
 
 
-def test_a_literal_is_as_long_as_the_longer_of_its_two_forms() -> None:
+def test_escaped_or_plain_literal_form_sets_the_bound() -> None:
     for text in ("日本語", "ÄÖ" * 9, "😀"):
         found = bound({"enum": [text]})
         keyed = bound({"type": "object", "properties": {text: {"const": text}}, "additionalProperties": False})

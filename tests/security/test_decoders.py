@@ -58,7 +58,7 @@ def test_a_name_that_looks_like_code_is_a_name() -> None:
     assert RAN == []
 
 
-def test_so_is_an_alias() -> None:
+def test_hostile_alias_is_never_executed() -> None:
     names = list(HOSTILE)
     assert same(model_of(names), {name: name for name in names})
     assert RAN == []
@@ -66,7 +66,7 @@ def test_so_is_an_alias() -> None:
 
 @given(st.lists(st.text(min_size=1).filter(lambda name: not name.startswith(("_", "model_"))), unique=True, max_size=4))
 @pytest.mark.slow
-def test_any_text_is(names: list[str]) -> None:
+def test_any_field_name_is_never_executed(names: list[str]) -> None:
     try:
         model = named_like(names)
     except (NameError, TypeError, ValueError, UserWarning):
@@ -75,7 +75,7 @@ def test_any_text_is(names: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_what_comes_over_the_wire_is_never_compiled(name: str) -> None:
+def test_response_data_is_never_compiled(name: str) -> None:
     from openai.types.chat import ChatCompletion
 
     build = builder_of(ChatCompletion)

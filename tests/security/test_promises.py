@@ -37,12 +37,12 @@ def missing(row: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: re.sub(r"\W+", " ", row[0])[:40].strip())
-def test_a_promise_is_kept_somewhere_and_checked_by_a_test_that_there_is(row: list[str]) -> None:
+def test_every_promise_names_its_code_and_an_existing_test(row: list[str]) -> None:
     assert len(row) == 3
     assert missing(row) == []
 
 
-def test_what_does_not_exist_is_found() -> None:
+def test_missing_code_or_test_of_a_promise_is_found() -> None:
     assert missing(["p", "`fastlane/nowhere.py`", "`tests/test_commands.py::test_nothing`"]) == [
         "fastlane/nowhere.py",
         "tests/test_commands.py::test_nothing",

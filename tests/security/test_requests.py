@@ -96,9 +96,7 @@ def credentials(asked: Asked) -> dict[str, str | None]:
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-def test_a_key_stays_with_its_origin_where_a_call_is_sent_on(
-    peer: CallPeer, second: CallPeer, status: int, stream: bool
-) -> None:
+def test_redirect_to_another_origin_drops_the_key(peer: CallPeer, second: CallPeer, status: int, stream: bool) -> None:
     options: dict[str, Any] = {"api_key": KEY, "max_retries": 0, "default_headers": {"x-mine": "1"}}
     seen = []
     for kind in (stock, ours):

@@ -68,7 +68,7 @@ def test_no_data_becomes_code_and_no_process_begins() -> None:
     "source",
     ["import pickle", "from marshal import loads", "eval(text)", "import os\nos.system('x')", "msgpack.unpackb(data)"],
 )
-def test_what_would_be_against_it_is_found(source: str) -> None:
+def test_forbidden_source_patterns_are_found(source: str) -> None:
     assert found_in(source)
 
 

@@ -29,7 +29,7 @@ def kept(server: RedisServer) -> bytes:
     return b"\n".join(found)
 
 
-def test_a_shared_store_holds_figures_and_no_words(
+def test_shared_store_holds_figures_and_no_text(
     provider: Emulator, redis_server: RedisServer, monkeypatch: Any
 ) -> None:
     monkeypatch.setenv("ZQ7_KEY", "sk-zq7-other-key")

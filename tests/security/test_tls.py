@@ -64,7 +64,7 @@ def test_a_certificate_of_another_name_is_refused(kind: Any, http2: Any, trustin
 
 
 @pytest.mark.parametrize("kind", [fastlane.OpenAI, fastlane.AsyncOpenAI])
-def test_a_server_without_tls_is_told_nothing(kind: Any) -> None:
+def test_server_without_tls_gets_no_request(kind: Any) -> None:
     received: list[bytes] = []
     listener = socket.create_server(("127.0.0.1", 0))
 

@@ -60,7 +60,7 @@ def did(watch: Watch, provider: Emulator) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_every_play_reaches_its_provider_and_nobody_else_and_changes_nothing(
+def test_plays_reach_only_the_provider_and_change_nothing(
     did: dict[str, Any], watch: Watch, provider: Emulator
 ) -> None:
     port = urlsplit(provider.base_url).port
@@ -84,14 +84,14 @@ def test_every_play_reaches_its_provider_and_nobody_else_and_changes_nothing(
     assert [title for title, _ in ours if not re.fullmatch(r"<fastlane: [\w ]+>", title)] == []
 
 
-def test_files_that_are_read_are_python_s_packages_and_certificates(did: dict[str, Any], provider: Emulator) -> None:
+def test_files_read_are_packages_and_certificates(did: dict[str, Any], provider: Emulator) -> None:
     from scripts.audit import outside
 
     expected = {str(provider.certificate_authority), did["file"], "/etc/os-release", "/etc/lsb-release", "/dev/null"}
     assert [one for one in outside(did) if one not in expected and not one.startswith(str(ROOT))] == []
 
 
-def test_a_stranger_that_is_reached_a_file_that_is_written_and_a_process_are_noticed(watch: Watch) -> None:
+def test_watch_notices_network_files_and_processes(watch: Watch) -> None:
     code = """
 import os, pickle, socket, subprocess, sys
 socket.socket().connect_ex(("127.0.0.1", 9))

@@ -175,7 +175,7 @@ def everything_of(client: Any, captured: CapturedTelemetry, where: Path) -> dict
 
 
 @pytest.mark.parametrize(("whose", "fault"), CASES)
-def test_no_call_says_its_key_or_its_words(
+def test_calls_expose_no_key_and_no_prompt(
     whose: str,
     fault: str | None,
     provider: Emulator,
@@ -221,7 +221,7 @@ def test_no_call_says_its_key_or_its_words(
     assert leaked({"logs but openai's": fastlanes.encode()}, (*KEYS, *WORDS)) == []
 
 
-def test_an_error_of_fastlane_s_own_quotes_no_answer_and_no_prompt(provider: Emulator) -> None:
+def test_invalid_output_error_quotes_no_answer_or_prompt(provider: Emulator) -> None:
     options = options_of("m", None)
     with (
         fastlane.OpenAI(api_key=KEY, base_url=provider.base_url, only_plays=[BoundedOutput()]) as client,

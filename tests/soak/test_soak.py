@@ -142,7 +142,7 @@ CUT_OFF = [record({"error": "RemoteProtocolError"}, outcome="failed")]
         ),
     ],
 )
-def test_judge_finds_what_must_not_be(report: dict[str, Any], kinds: list[str]) -> None:
+def test_judge_finds_each_kind_of_failure(report: dict[str, Any], kinds: list[str]) -> None:
     assert failures(**report) == kinds
 
 
@@ -157,7 +157,7 @@ def test_judge_finds_what_must_not_be(report: dict[str, Any], kinds: list[str]) 
         ("A review.", True, "misread"),
     ],
 )
-def test_text_is_known_by_its_nonce(got: str, whole: bool, end: str) -> None:
+def test_text_is_identified_by_its_nonce(got: str, whole: bool, end: str) -> None:
     assert judged(op(fault="misparse"), got, whole=whole).end == end
 
 
@@ -173,7 +173,7 @@ def test_errors_are_known_by_their_kind() -> None:
     ]  # fmt: skip
 
 
-def test_growth_is_what_comes_after_the_warm_up() -> None:
+def test_growth_excludes_the_warm_up() -> None:
     assert growth([(minute, 100.0 + minute) for minute in range(30)]) == pytest.approx(0.14, abs=0.02)
     assert growth([(minute, 100.0 + minute % 3) for minute in range(30)]) == pytest.approx(0, abs=0.01)
     assert growth([(minute, min(100.0, 50.0 + 10 * minute)) for minute in range(30)]) == 0

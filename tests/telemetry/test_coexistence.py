@@ -145,7 +145,7 @@ def http(running_provider: Emulator) -> Came:
 
 
 @pytest.mark.slow
-def test_official_instrumentation_writes_the_span_and_ours_adds_to_it(official: Came) -> None:
+def test_official_instrumentation_gets_added_attributes(official: Came) -> None:
     beside = official.calls["beside"]
     # It knows nothing of legacy completions and of `client.post()`.
     expected = {name: [OURS if name in ("completion", "post") else OFFICIAL] for name in EVERYTHING}
@@ -197,7 +197,7 @@ def test_openinference_writes_the_span_and_ours_adds_to_it(openinference: Came) 
 @pytest.mark.parametrize(
     ("tool", "scope"), [("official", OFFICIAL), ("openllmetry", OPENLLMETRY), ("openinference", OPENINFERENCE)]
 )
-def test_requests_and_phases_stand_below_the_span_of_another_tool(
+def test_request_and_phase_spans_are_below_the_foreign_span(
     request: pytest.FixtureRequest, tool: str, scope: str
 ) -> None:
     for call in request.getfixturevalue(tool).calls["phases"]:
@@ -207,16 +207,14 @@ def test_requests_and_phases_stand_below_the_span_of_another_tool(
 
 
 @pytest.mark.slow
-def test_of_all_three_at_once_each_writes_its_own(openllmetry: Came) -> None:
+def test_three_tools_at_once_write_one_span_each(openllmetry: Came) -> None:
     for call in openllmetry.calls["all"]:
         assert sorted(writers(call)) == [OPENINFERENCE, OFFICIAL, OPENLLMETRY], call["call"]
         assert not metrics_of([call], OURS)
 
 
 @pytest.mark.slow
-def test_a_call_that_falls_back_has_one_span_or_what_another_tool_makes(
-    official: Came, openllmetry: Came, openinference: Came
-) -> None:
+def test_fallback_call_has_spans_of_one_instrumentation(official: Came, openllmetry: Came, openinference: Came) -> None:
     assert by_whom(official.calls["fallback"]) == {name: [OFFICIAL] for name in FALLBACKS}
     assert by_whom(openllmetry.calls["fallback"]) == {name: [OPENLLMETRY] for name in FALLBACKS}
     assert by_whom(openinference.calls["fallback"]) == {name: [OPENINFERENCE] * 2 for name in FALLBACKS}
@@ -226,7 +224,7 @@ def test_a_call_that_falls_back_has_one_span_or_what_another_tool_makes(
 
 
 @pytest.mark.parametrize("tool", ["official", "openllmetry", "openinference"])
-def test_answers_are_what_they_are_without_any(request: pytest.FixtureRequest, tool: str) -> None:
+def test_coexisting_tools_do_not_change_answers(request: pytest.FixtureRequest, tool: str) -> None:
     phases = dict(request.getfixturevalue(tool).calls)
     alone = results(phases.pop("alone"))
     for phase, calls in phases.items():
@@ -235,14 +233,14 @@ def test_answers_are_what_they_are_without_any(request: pytest.FixtureRequest, t
 
 
 @pytest.mark.parametrize("tool", ["official", "openllmetry", "openinference"])
-def test_a_call_that_the_application_suppressed_has_no_span_of_ours(request: pytest.FixtureRequest, tool: str) -> None:
+def test_suppressed_call_has_no_fastlane_span(request: pytest.FixtureRequest, tool: str) -> None:
     for call in request.getfixturevalue(tool).calls["suppressed"]:
         # (The official one goes by no such key.)
         assert writers(call) == ([OFFICIAL] if tool == "official" else [])
 
 
 @pytest.mark.parametrize("tool", ["official", "openllmetry", "openinference", "http"])
-def test_nothing_is_said_in_the_log(request: pytest.FixtureRequest, tool: str) -> None:
+def test_coexisting_tool_logs_nothing(request: pytest.FixtureRequest, tool: str) -> None:
     # (pydantic's warnings are of what OpenLLMetry makes of an answer.)
     logs = request.getfixturevalue(tool).logs
     assert [line for line in logs if "pydantic" not in line] == []
@@ -252,7 +250,7 @@ def test_nothing_is_said_in_the_log(request: pytest.FixtureRequest, tool: str) -
 
 
 @pytest.mark.parametrize("client", ["own", "stock"])
-def test_a_request_is_the_http_instrumentations_to_write_unless_ours_does(http: Came, client: str) -> None:
+def test_http_span_is_written_by_one_instrumentation(http: Came, client: str) -> None:
     # Over our own connections it would see nothing: the span is ours at every level, so that they need not be left.
     writer = OURS if client == "own" else HTTP
     for call in http.calls[f"{client}, call"]:

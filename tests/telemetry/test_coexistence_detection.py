@@ -74,7 +74,7 @@ def replace(monkeypatch: pytest.MonkeyPatch) -> Replace:
     return replace
 
 
-def test_nobody_is_there(client: fastlane.OpenAI) -> None:
+def test_no_tool_is_detected_without_instrumentation(client: fastlane.OpenAI) -> None:
     assert other_tools(client) == NO_TOOLS
     assert standing_of(None, client) == Standing("own", Context())
 
@@ -90,7 +90,7 @@ def test_nobody_is_there(client: fastlane.OpenAI) -> None:
         ("openlit.instrumentation.openai.openai", "openlit"),
     ],
 )
-def test_a_stand_in_for_each_tool_is_found_by_the_module_of_its_wrapper(
+def test_tool_is_detected_by_its_wrapper_module(
     replace: Replace, client: fastlane.OpenAI, module: str, name: str
 ) -> None:
     replace(module, Responses)
@@ -98,16 +98,14 @@ def test_a_stand_in_for_each_tool_is_found_by_the_module_of_its_wrapper(
     assert standing_of(Issued(0, is_direct=True), client).mode == "defer"
 
 
-def test_a_stand_in_for_openinference_is_found_where_it_wraps_request(
-    replace: Replace, client: fastlane.OpenAI
-) -> None:
+def test_openinference_is_detected_at_request_wrapper(replace: Replace, client: fastlane.OpenAI) -> None:
     replace("openinference.instrumentation.openai._request", openai.AsyncOpenAI, "request")
     assert other_tools(client) == {"openinference"}
     assert standing_of(None, client).mode == "defer"
     assert not records_metrics(other_tools(client))
 
 
-def test_a_stand_in_for_logfire_is_found_by_its_mark(client: fastlane.OpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logfire_is_detected_by_its_marker(client: fastlane.OpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(client.__dict__, "_is_instrumented_by_logfire", True)
     assert other_tools(client) == {"logfire"}
     assert other_tools() == set()
@@ -126,13 +124,13 @@ def test_all_of_several_layers_are_found_and_no_others(replace: Replace, client:
     assert other_tools(client) == {"langfuse", "openlit"}
 
 
-def test_a_decorator_of_the_applications_changes_nothing(replace: Replace, client: fastlane.OpenAI) -> None:
+def test_decorated_create_is_not_taken_for_a_tool(replace: Replace, client: fastlane.OpenAI) -> None:
     replace("an_application.decorators")
     assert other_tools(client) == NO_TOOLS
     assert standing_of(Issued(0, is_direct=True), client).mode == "own"
 
 
-def test_of_metrics_is_known_who_records_them(replace: Replace, client: fastlane.OpenAI) -> None:
+def test_tools_that_record_metrics_are_known(replace: Replace, client: fastlane.OpenAI) -> None:
     replace("langfuse.openai")
     assert not records_metrics(other_tools(client))
     replace("opentelemetry.instrumentation.openai.utils")
@@ -142,7 +140,7 @@ def test_of_metrics_is_known_who_records_them(replace: Replace, client: fastlane
 # The context.
 
 
-def test_what_an_application_suppresses_stays_so(client: fastlane.OpenAI) -> None:
+def test_suppressed_instrumentation_stays_suppressed(client: fastlane.OpenAI) -> None:
     for key in (_SUPPRESS_INSTRUMENTATION_KEY, "suppress_instrumentation", "suppress_language_model_instrumentation"):
         with attached(Context({key: True})):
             assert standing_of(None, client).mode == "silent"
@@ -150,12 +148,12 @@ def test_what_an_application_suppresses_stays_so(client: fastlane.OpenAI) -> Non
     assert standing_of(None, client).mode == "own"
 
 
-def test_a_call_inside_of_a_library_that_has_made_its_span_has_none_of_ours(client: fastlane.OpenAI) -> None:
+def test_call_inside_an_instrumented_library_adds_no_span(client: fastlane.OpenAI) -> None:
     with attached(Context({"opentelemetry.genai.client.inference.context": object()})):
         assert standing_of(None, client).mode == "defer"
 
 
-def test_a_span_of_a_known_tool_is_the_calls(client: fastlane.OpenAI, settings: TelemetrySettings) -> None:
+def test_span_of_a_known_tool_is_used_for_the_call(client: fastlane.OpenAI, settings: TelemetrySettings) -> None:
     theirs = settings.tracer_provider.get_tracer("openinference.instrumentation.openai").start_span("ChatCompletion")
     another = settings.tracer_provider.get_tracer("openinference.instrumentation.langchain").start_span("chain")
     with attached(set_span_in_context(another)):
@@ -171,7 +169,7 @@ def test_a_span_of_a_known_tool_is_the_calls(client: fastlane.OpenAI, settings: 
             assert other_tools_span() is None
 
 
-def test_leaving_in_another_context_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_detaching_in_another_context_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     around = attached(Context({"a": 1}))
     contextvars.copy_context().run(around.__enter__)
     around.__exit__(None, None, None)

@@ -44,7 +44,7 @@ def spans_in(path: Path) -> list[str]:
     ]
 
 
-def test_nothing_of_opentelemetry_is_imported_before_it_is_asked_for() -> None:
+def test_opentelemetry_is_imported_lazily() -> None:
     output = run(
         """
 import sys
@@ -58,7 +58,7 @@ print([name for name in sys.modules if name.startswith("opentelemetry")])
     assert output == "[]\n"
 
 
-def test_spans_go_to_a_file_where_nothing_says_where_to(
+def test_spans_go_to_a_file_without_configuration(
     no_exporter_configured: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = run(
@@ -91,7 +91,7 @@ span("sent when the process ends")
     assert output.count(f"spans are written to {file}") == 1
 
 
-def test_a_collector_gets_spans_and_metrics_as_the_variables_say(collecting: Collector) -> None:
+def test_collector_gets_spans_and_metrics_per_variables(collecting: Collector) -> None:
     output = run(
         f"""
 import fastlane.telemetry
@@ -126,7 +126,7 @@ print(telemetry)
     assert "planted-secret" not in output
 
 
-def test_an_application_chooses_its_histograms_sampler_and_exporters(collecting: Collector) -> None:
+def test_environment_sets_histograms_sampler_and_exporters(collecting: Collector) -> None:
     run(
         f"""
 import fastlane.telemetry
@@ -151,7 +151,7 @@ assert telemetry.force_flush()
     assert collecting.metrics["seconds"].exponential_histogram.data_points[0].count == 1
 
 
-def test_an_application_keeps_its_own_providers(no_exporter_configured: dict[str, str], tmp_path: Path) -> None:
+def test_configure_keeps_existing_providers(no_exporter_configured: dict[str, str], tmp_path: Path) -> None:
     run(
         f"""
 from opentelemetry import metrics
@@ -186,7 +186,7 @@ assert [one.name for one in kept.get_finished_spans()] == ["recorded"]
 NOTHING = [{"OTEL_SDK_DISABLED": "true"}, {"OTEL_TRACES_EXPORTER": "none"}, {"FASTLANE_TELEMETRY_LEVEL": "off"}]
 
 
-def test_nothing_is_built_where_that_is_wished(no_exporter_configured: dict[str, str]) -> None:
+def test_disabled_telemetry_builds_nothing(no_exporter_configured: dict[str, str]) -> None:
     output = run(
         """
 import json, os, sys, threading
@@ -220,7 +220,7 @@ BAD_ARGUMENTS = {
 }
 
 
-def test_a_value_that_cannot_be_is_named(no_exporter_configured: dict[str, str]) -> None:
+def test_invalid_telemetry_values_are_named(no_exporter_configured: dict[str, str]) -> None:
     # One process for all of them: what is refused leaves nothing behind, so that the last call can build.
     output = run(
         f"""
@@ -251,7 +251,7 @@ assert telemetry.force_flush() and telemetry.trace_file.exists()
         assert expected in line
 
 
-def test_an_exporter_that_is_not_installed_is_named_with_its_extra(no_exporter_configured: dict[str, str]) -> None:
+def test_missing_exporter_is_named_with_its_extra(no_exporter_configured: dict[str, str]) -> None:
     output = run(
         """
 import os, sys
@@ -320,7 +320,7 @@ span("parent again")
         assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
 
 
-def test_an_application_starts_where_no_file_can_be_written(tmp_path: Path) -> None:
+def test_unwritable_trace_directory_does_not_stop_startup(tmp_path: Path) -> None:
     blocking_file = tmp_path / "file"
     blocking_file.write_text("")
 

@@ -93,7 +93,7 @@ def everywhere() -> list[str]:
     return [*queries(), *asked, *recorded_and_asked()[1]]
 
 
-def test_every_metric_that_is_asked_for_is_exported_with_the_labels_that_are_asked_for(
+def test_every_queried_metric_is_exported_with_its_labels(
     exported: dict[str, set[str]],
 ) -> None:
     known = {**exported, **recorded_and_asked()[0]}
@@ -117,7 +117,7 @@ def test_every_metric_that_is_exported_is_looked_at(exported: dict[str, set[str]
     assert metrics - shown == NOT_SHOWN
 
 
-def test_every_variable_of_the_dashboard_is_defined_and_every_panel_has_a_place_of_its_own() -> None:
+def test_dashboard_variables_are_defined_and_panels_distinct() -> None:
     dashboard = json.loads(DASHBOARD.read_text())
     defined = {variable["name"] for variable in dashboard["templating"]["list"]}
     used = set(re.findall(r"\$(\w+)", " ".join(queries())))
@@ -150,7 +150,7 @@ def checked(*command: str | Path) -> str:
     return done.stdout
 
 
-def test_prometheus_reads_the_rules_and_they_say_what_they_should(promtool: str) -> None:
+def test_prometheus_rules_are_valid_and_pass_their_tests(promtool: str) -> None:
     assert "14 rules found" in checked(promtool, "check", "rules", RULES)
     checked(promtool, "test", "rules", FOLDER / "fastlane.rules.test.yml")
 

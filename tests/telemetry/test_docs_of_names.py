@@ -53,7 +53,7 @@ def test_every_attribute_is_explained(name: str) -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_every_metric_has_its_type_unit_and_place(metric: Metric) -> None:
+def test_every_metric_is_documented_with_type_and_unit(metric: Metric) -> None:
     assert f"`{metric.name}`" in PAGE
     if metric.name.startswith("fastlane."):
         (row,) = (
@@ -84,5 +84,5 @@ def test_the_page_names_nothing_that_is_not_exported() -> None:
         }
     ),
 )
-def test_every_setting_is_there(word: str) -> None:
+def test_every_telemetry_setting_is_documented(word: str) -> None:
     assert re.search(rf"`\"?{re.escape(word)}\"?`", PAGE)

@@ -29,11 +29,11 @@ def test_a_label_does_not_take_from_anothers_values() -> None:
     assert [labels.limited("model", "n"), labels.limited("arm", "off")] == [OTHER, OTHER]
 
 
-def test_what_is_too_long_for_a_name_is_another() -> None:
+def test_too_long_label_value_becomes_other() -> None:
     assert LabelValues().limited("model", "m" * 129) == OTHER
 
 
-def test_models_and_servers_that_applications_make_up_end_in_one_label() -> None:
+def test_made_up_models_and_servers_share_one_label() -> None:
     measures = Measures()
     labeled = []
     for number in range(MOST_VALUES + 50):

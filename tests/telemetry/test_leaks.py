@@ -278,7 +278,7 @@ def ask_every_entry_point(client: Any, peer: CallPeer, planted: Planted, asked: 
 
 
 @pytest.mark.parametrize("level", ["call", "phases"])
-def test_nothing_that_a_call_says_is_told_of_it(
+def test_exported_telemetry_has_no_call_content(
     level: str, peer: CallPeer, planted: Planted, log_lines: LogLines, listening: Listening, tmp_path: Path
 ) -> None:
     captured = listening(level=level)
@@ -289,7 +289,7 @@ def test_nothing_that_a_call_says_is_told_of_it(
         assert found(planted, captured, log_lines, tmp_path, client) == []
 
 
-def test_another_tool_s_span_is_told_nothing_of_what_a_call_says(
+def test_span_of_another_tool_gets_no_call_content(
     one_peer: CallPeer, planted: Planted, log_lines: LogLines, listening: Listening, tmp_path: Path
 ) -> None:
     captured = listening(level="phases")
@@ -329,7 +329,7 @@ class Blabbing(SessionPlay):
         raise ValueError(repr(outcome.record))
 
 
-def test_what_plays_hooks_and_user_actions_raise_is_told_by_its_class(
+def test_raised_errors_are_exported_by_class_only(
     one_peer: CallPeer, planted: Planted, log_lines: LogLines, listening: Listening, tmp_path: Path
 ) -> None:
     captured = listening(level="phases")
@@ -349,7 +349,7 @@ def test_what_plays_hooks_and_user_actions_raise_is_told_by_its_class(
 
 
 @pytest.mark.parametrize("proxied", [False, True], ids=["another server", "a proxy"])
-def test_where_a_call_is_sent_on_to_is_told_without_credentials(
+def test_redirect_is_exported_without_credentials(
     proxied: bool,
     one_peer: CallPeer,
     planted: Planted,
@@ -397,7 +397,7 @@ def ask_now(client: Any, planted: Planted, options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", [fastlane.OpenAI, fastlane.AsyncOpenAI])
-def test_what_every_play_knows_of_a_call_is_told_in_figures(
+def test_plays_export_figures_without_call_content(
     kind: Any,
     trusting_peers: None,
     planted: Planted,
@@ -438,7 +438,7 @@ def test_what_every_play_knows_of_a_call_is_told_in_figures(
         assert found(planted, captured, log_lines, tmp_path, client) == []
 
 
-def test_of_a_wrong_answer_the_names_of_the_schema_are_recorded_and_nothing_is_exported(
+def test_invalid_answer_records_schema_names_and_exports_none(
     trusting_peers: None, planted: Planted, log_lines: LogLines, listening: Listening, tmp_path: Path
 ) -> None:
     captured = listening(level="phases")
@@ -461,7 +461,7 @@ def test_of_a_wrong_answer_the_names_of_the_schema_are_recorded_and_nothing_is_e
 
 
 @pytest.mark.parametrize("form", ["plain", "json", "percent", "base64", "hex"])
-def test_what_leaks_is_found_in_whatever_form(
+def test_leak_is_found_in_every_encoding(
     form: str, planted: Planted, log_lines: LogLines, listening: Listening, tmp_path: Path
 ) -> None:
     captured = listening()

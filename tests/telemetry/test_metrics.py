@@ -37,7 +37,7 @@ GENERIC = {
 }
 
 
-def test_a_streamed_call_tells_each_of_its_times(meters: Meters) -> None:
+def test_streamed_call_records_each_duration_metric(meters: Meters) -> None:
     meters.tell(ended())
 
     assert meters.values("fastlane.client.time_to_first_token") == {(False,): 0.1}
@@ -56,7 +56,7 @@ def test_a_streamed_call_tells_each_of_its_times(meters: Meters) -> None:
     assert meters.values("gen_ai.client.token.usage") == {("input",): 700, ("output",): 41}
 
 
-def test_calls_are_told_apart_by_model_server_and_experiment(meters: Meters) -> None:
+def test_calls_are_labeled_by_model_server_and_experiment(meters: Meters) -> None:
     meters.tell(ended(experiment=ExperimentArm(name="http2", arm="on", unit_id_hash="5f")))
 
     points = meters.points()
@@ -76,7 +76,7 @@ def test_calls_are_told_apart_by_model_server_and_experiment(meters: Meters) -> 
     }
 
 
-def test_a_call_without_a_stream_has_no_first_token_and_tells_none(meters: Meters) -> None:
+def test_unstreamed_call_has_no_first_token_metrics(meters: Meters) -> None:
     still = timeline(
         first_event_ns=None,
         first_token_ns=None,
@@ -96,7 +96,7 @@ def test_a_call_without_a_stream_has_no_first_token_and_tells_none(meters: Meter
     }
 
 
-def test_what_did_not_happen_on_the_wire_is_absent_and_not_0(meters: Meters) -> None:
+def test_missing_wire_phase_has_no_data_point(meters: Meters) -> None:
     warm = wire(
         connection_wait_started_ns=None, dns_started_ns=None, dns_ended_ns=None, connect_started_ns=None,
         connect_ended_ns=None, tls_started_ns=None, tls_ended_ns=None,
@@ -107,7 +107,7 @@ def test_what_did_not_happen_on_the_wire_is_absent_and_not_0(meters: Meters) -> 
     assert meters.values("fastlane.client.time_to_first_token") == {(True,): 0.1}
 
 
-def test_a_real_call_is_told_as_its_record_has_it(meters: Meters, arguments: dict[str, Any]) -> None:
+def test_metrics_match_the_record_of_a_real_call(meters: Meters, arguments: dict[str, Any]) -> None:
     telemetry_settings.use(None)
     with OpenAI(**arguments) as client:
         for stream in (True, False):
@@ -125,7 +125,7 @@ def test_a_real_call_is_told_as_its_record_has_it(meters: Meters, arguments: dic
     assert meters.values("fastlane.client.attempts") == {("first", "completed"): 2}
 
 
-def test_calls_and_user_actions_are_told_by_themselves(meters: Meters, arguments: dict[str, Any]) -> None:
+def test_calls_and_actions_are_measured_automatically(meters: Meters, arguments: dict[str, Any]) -> None:
     with OpenAI(**arguments) as client, user_action("answer ticket"), experiment("http2", "on"):
         list(client.chat.completions.create(stream=True, **ASK))
         client.chat.completions.create(**ASK)
@@ -166,7 +166,7 @@ def test_tokens_that_were_only_estimated_are_no_usage(meters: Meters) -> None:
         ("stopped", None, ()),
     ],
 )
-def test_what_failed_says_by_which_class_and_what_was_not_wanted_any_more_did_not_fail(
+def test_failed_calls_have_an_error_class_and_cancelled_do_not(
     meters: Meters, outcome: Any, error: str | None, error_labels: tuple[str, ...]
 ) -> None:
     meters.tell(ended(record(outcome=outcome, error=error)))
@@ -174,7 +174,7 @@ def test_what_failed_says_by_which_class_and_what_was_not_wanted_any_more_did_no
     assert meters.values("gen_ai.client.operation.duration") == {error_labels: 0.5}
 
 
-def test_each_attempt_counts_with_why_it_was_made_and_what_became_of_it(meters: Meters) -> None:
+def test_attempts_are_counted_by_kind_and_outcome(meters: Meters) -> None:
     refused = attempt(1, status_code=429, wire=wire(ended_ns=30 * MS))
     broken = attempt(2, kind="retry", status_code=None, error="ConnectError", wire=wire(started_ns=50 * MS))
     late = attempt(3, kind="retry", given_up="late", wire=wire(started_ns=500 * MS))
@@ -191,7 +191,7 @@ def test_each_attempt_counts_with_why_it_was_made_and_what_became_of_it(meters: 
     assert meters.values("fastlane.client.retry.wait.duration") == {(): pytest.approx(waited_s)}
 
 
-def test_hedges_count_as_won_or_lost_with_what_they_cost_in_tokens(meters: Meters) -> None:
+def test_hedges_are_counted_by_result_with_extra_tokens(meters: Meters) -> None:
     hedge = HedgingRecord(delay_s=0.1, hedged=True, won=True, why_not=None, extra_input_tokens=70)
     lost = replace(hedge, won=False)
     none = HedgingRecord(delay_s=None, hedged=False, won=None, why_not="off")
@@ -207,7 +207,7 @@ def test_a_routers_decision_counts_with_its_reason_and_its_model(meters: Meters)
     assert meters.values("fastlane.router.decisions") == {("on", "http2", "quick", "fastest"): 1}
 
 
-def test_tokens_of_the_cache_count_where_the_provider_tells_of_them(meters: Meters) -> None:
+def test_cached_tokens_are_counted_only_if_reported(meters: Meters) -> None:
     cache = PromptCacheRecord(
         family="f", prompt_tokens=700, reusable_tokens=600, expected_tokens=512, cached_tokens=256
     )
@@ -221,7 +221,7 @@ def test_tokens_of_the_cache_count_where_the_provider_tells_of_them(meters: Mete
     assert meters.values("fastlane.client.cache.read_tokens") == {(): 512}
 
 
-def test_a_user_action_tells_what_it_took_end_to_end(meters: Meters) -> None:
+def test_user_action_records_its_duration(meters: Meters) -> None:
     arm = ExperimentArm(name="http2", arm="on")
     meters.tell(EndedAction("answer ticket", 1.5, None, None, arm), EndedAction("answer", 2.0, "KeyError", None, None))
 
@@ -231,7 +231,7 @@ def test_a_user_action_tells_what_it_took_end_to_end(meters: Meters) -> None:
     }
 
 
-def test_the_buckets_are_fine_enough_to_tell_two_arms_apart(meters: Meters) -> None:
+def test_metric_buckets_have_documented_bounds(meters: Meters) -> None:
     meters.tell(*everything())
 
     points = meters.points()
@@ -244,7 +244,7 @@ def test_the_buckets_are_fine_enough_to_tell_two_arms_apart(meters: Meters) -> N
     assert all(tuple(sorted(set(metric.buckets))) == metric.buckets for metric in all_metrics())
 
 
-def test_exemplars_lead_to_the_calls_own_span_and_to_no_other(meters: Meters) -> None:
+def test_exemplars_reference_the_span_of_their_call(meters: Meters) -> None:
     tracer = TracerProvider(shutdown_on_exit=False).get_tracer("test")
     mine, others = tracer.start_span("chat"), tracer.start_span("scrape")
     mine.end()
@@ -271,9 +271,7 @@ def open_here(meters: Meters, port: int) -> dict[tuple[Any, ...], float]:
     return found
 
 
-def test_open_connections_are_active_while_they_carry_a_call_and_idle_after(
-    meters: Meters, arguments: dict[str, Any]
-) -> None:
+def test_open_connections_are_active_during_a_call_then_idle(meters: Meters, arguments: dict[str, Any]) -> None:
     with OpenAI(**arguments) as client:
         port = client.base_url.port or 0
         client.chat.completions.create(**ASK)
@@ -288,9 +286,7 @@ def test_open_connections_are_active_while_they_carry_a_call_and_idle_after(
 
 
 @pytest.mark.asyncio
-async def test_connections_of_an_event_loop_are_counted_from_another_thread(
-    meters: Meters, arguments: dict[str, Any]
-) -> None:
+async def test_connections_of_a_loop_are_counted_from_other_threads(meters: Meters, arguments: dict[str, Any]) -> None:
     import asyncio
 
     async with AsyncOpenAI(**arguments) as client:
@@ -310,7 +306,7 @@ times = st.one_of(st.none(), st.integers(min_value=0, max_value=10**12))
     usage=st.tuples(*[st.one_of(st.none(), st.integers(min_value=0, max_value=10**9))] * 4),
     model=st.text(max_size=200),
 )
-def test_whatever_is_known_of_a_call_only_that_is_told_and_no_secret_of_it(
+def test_metrics_contain_only_known_values_and_no_secret(
     first: int | None, tokens: list[int], usage: tuple[int | None, ...], model: str
 ) -> None:
     seen = timeline(first_token_ns=first, first_event_ns=first, token_ns=array("q", tokens))

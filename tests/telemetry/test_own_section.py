@@ -63,9 +63,7 @@ class CountedWords(SessionPlay):
         return call.with_data(WordsRecord(words=words, language="en"))
 
 
-def test_section_of_an_own_play_is_in_record_span_metric_and_report(
-    arguments: dict[str, Any], listening: Listening
-) -> None:
+def test_custom_play_section_is_in_record_span_metric_report(arguments: dict[str, Any], listening: Listening) -> None:
     captured = listening()
     with OpenAI(**arguments, plays=[CountedWords()]) as client:
         for _ in range(2):

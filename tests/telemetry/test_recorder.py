@@ -81,7 +81,7 @@ def calls_counted(meters: Meters) -> int:
     return int(sum(meters.values("fastlane.client.attempts").values()))
 
 
-def test_reader_that_collects_sees_all_calls_that_ended_before(meters: Meters) -> None:
+def test_collecting_reader_includes_all_ended_calls(meters: Meters) -> None:
     counts = []
     for _ in range(20):
         meters.tell(*[ended()] * 50)
@@ -90,7 +90,7 @@ def test_reader_that_collects_sees_all_calls_that_ended_before(meters: Meters) -
     assert counts == [50 * time for time in range(1, 21)]
 
 
-def test_every_call_is_recorded_once_by_whichever_thread(meters: Meters) -> None:
+def test_every_call_is_recorded_once_by_some_thread(meters: Meters) -> None:
     threads = [threading.Thread(target=lambda: meters.tell(*[ended()] * 100)) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -205,7 +205,7 @@ def test_call_may_end_while_another_is_recorded(restored: None) -> None:
     assert len(added) == 3
 
 
-def test_reader_of_an_own_provider_sees_all_calls(restored: None) -> None:
+def test_reader_of_a_custom_provider_collects_all_calls(restored: None) -> None:
     recorded: list[None] = []
     provider = Provider(lambda: None)
     found = instruments(provider)

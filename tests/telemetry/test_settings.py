@@ -9,7 +9,7 @@ from fastlane.telemetry import TelemetrySettings
 from fastlane.telemetry.settings import from_environment
 
 
-def test_a_value_that_is_none_of_fastlanes_own_is_an_error_that_names_the_variable() -> None:
+def test_invalid_telemetry_setting_names_the_variable() -> None:
     with pytest.raises(
         ConfigurationError, match=r"FASTLANE_TELEMETRY_LEVEL: expected off, call, attempts, phases, got"
     ):

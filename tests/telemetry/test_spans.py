@@ -163,7 +163,7 @@ def test_an_unstreamed_call_has_no_time_to_first_token(arguments: dict[str, Any]
     assert found["gen_ai.usage.output_tokens"] > 0
 
 
-def test_what_asks_no_model_has_no_span(arguments: dict[str, Any], listening: Listening) -> None:
+def test_requests_without_a_model_have_no_span(arguments: dict[str, Any], listening: Listening) -> None:
     captured = listening(level="phases")
     with fastlane.OpenAI(**arguments) as client:
         client.models.list()
@@ -178,9 +178,7 @@ def test_what_asks_no_model_has_no_span(arguments: dict[str, Any], listening: Li
     assert attributes_of(captured.the("chat"))["openai.api.type"] == "responses"
 
 
-def test_an_application_s_spans_and_calls_nest_in_the_user_action(
-    arguments: dict[str, Any], listening: Listening
-) -> None:
+def test_application_spans_and_calls_nest_in_user_actions(arguments: dict[str, Any], listening: Listening) -> None:
     captured = listening(level="call")
     tracer = captured.tracer_provider.get_tracer("app")
     with (
@@ -200,7 +198,7 @@ def test_an_application_s_spans_and_calls_nest_in_the_user_action(
     assert attributes_of(outer)["fastlane.application.duration"] == pytest.approx(seconds(outer), abs=1e-6)
 
 
-def test_an_action_that_fails_says_so_by_its_class_and_one_that_is_cancelled_does_not(listening: Listening) -> None:
+def test_failed_action_has_error_class_and_cancelled_has_none(listening: Listening) -> None:
     captured = listening()
     with pytest.raises(ValueError, match="secret"), fastlane.user_action("bad"):
         raise ValueError("secret text")
@@ -219,9 +217,7 @@ def test_an_action_that_fails_says_so_by_its_class_and_one_that_is_cancelled_doe
     assert "error.type" not in attributes_of(left)
 
 
-def test_an_action_that_ends_in_another_context_ends_without_a_word(
-    listening: Listening, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_action_ended_in_another_context_logs_nothing(listening: Listening, caplog: pytest.LogCaptureFixture) -> None:
     captured = listening()
 
     async def steps() -> Any:
@@ -273,7 +269,7 @@ def test_a_retry_is_a_second_request_that_links_to_the_first(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_hedge_is_a_request_beside_the_first_whose_loser_is_no_error(
+def test_hedge_span_is_parallel_and_the_loser_is_no_error(
     kind: str, upstreams: tuple[Upstream, Upstream], listening: Listening
 ) -> None:
     near, _ = upstreams
@@ -321,7 +317,7 @@ def test_call_that_falls_back_has_one_span_of_the_last_model(
 # Ends
 
 
-def test_a_call_that_fails_says_its_class_and_status_and_none_of_its_words(
+def test_failed_call_span_has_class_and_status_but_no_message(
     upstreams: tuple[Upstream, Upstream], listening: Listening
 ) -> None:
     near, _ = upstreams
@@ -336,7 +332,7 @@ def test_a_call_that_fails_says_its_class_and_status_and_none_of_its_words(
     assert "secret" not in str([span.to_json() for span in captured.spans])
 
 
-def test_a_stream_that_breaks_off_is_an_error_and_one_that_is_closed_is_none(
+def test_broken_stream_span_is_an_error_and_closed_is_not(
     upstreams: tuple[Upstream, Upstream], listening: Listening
 ) -> None:
     near, _ = upstreams
@@ -359,9 +355,7 @@ def test_a_stream_that_breaks_off_is_an_error_and_one_that_is_closed_is_none(
     assert "error.type" not in attributes_of(closed)
 
 
-def test_a_call_that_never_came_to_an_attempt_has_its_span_all_the_same(
-    arguments: dict[str, Any], listening: Listening
-) -> None:
+def test_call_without_attempt_has_a_span(arguments: dict[str, Any], listening: Listening) -> None:
     captured = listening(level="phases")
     odd: Any = [{"role": "user", "content": object()}]
     with fastlane.OpenAI(**arguments) as client, pytest.raises(TypeError):
@@ -388,7 +382,7 @@ def test_the_check_of_a_structured_answer_is_a_span(upstreams: tuple[Upstream, U
     assert found["fastlane.validate.duration"] == pytest.approx(seconds(captured.the("validate")), abs=1e-6)
 
 
-def test_an_encoded_body_is_told_with_both_its_sizes(provider: Emulator, listening: Listening) -> None:
+def test_encoded_body_span_has_both_sizes(provider: Emulator, listening: Listening) -> None:
     captured = listening(level="attempts")
     plays = [Connection(), RequestEncoding(forms=("msgpack+gzip",))]
     messages: list[Any] = [{"role": "user", "content": "river " * 5_000}]
@@ -412,7 +406,7 @@ def test_a_call_that_is_not_sampled_makes_no_span_at_all(arguments: dict[str, An
     assert captured.reader.get_metrics_data() is not None
 
 
-def test_nothing_is_told_where_telemetry_is_off(arguments: dict[str, Any], listening: Listening) -> None:
+def test_disabled_telemetry_exports_nothing(arguments: dict[str, Any], listening: Listening) -> None:
     captured = listening(level="off")
     with fastlane.OpenAI(**arguments) as client, fastlane.user_action("quiet"):
         stream_one(client)
@@ -420,7 +414,7 @@ def test_nothing_is_told_where_telemetry_is_off(arguments: dict[str, Any], liste
     assert captured.reader.get_metrics_data() is None
 
 
-def test_calls_of_an_experiment_say_which_arm_they_are_of(arguments: dict[str, Any], listening: Listening) -> None:
+def test_experiment_calls_have_their_arm_as_attribute(arguments: dict[str, Any], listening: Listening) -> None:
     captured = listening(level="attempts")
     with fastlane.OpenAI(**arguments) as client:
         for arm in ("baseline", "http2"):
@@ -438,7 +432,7 @@ def test_calls_of_an_experiment_say_which_arm_they_are_of(arguments: dict[str, A
 
 
 @pytest.mark.parametrize("asked_for", [False, True])
-def test_the_trace_context_is_sent_only_when_asked(
+def test_trace_context_is_sent_only_if_enabled(
     asked_for: bool, upstreams: tuple[Upstream, Upstream], listening: Listening
 ) -> None:
     near, _ = upstreams

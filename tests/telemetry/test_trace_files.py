@@ -36,7 +36,7 @@ def written_before(path: Path, age_s: float, text: str = "{}\n") -> Path:
 
 
 @POSIX
-def test_only_this_user_can_read_them(where: Path) -> None:
+def test_trace_files_are_readable_by_their_owner_only(where: Path) -> None:
     file = TraceFile()
     file.write('{"resourceSpans":[]}\n')
 
@@ -62,7 +62,7 @@ def test_the_newest_is_the_one_that_was_written_to_last(where: Path) -> None:
     assert newest() == last
 
 
-def test_old_files_go_when_a_new_one_is_begun_and_no_others(where: Path) -> None:
+def test_old_trace_files_are_deleted_and_no_others(where: Path) -> None:
     where.mkdir(parents=True)
     day_s = 24 * 3600
     old = [written_before(where / f"20260101T0000{age:02}Z-1.jsonl", day_s + age) for age in range(KEPT_FILES + 5)]
@@ -102,7 +102,7 @@ def test_a_file_that_is_full_is_followed_by_another(where: Path, monkeypatch: py
     assert newest() in paths
 
 
-def test_a_file_that_cannot_be_is_said_to_be_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unusable_trace_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FASTLANE_TRACE_DIR", str(tmp_path / "file"))
     with pytest.raises(ConfigurationError, match="set FASTLANE_TRACE_DIR to a directory"):

@@ -140,9 +140,7 @@ def test_every_span_lies_within_its_parent(provider: Emulator, exporter: InMemor
             assert span.end_time <= (parent.end_time or 0), span.name
 
 
-def test_what_the_model_takes_for_its_first_token_is_waited_for(
-    provider: Emulator, exporter: InMemorySpanExporter
-) -> None:
+def test_prefill_time_counts_as_server_wait(provider: Emulator, exporter: InMemorySpanExporter) -> None:
     spans, (request,) = spans_and_log(provider, exporter, prefill_ms=120, output_tokens=3)
 
     prefill_s = log_seconds(request.body_complete_ns, request.headers_sent_ns)
@@ -153,9 +151,7 @@ def test_what_the_model_takes_for_its_first_token_is_waited_for(
     assert spans.attribute("fastlane.time_to_first_token") >= 0.1
 
 
-def test_a_head_that_comes_before_the_first_token_leaves_the_wait_to_first_token(
-    provider: Emulator, exporter: InMemorySpanExporter
-) -> None:
+def test_early_head_counts_as_first_token_wait(provider: Emulator, exporter: InMemorySpanExporter) -> None:
     spans, _ = spans_and_log(provider, exporter, prefill_ms=150, output_tokens=3, fault="early_role")
 
     assert spans.seconds("first_token") >= 0.05
@@ -176,9 +172,7 @@ def test_decode_lasts_from_the_first_token_to_the_last(provider: Emulator, expor
     assert spans.attribute("gen_ai.usage.input_tokens") == request.prompt_tokens
 
 
-def test_a_slow_application_stretches_its_call_and_no_part_of_the_answer(
-    provider: Emulator, exporter: InMemorySpanExporter
-) -> None:
+def test_slow_application_lengthens_only_the_call_span(provider: Emulator, exporter: InMemorySpanExporter) -> None:
     spans, _ = spans_and_log(provider, exporter, pause_s=0.2, token_ms=5, output_tokens=9)
 
     assert seconds(spans.chat) >= 2.0
@@ -186,9 +180,7 @@ def test_a_slow_application_stretches_its_call_and_no_part_of_the_answer(
     assert spans.seconds("POST") < seconds(spans.chat)
 
 
-def test_a_retry_is_a_second_request_after_the_wait_that_was_asked_for(
-    provider: Emulator, exporter: InMemorySpanExporter
-) -> None:
+def test_retry_span_starts_after_the_retry_after_wait(provider: Emulator, exporter: InMemorySpanExporter) -> None:
     spans, requests = spans_and_log(provider, exporter, fault="status=429;retry_after=0.15;times=1", tag="retry")
 
     first, second = spans.named("POST")
@@ -219,9 +211,7 @@ def test_a_first_call_takes_the_round_trips_of_its_connection(
     assert "fastlane.wire.tls.duration" not in (warm.chat.attributes or {})
 
 
-def test_a_body_that_has_to_wait_for_its_receiver_is_sent_for_as_long(
-    far_provider: Emulator, exporter: InMemorySpanExporter
-) -> None:
+def test_send_duration_includes_flow_control_waits(far_provider: Emulator, exporter: InMemorySpanExporter) -> None:
     windows = 4
     spans, (request,) = spans_and_log(
         far_provider, exporter, messages=[{"role": "user", "content": "wet " * (windows * 65_536 // 4)}]

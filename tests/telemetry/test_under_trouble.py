@@ -123,7 +123,7 @@ class Raising(Sampler, SpanProcessor, RandomIdGenerator):
 
 @pytest.mark.parametrize("export_mode", EXPORT_MODES)
 @pytest.mark.parametrize("where", ["sampler", "start", "end", "ids"])
-def test_a_call_is_not_affected_by_what_raises_in_the_application_s_provider(
+def test_failing_tracer_provider_does_not_affect_calls(
     where: str, export_mode: str, arguments: dict[str, Any], telling: Listen
 ) -> None:
     options = {"sampler": {"sampler": Raising(where)}, "ids": {"id_generator": Raising(where)}}.get(where, {})
@@ -146,7 +146,7 @@ def test_a_call_is_not_affected_by_what_raises_in_the_application_s_provider(
 
 @pytest.mark.parametrize("export_mode", EXPORT_MODES)
 @pytest.mark.parametrize("after", range(1, 7))
-def test_the_spans_above_one_that_cannot_be_made_are_ended(
+def test_spans_above_a_failed_span_are_ended(
     after: int, export_mode: str, arguments: dict[str, Any], telling: Listen
 ) -> None:
     with fastlane.OpenAI(**arguments) as client:
@@ -201,7 +201,7 @@ def run(program: str, base_url: str, **environment: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_a_provider_that_a_variable_names_and_that_is_not_there_is_none(arguments: dict[str, Any]) -> None:
+def test_missing_tracer_provider_variable_does_not_affect_calls(arguments: dict[str, Any]) -> None:
     program = "client = connect()\nwith fastlane.user_action('ask'):\n    ask()"
     assert run(program, arguments["base_url"], OTEL_PYTHON_TRACER_PROVIDER="no_such") == ["chat.completion"]
 
@@ -220,9 +220,7 @@ def test_no_call_pays_for_the_start_of_telemetry(arguments: dict[str, Any]) -> N
 # The tree
 
 
-def test_an_action_that_was_left_elsewhere_is_around_nothing_that_begins_later(
-    arguments: dict[str, Any], telling: Listen
-) -> None:
+def test_action_left_in_another_task_contains_no_later_calls(arguments: dict[str, Any], telling: Listen) -> None:
     captured = telling("simple", level="call")
 
     async def answers(client: Any) -> Any:
@@ -245,7 +243,7 @@ def test_an_action_that_was_left_elsewhere_is_around_nothing_that_begins_later(
     assert [span.parent.span_id for span in captured.named("chat") if span.parent] == roots
 
 
-def test_names_that_no_exporter_could_write_are_told_in_part(arguments: dict[str, Any], telling: Listen) -> None:
+def test_unencodable_or_long_names_are_shortened(arguments: dict[str, Any], telling: Listen) -> None:
     captured = telling("batch", level="call")
     with fastlane.OpenAI(**arguments) as client, fastlane.user_action("half \ud83d of it"):
         client.chat.completions.create(model="m" * 10_000, messages=MESSAGES)
@@ -261,7 +259,7 @@ def test_names_that_no_exporter_could_write_are_told_in_part(arguments: dict[str
 
 
 @pytest.mark.parametrize("export_mode", EXPORT_MODES)
-def test_an_abandoned_stream_is_told_of_although_nobody_looks(
+def test_abandoned_stream_span_ends_at_garbage_collection(
     export_mode: str, arguments: dict[str, Any], telling: Listen
 ) -> None:
     captured = telling(export_mode)

@@ -27,7 +27,7 @@ def urgency(**changes: Any) -> UrgencyRecord:
     return UrgencyRecord(**{"urgency": "background", "admission": admission, **changes})
 
 
-def test_the_level_is_a_label_of_our_own_metrics_and_of_no_others(meters: Meters) -> None:
+def test_urgency_is_a_label_of_fastlane_metrics_only(meters: Meters) -> None:
     meters.tell(ended(record(urgency=urgency())), ended(record()))
 
     assert set(meters.values("fastlane.client.time_to_first_token")) == {(False,), (False, "background")}
@@ -58,7 +58,7 @@ def test_waits_for_rate_limits_are_measured_by_reason(meters: Meters) -> None:
     )
 
 
-def test_tiers_are_counted_as_asked_and_as_served(meters: Meters) -> None:
+def test_tiers_are_counted_as_requested_and_served(meters: Meters) -> None:
     lower = urgency(asked_tier="priority", served_tier="default")
     fell = urgency(asked_tier="default", served_tier="default", full_tier="flex")
     meters.tell(*(ended(record(urgency=one)) for one in (lower, fell, urgency(served_tier="default"), urgency())))
@@ -70,7 +70,7 @@ def test_tiers_are_counted_as_asked_and_as_served(meters: Meters) -> None:
     }
 
 
-def test_a_span_says_what_the_record_says() -> None:
+def test_urgency_span_attributes_match_the_record() -> None:
     span_attributes = call_attributes(
         record(urgency=urgency(asked_tier="priority", served_tier="default", full_tier="flex"))
     )
@@ -83,9 +83,7 @@ def test_a_span_says_what_the_record_says() -> None:
 
 
 @pytest.mark.parametrize("level", ["call", "phases"])
-def test_the_wait_of_a_call_is_a_span_of_its_own_and_no_part_of_its_preparation(
-    arguments: dict[str, Any], listening: Listening, level: str
-) -> None:
+def test_queue_wait_is_a_span_outside_of_prepare(arguments: dict[str, Any], listening: Listening, level: str) -> None:
     captured = listening(level=level)
     with fastlane.OpenAI(**arguments, only_plays=[Connection(), Urgency(max_concurrency=1)]) as client:
         first = client.chat.completions.create(model="first", messages=MESSAGES, stream=True)

@@ -5,7 +5,7 @@ import pytest
 from scripts.servers import UnavailableError, main, program
 
 
-def test_where_none_is_installed_and_none_can_be_it_says_why(
+def test_missing_chromium_is_reported_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", "")

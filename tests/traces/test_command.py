@@ -20,7 +20,7 @@ def file(tmp_path: Path) -> Path:
     return everyday(tmp_path / "spans.jsonl")
 
 
-def test_the_page_stands_beside_the_file_and_is_read_by_whom_that_may_be_read_by(file: Path) -> None:
+def test_page_is_written_beside_the_file_with_its_mode(file: Path) -> None:
     file.chmod(0o600)
 
     result = run("view", file)
@@ -58,7 +58,7 @@ def test_a_list_names_the_arm_of_an_experiment(tmp_path: Path) -> None:
     assert result.stdout.splitlines()[0].endswith("answer tickets: baseline")
 
 
-def test_nothing_in_a_file_commands_the_terminal(tmp_path: Path) -> None:
+def test_control_characters_in_a_file_are_escaped(tmp_path: Path) -> None:
     path = tmp_path / "spans.jsonl"
     everyday(path)
     path.write_text(path.read_text().replace("answer ticket", "\\u001b[2Janswer"))
@@ -66,7 +66,7 @@ def test_nothing_in_a_file_commands_the_terminal(tmp_path: Path) -> None:
     assert "\x1b" not in run("list", path).stdout
 
 
-def test_the_newest_file_of_ones_own_is_found(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_last_option_opens_the_newest_trace_file(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FASTLANE_TRACE_DIR", str(tmp_path / "traces"))
     assert "no file of spans was written yet" in run("view", "--last").stderr
     (tmp_path / "traces").mkdir()
@@ -90,7 +90,7 @@ def test_the_newest_file_of_ones_own_is_found(file: Path, tmp_path: Path, monkey
         (["list", "."], "cannot read .: Is a directory"),
     ],
 )
-def test_what_cannot_work_is_said_with_exit_code_2(arguments: list[str], message: str) -> None:
+def test_invalid_trace_arguments_exit_with_code_2(arguments: list[str], message: str) -> None:
     result = run(*arguments)
 
     assert result.exit_code == 2
@@ -98,7 +98,7 @@ def test_what_cannot_work_is_said_with_exit_code_2(arguments: list[str], message
     assert message in result.stderr
 
 
-def test_a_page_that_cannot_be_written_is_said(file: Path, tmp_path: Path) -> None:
+def test_unwritable_page_is_reported(file: Path, tmp_path: Path) -> None:
     result = run("view", file, "--out", tmp_path / "no" / "page.html")
 
     assert (result.exit_code, "cannot write" in result.stderr) == (2, True)

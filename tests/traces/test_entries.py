@@ -32,7 +32,7 @@ def test_each_user_action_and_each_call_without_one_is_an_entry(found: tuple[Tra
     ]
 
 
-def test_an_actions_waterfall_has_its_calls_attempts_and_phases_in_their_places(found: tuple[TraceEntry, ...]) -> None:
+def test_waterfall_nests_calls_attempts_and_phases(found: tuple[TraceEntry, ...]) -> None:
     rows = [(row.depth, row.label, row.note or row.error) for row in found[0].rows]
 
     assert rows[:13] == [
@@ -57,7 +57,7 @@ def test_an_actions_waterfall_has_its_calls_attempts_and_phases_in_their_places(
     assert found[0].error is None
 
 
-def test_a_call_says_what_it_asked_for_and_what_it_got(found: tuple[TraceEntry, ...]) -> None:
+def test_call_entry_has_request_and_response_figures(found: tuple[TraceEntry, ...]) -> None:
     first, again = found[0].calls
 
     assert first.time_to_first_token_s == 0.163
@@ -78,11 +78,11 @@ def test_phases_make_up_the_whole_of_a_call(found: tuple[TraceEntry, ...]) -> No
             assert sum(call.durations_s.values()) == pytest.approx(whole_s, abs=0.012)
 
 
-def test_what_a_failed_attempt_and_the_pause_after_it_cost_is_a_phase(found: tuple[TraceEntry, ...]) -> None:
+def test_failed_attempt_and_pause_count_as_retries_phase(found: tuple[TraceEntry, ...]) -> None:
     assert phases_ms(found[0])["retries"] == 282.3
 
 
-def test_a_hedge_that_won_runs_beside_the_attempt_that_was_late(found: tuple[TraceEntry, ...]) -> None:
+def test_won_hedge_is_drawn_parallel_to_the_late_attempt(found: tuple[TraceEntry, ...]) -> None:
     late, won = found[1].calls[0].attempts
 
     assert late.outcome == "cancelled"
@@ -105,7 +105,7 @@ def test_a_call_that_fell_back_to_another_model_is_one_entry(found: tuple[TraceE
     assert [row.note for row in entry.rows if row.phase == "call"] == ["", "fallback"]
 
 
-def test_models_that_were_left_within_an_action_count_as_earlier_attempts(tmp_path: Path) -> None:
+def test_abandoned_models_count_as_earlier_attempts(tmp_path: Path) -> None:
     with recording(tmp_path / "spans.jsonl") as made:
         action = made.span("invoke_workflow ask", 0, 400, gen_ai__operation__name="invoke_workflow")
         first = made.chat(0, 50, parent=action, error="APITimeoutError", model="large")
@@ -119,12 +119,12 @@ def test_models_that_were_left_within_an_action_count_as_earlier_attempts(tmp_pa
     assert [row.note for row in entry.rows if row.phase == "call"] == ["", "fallback", "fallback"]
 
 
-def test_a_failure_is_told_by_its_class(found: tuple[TraceEntry, ...]) -> None:
+def test_failed_call_is_named_by_error_class(found: tuple[TraceEntry, ...]) -> None:
     assert found[3].error == "AuthenticationError"
     assert found[3].calls[0].attempts[0].status_code == 401
 
 
-def test_phases_without_spans_are_drawn_from_the_durations_on_the_calls_span(found: tuple[TraceEntry, ...]) -> None:
+def test_phases_without_spans_are_drawn_from_durations(found: tuple[TraceEntry, ...]) -> None:
     entry = found[4]
     rows = [
         (row.label, (row.start_ns - entry.start_ns) / 1e6, (row.end_ns - row.start_ns) / 1e6) for row in entry.rows[1:]
@@ -149,7 +149,7 @@ def test_without_a_stream_the_wait_lasts_until_the_answer(found: tuple[TraceEntr
     assert found[5].time_to_first_token_s is None
 
 
-def test_what_nobody_split_up_stands_unsplit(tmp_path: Path) -> None:
+def test_time_without_phases_is_shown_as_unsplit(tmp_path: Path) -> None:
     with recording(tmp_path / "spans.jsonl") as made:
         made.chat(0, 320, ttft=110, decode=200)
 
@@ -158,7 +158,7 @@ def test_what_nobody_split_up_stands_unsplit(tmp_path: Path) -> None:
     assert phases_ms(entry) == {"unsplit": 110, "decode": 200, "other": 10}
 
 
-def test_attempts_without_phases_show_those_of_the_call_below_the_one_that_answered(tmp_path: Path) -> None:
+def test_phases_without_attempt_spans_belong_to_the_last(tmp_path: Path) -> None:
     with recording(tmp_path / "spans.jsonl") as made:
         chat = made.chat(0, 420, ttft=210, decode=200, phases={"send": 2}, server=107, fastlane__attempt__count=2)
         for number, start, end in ((1, 0, 50), (2, 101, 415)):
@@ -175,7 +175,7 @@ def test_attempts_without_phases_show_those_of_the_call_below_the_one_that_answe
     assert phases_ms(entry) == {"retries": 101, "send": 2, "server": 107, "decode": 200, "other": 10}
 
 
-def test_a_call_below_other_peoples_spans_says_what_is_around_it(tmp_path: Path) -> None:
+def test_call_below_foreign_spans_lists_its_ancestors(tmp_path: Path) -> None:
     with recording(tmp_path / "spans.jsonl") as made:
         outer = made.span("GET /ask", 0, 500)
         inner = made.span("answer", 1, 499, parent=outer)
@@ -196,7 +196,7 @@ def test_a_trace_without_calls_is_shown_as_it_is(tmp_path: Path) -> None:
     assert (entry.kind, entry.name, [row.error for row in entry.rows]) == ("other", "GET /health", [None, "Timeout"])
 
 
-def test_names_are_those_that_telemetry_writes() -> None:
+def test_trace_page_reads_attributes_that_telemetry_writes() -> None:
     source = "".join(path.read_text() for path in Path(telemetry.__file__).parent.glob("*.py"))
     assert [name for name in (*dict(_BY_NAME), *_ATTRIBUTES.values()) if f'"{name}' not in source] == []
 

@@ -86,7 +86,7 @@ def ground(page: Page) -> str:
     return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
 
 
-def test_it_opens_with_each_entry_and_what_they_have_in_common(opens: Opens) -> None:
+def test_trace_page_opens_with_list_and_summary(opens: Opens) -> None:
     page = opens(everyday)
 
     expect(listed(page)).to_have_count(6)
@@ -113,7 +113,7 @@ def test_an_entry_is_opened_with_its_waterfall(opens: Opens) -> None:
     expect(page.locator("#opened")).to_contain_text("earlier attempts 282 ms")
 
 
-def test_what_is_in_a_file_stays_text(opens: Opens) -> None:
+def test_file_content_is_escaped_in_the_page(opens: Opens) -> None:
     page = opens(hostile)
 
     expect(page.get_by_role("treeitem").nth(1)).to_contain_text("<b>bold</b><script>document.title='owned'</script>")
@@ -123,7 +123,7 @@ def test_what_is_in_a_file_stays_text(opens: Opens) -> None:
     assert page.locator("img, svg, b >> text=bold").count() == 0
 
 
-def test_it_is_searched_by_words_and_attributes(opens: Opens) -> None:
+def test_trace_page_searches_by_words_and_attributes(opens: Opens) -> None:
     page = opens(everyday)
     options = listed(page)
 
@@ -140,7 +140,7 @@ def test_it_is_searched_by_words_and_attributes(opens: Opens) -> None:
     expect(options).to_have_count(6)
 
 
-def test_it_is_filtered_and_sorted(opens: Opens) -> None:
+def test_trace_page_filters_and_sorts_entries(opens: Opens) -> None:
     page = opens(everyday)
     options = listed(page)
 
@@ -153,7 +153,7 @@ def test_it_is_filtered_and_sorted(opens: Opens) -> None:
     expect(options.first).to_contain_text("212 ms")
 
 
-def test_everything_can_be_reached_by_keys(opens: Opens) -> None:
+def test_trace_page_is_usable_by_keyboard(opens: Opens) -> None:
     page = opens(everyday)
     focused = page.locator(":focus")
 
@@ -183,7 +183,7 @@ def test_everything_can_be_reached_by_keys(opens: Opens) -> None:
     expect(page.get_by_role("dialog")).to_be_hidden()
 
 
-def test_it_is_light_or_dark_as_the_system_is_or_as_one_likes(opens: Opens) -> None:
+def test_trace_page_follows_system_and_chosen_theme(opens: Opens) -> None:
     light, dark = opens(everyday), opens(everyday, dark=True)
 
     bright, dim = ground(light), ground(dark)
@@ -236,7 +236,7 @@ def test_cache_misses_are_found_by_a_filter_where_there_are_any(opens: Opens) ->
     expect(opens(everyday).locator("#only-misses")).to_be_hidden()
 
 
-def test_it_can_be_read_on_a_narrow_screen(opens: Opens) -> None:
+def test_trace_page_fits_a_narrow_screen(opens: Opens) -> None:
     page = opens(everyday, width=400)
 
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
@@ -248,7 +248,7 @@ def test_it_can_be_read_on_a_narrow_screen(opens: Opens) -> None:
     expect(listed(page).first).to_be_visible()
 
 
-def test_five_thousand_calls_are_listed_without_making_five_thousand_elements(opens: Opens) -> None:
+def test_large_list_renders_only_visible_rows(opens: Opens) -> None:
     page = opens(five_thousand)
 
     expect(page.get_by_role("status")).to_have_text("5,000 entries")
@@ -262,7 +262,7 @@ def test_five_thousand_calls_are_listed_without_making_five_thousand_elements(op
     assert page.evaluate("performance.timing.domContentLoadedEventEnd - performance.timing.navigationStart") < 20_000
 
 
-def test_what_is_printed_is_the_waterfall_and_not_the_controls(opens: Opens) -> None:
+def test_printed_page_has_waterfall_without_controls(opens: Opens) -> None:
     page = opens(everyday, dark=True)
     listed(page).first.click()
 

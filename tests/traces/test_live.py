@@ -80,7 +80,7 @@ def test_a_line_that_is_not_whole_yet_waits_for_its_end(tmp_path: Path) -> None:
     assert follower.poll() == []
 
 
-def test_what_was_written_before_is_left_out_on_request(tmp_path: Path) -> None:
+def test_earlier_calls_are_left_out_on_request(tmp_path: Path) -> None:
     some_calls(tmp_path / "old.jsonl", 100.0, 100.0)
     follower = Follower(tmp_path)
     follower.skip()
@@ -89,7 +89,7 @@ def test_what_was_written_before_is_left_out_on_request(tmp_path: Path) -> None:
     assert [row.time_to_first_token_s for row in follower.poll()] == [0.12]
 
 
-def test_a_slow_call_says_what_it_waited_for(tmp_path: Path) -> None:
+def test_slow_call_row_lists_its_reasons(tmp_path: Path) -> None:
     follower = Follower(tmp_path)
     some_calls(tmp_path / "usual.jsonl", *[100.0] * 8)
     assert not any(row.is_slow or row.reasons for row in follower.poll())
@@ -115,7 +115,7 @@ def test_a_slow_call_says_what_it_waited_for(tmp_path: Path) -> None:
     assert follower.saved.slow == 2
 
 
-def test_a_slow_call_that_waited_for_a_slot_says_queue(tmp_path: Path) -> None:
+def test_slow_call_row_shows_a_slot_wait_as_queue(tmp_path: Path) -> None:
     follower = Follower(tmp_path)
     some_calls(tmp_path / "usual.jsonl", *[100.0] * 8)
     follower.poll()
@@ -156,7 +156,7 @@ def test_running_calls_of_a_process_that_died_are_not_shown(tmp_path: Path) -> N
     assert follower.running() == []
 
 
-def test_a_running_call_that_waits_says_so_and_can_be_slow(tmp_path: Path) -> None:
+def test_waiting_call_row_shows_its_wait_and_can_be_slow(tmp_path: Path) -> None:
     follower = Follower(tmp_path)
     some_calls(tmp_path / "usual.jsonl", *[100.0] * 8)
     follower.poll()
@@ -202,7 +202,7 @@ def server(tmp_path: Path) -> Iterator[LiveServer]:
         thread.join()
 
 
-def test_only_who_knows_the_address_gets_anything(server: LiveServer, tmp_path: Path) -> None:
+def test_live_page_needs_the_secret_in_its_url(server: LiveServer, tmp_path: Path) -> None:
     some_calls(tmp_path / "calls.jsonl", 100.0)
     connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1])
     statuses = {}

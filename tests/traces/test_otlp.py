@@ -29,7 +29,7 @@ def read(*documents: Any) -> SpanFile:
     return read_spans("".join(json.dumps(each) + "\n" for each in documents).encode(), "file.jsonl")
 
 
-def test_what_the_official_exporter_writes_is_read_whole(tmp_path: Path) -> None:
+def test_file_of_the_official_exporter_is_read(tmp_path: Path) -> None:
     file = read_spans(everyday(tmp_path / "spans.jsonl").read_bytes(), "spans.jsonl")
 
     by_name = {span.name: span for span in file.spans}
@@ -127,7 +127,7 @@ def test_a_span_that_ends_before_it_starts_has_no_length() -> None:
         (b"\x89PNG\r\n\x1a\n", "no JSON"),
     ],
 )
-def test_what_is_no_such_file_is_said_and_what_was_expected(data: bytes, message: str) -> None:
+def test_invalid_trace_file_is_refused_with_expected_format(data: bytes, message: str) -> None:
     with pytest.raises(TraceFileError) as raised:
         read_spans(data, "file.jsonl")
 
@@ -144,7 +144,7 @@ def shown(data: bytes) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_no_bytes_do_anything_but_raise_the_one_error(data: bytes) -> None:
+def test_any_bytes_are_read_or_raise_trace_file_error(data: bytes) -> None:
     shown(data)
     shown(b"\x1f\x8b" + data)
 
@@ -225,7 +225,7 @@ NEAR_SPANS = st.fixed_dictionaries(
 
 @settings(max_examples=60)
 @given(st.lists(NEAR_SPANS, max_size=8), JSON)
-def test_whatever_spans_say_of_themselves_they_are_shown(spans: list[dict[str, Any]], resource: Any) -> None:
+def test_any_span_values_are_shown(spans: list[dict[str, Any]], resource: Any) -> None:
     document = {
         "resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": {"name": "fastlane"}, "spans": spans}]}]
     }

@@ -28,7 +28,7 @@ def parts(written: str) -> list[str]:
     return re.findall(r'<script type="application/json" id="\w+">(.*?)</script>', written, re.DOTALL)
 
 
-def test_nothing_of_a_file_becomes_markup(written: str) -> None:
+def test_file_text_is_escaped_in_the_trace_page(written: str) -> None:
     assert "<img" not in written
     assert written.count("</script>") == 4
     data, lines = parts(written)
@@ -38,7 +38,7 @@ def test_nothing_of_a_file_becomes_markup(written: str) -> None:
     assert [NASTY, NASTY] in page_data["rows"][0]["a"]
 
 
-def test_each_entry_has_a_line_of_its_own(tmp_path: Path) -> None:
+def test_page_data_has_one_line_per_entry(tmp_path: Path) -> None:
     file = read_spans(experiment(tmp_path / "spans.jsonl", pairs=5).read_bytes(), "spans.jsonl")
     found = entries(file.spans)
 

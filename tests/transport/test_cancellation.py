@@ -43,7 +43,7 @@ def the_connection_goes_on(peer: Peer, face: Any, *resets: int) -> None:
 
 @both_faces
 @pytest.mark.parametrize("pieces", [0, 1, 20])
-def test_an_early_close_stops_the_server_and_keeps_the_connection(make_face: Any, pieces: int) -> None:
+def test_early_close_resets_stream_and_keeps_connection(make_face: Any, pieces: int) -> None:
     with Peer(SCRIPTS) as peer, make_face(peer.url) as face:
         answer = face.open("/endless")
         for _ in range(pieces):
@@ -57,7 +57,7 @@ def test_an_early_close_stops_the_server_and_keeps_the_connection(make_face: Any
 
 @both_faces
 @pytest.mark.parametrize("pieces", [0, 2])
-def test_an_answer_that_is_forgotten_stops_the_server_and_keeps_the_connection(make_face: Any, pieces: int) -> None:
+def test_forgotten_response_resets_stream_and_keeps_connection(make_face: Any, pieces: int) -> None:
     with Peer(SCRIPTS) as peer, make_face(peer.url) as face:
         face.get("/first")
         face.forget("/endless", pieces)
@@ -102,7 +102,7 @@ def lose_in_a_cycle(face: SyncFace, url: str, form: str) -> Any:
     [(Pool, "claim"), (Pool, "changed"), (ClientConnection, "begin"), (ClientConnection, "receive")],
     ids=["who asks for a place", "who gives one back", "who sends", "who reads"],
 )
-def test_an_answer_that_is_collected_in_a_thread_that_holds_a_lock_waits_for_none(
+def test_collected_response_waits_for_no_held_lock(
     owner: Any, method: str, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, lost, collected = getattr(owner, method), threading.Event(), threading.Event()
@@ -146,7 +146,7 @@ def test_an_answer_that_has_ended_is_not_reset(make_face: Any) -> None:
 
 
 @both_faces
-def test_what_abandoned_answers_leave_unread_does_not_use_up_the_connections_window(make_face: Any) -> None:
+def test_abandoned_responses_return_connection_window(make_face: Any) -> None:
     def large(stream: Stream) -> None:
         stream.head()
         stream.data(bytes(40 << 20), end=True)
@@ -228,9 +228,7 @@ def switching_often() -> Iterator[None]:
 
 @pytest.mark.usefixtures("switching_often")
 @pytest.mark.parametrize("version", ["HTTP/2", "HTTP/1.1"])
-def test_a_close_from_another_thread_amid_the_pieces_of_an_answer_is_an_end_or_an_error_of_the_library(
-    version: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_close_during_read_ends_stream_or_raises_library_error(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def drops(stream: Stream) -> None:
         stream.head()
         for _ in range(300):
@@ -265,7 +263,7 @@ def test_a_close_from_another_thread_amid_the_pieces_of_an_answer_is_an_end_or_a
 
 
 @both_faces
-def test_over_http1_an_early_close_closes_the_connection(make_face: Any) -> None:
+def test_http1_early_close_closes_the_connection(make_face: Any) -> None:
     gone: list[bool] = []
 
     def respond(request: Request1) -> None:
@@ -287,7 +285,7 @@ def test_over_http1_an_early_close_closes_the_connection(make_face: Any) -> None
 
 
 @both_faces
-def test_over_http1_an_answer_that_is_forgotten_closes_the_connection(make_face: Any) -> None:
+def test_http1_forgotten_response_closes_its_connection(make_face: Any) -> None:
     def respond(request: Request1) -> None:
         request.send(CHUNKED, chunk(b"piece"))
         request.left()
@@ -301,7 +299,7 @@ def test_over_http1_an_answer_that_is_forgotten_closes_the_connection(make_face:
 @pytest.mark.usefixtures("patient")
 @both_faces
 @pytest.mark.parametrize("apart", [False, True], ids=["in one write", "in writes of their own"])
-def test_over_http1_a_stream_that_is_closed_after_done_keeps_its_connection(make_face: Any, apart: bool) -> None:
+def test_http1_stream_closed_after_done_keeps_its_connection(make_face: Any, apart: bool) -> None:
     def respond(request: Request1) -> None:
         request.body()
         pieces = [CHUNKED, chunk(b"data: one\n\n"), chunk(b"data: [DONE]\n\n"), LAST_CHUNK]
@@ -318,7 +316,7 @@ def test_over_http1_a_stream_that_is_closed_after_done_keeps_its_connection(make
         assert peer.connections == 1
 
 
-def test_a_task_that_is_cancelled_while_it_connects_harms_no_other_that_waits_for_the_same_connection() -> None:
+def test_cancelled_connecting_task_leaves_other_waiters_intact() -> None:
     with Peer() as peer, AsyncFace(peer.url) as face:
         held = HeldHandshakes(peer)
         calls = [face.begin(f"/{number}") for number in range(4)]

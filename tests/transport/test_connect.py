@@ -147,7 +147,7 @@ def nothing_left() -> Iterator[None]:
 # --- one address
 
 
-def test_what_a_connection_says(connect: Connect, listening: tuple[str, int]) -> None:
+def test_connection_has_timestamps_addresses_and_options(connect: Connect, listening: tuple[str, int]) -> None:
     before = now_ns()
     sock, opening = connect(*listening)
     with sock:
@@ -161,7 +161,7 @@ def test_what_a_connection_says(connect: Connect, listening: tuple[str, int]) ->
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 
 
-def test_a_name_is_looked_up_first(connect: Connect, listening: tuple[str, int], nothing_left: None) -> None:
+def test_host_name_lookup_precedes_connect(connect: Connect, listening: tuple[str, int], nothing_left: None) -> None:
     before = now_ns()
     sock, opening = connect("localhost", listening[1])
     sock.close()
@@ -173,7 +173,7 @@ def test_a_name_is_looked_up_first(connect: Connect, listening: tuple[str, int],
 # --- several addresses
 
 
-def test_the_next_address_is_tried_at_once_where_one_refuses(
+def test_refused_address_falls_back_to_the_next_at_once(
     connect: Connect,
     listening: tuple[str, int],
     refusing: tuple[str, int],
@@ -188,7 +188,7 @@ def test_the_next_address_is_tried_at_once_where_one_refuses(
         assert sock.getpeername() == listening
 
 
-def test_the_next_address_is_tried_after_a_while_where_one_is_silent(
+def test_silent_address_falls_back_to_the_next(
     connect: Connect,
     listening: tuple[str, int],
     silent: tuple[str, int],
@@ -202,7 +202,7 @@ def test_the_next_address_is_tried_after_a_while_where_one_is_silent(
     assert opening.connect_ended_ns - opening.connect_started_ns >= 250_000_000
 
 
-def test_one_wins_where_all_answer_at_once(
+def test_simultaneous_connects_leave_one_socket(
     connect: Connect, resolve: Callable[..., None], monkeypatch: pytest.MonkeyPatch, nothing_left: None
 ) -> None:
     monkeypatch.setattr(_connect, "ATTEMPT_DELAY_NS", 0)
@@ -216,7 +216,7 @@ def test_one_wins_where_all_answer_at_once(
 # --- failures
 
 
-def test_all_refuse(
+def test_refusal_by_every_address_is_a_connect_error(
     connect: Connect, refusing: tuple[str, int], resolve: Callable[..., None], nothing_left: None
 ) -> None:
     resolve(refusing, ("127.0.0.1", refusing[1]), refusing)
@@ -226,7 +226,7 @@ def test_all_refuse(
         assert (caught.value.name, caught.value.message) == ("ConnectError", REFUSED)
 
 
-def test_an_unknown_name(connect: Connect, monkeypatch: pytest.MonkeyPatch, nothing_left: None) -> None:
+def test_unknown_host_is_a_connect_error(connect: Connect, monkeypatch: pytest.MonkeyPatch, nothing_left: None) -> None:
     def unknown(*args: Any, **options: Any) -> Any:
         raise socket.gaierror(-2, "Name or service not known")
 
@@ -237,20 +237,22 @@ def test_an_unknown_name(connect: Connect, monkeypatch: pytest.MonkeyPatch, noth
 
 
 @pytest.mark.parametrize("host", ["two..dots", "x" * 70, "a\0b", "fe80::1%nowhere"])
-def test_what_is_no_name(connect: Connect, host: str) -> None:
+def test_invalid_host_name_is_a_connect_error(connect: Connect, host: str) -> None:
     with pytest.raises(TransportError) as caught:
         connect(host, 443)
     assert caught.value.name == "ConnectError"
 
 
-def test_a_name_without_addresses(connect: Connect, resolve: Callable[..., None]) -> None:
+def test_host_without_addresses_is_a_connect_error(connect: Connect, resolve: Callable[..., None]) -> None:
     resolve()
     with pytest.raises(TransportError) as caught:
         connect("name.test", 443)
     assert caught.value.name == "ConnectError"
 
 
-def test_no_descriptor_left(connect: Connect, listening: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_open_files_is_a_connect_error(
+    connect: Connect, listening: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def none(*args: Any) -> Any:
         raise OSError(errno.EMFILE, "Too many open files")
 
@@ -266,7 +268,9 @@ def test_no_descriptor_left(connect: Connect, listening: tuple[str, int], monkey
 # --- the call is abandoned
 
 
-def test_a_thread_gives_up(silent: tuple[str, int], resolve: Callable[..., None], nothing_left: None) -> None:
+def test_cancelled_connect_in_a_thread_is_a_connect_error(
+    silent: tuple[str, int], resolve: Callable[..., None], nothing_left: None
+) -> None:
     resolve(silent, ("127.0.0.1", silent[1]))
     asked: list[int] = []
 
@@ -281,7 +285,7 @@ def test_a_thread_gives_up(silent: tuple[str, int], resolve: Callable[..., None]
         assert caught.value.name == "ConnectError"
 
 
-def test_ctrl_c_in_a_thread(silent: tuple[str, int], nothing_left: None) -> None:
+def test_interrupted_connect_in_a_thread_leaks_no_socket(silent: tuple[str, int], nothing_left: None) -> None:
     asked: list[int] = []
 
     def press() -> bool:
@@ -346,7 +350,7 @@ addresses = st.lists(
 
 
 @given(addresses)
-def test_families_alternate(given_addresses: list[Address]) -> None:
+def test_address_families_alternate(given_addresses: list[Address]) -> None:
     ordered = interleave(given_addresses)
     once = list(dict.fromkeys(given_addresses))
     assert sorted(ordered) == sorted(once)

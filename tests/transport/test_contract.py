@@ -129,7 +129,7 @@ def test_fields_that_come_twice_stay_two(make_face: Any, serve: Serve) -> None:
 
 
 @both_faces
-def test_names_of_fields_keep_their_case_over_http1_and_are_lower_over_http2(make_face: Any, serve: Serve) -> None:
+def test_header_names_keep_case_over_http1_and_lower_over_http2(make_face: Any, serve: Serve) -> None:
     server = serve()
     server.answering = lambda *_: (200, [("x-answer" if server.version == "HTTP/2" else "X-Answer", "yes")], b"ok")
     with make_face(server.url) as face:
@@ -194,7 +194,7 @@ def test_a_host_may_be_a_name_or_an_address_of_either_kind(make_face: Any, serve
 
 
 @both_faces
-def test_the_answer_says_what_carried_it(make_face: Any, serve: Serve) -> None:
+def test_response_has_its_http_version_and_connection(make_face: Any, serve: Serve) -> None:
     server = serve()
     with make_face(server.url) as face:
         answer = face.open()
@@ -221,7 +221,7 @@ def test_the_answer_says_what_carried_it(make_face: Any, serve: Serve) -> None:
 
 
 @both_faces
-def test_the_name_that_tls_asks_for_can_be_set(make_face: Any) -> None:
+def test_sni_hostname_can_be_set(make_face: Any) -> None:
     with Peer(names=("api.example",)) as peer, make_face(peer.url) as face:
         with pytest.raises(httpx2.ConnectError):
             face.get()
@@ -231,7 +231,7 @@ def test_the_name_that_tls_asks_for_can_be_set(make_face: Any) -> None:
 
 
 @both_faces
-def test_a_certificate_that_nobody_vouches_for_is_a_connect_error_unless_the_user_asks_for_none(make_face: Any) -> None:
+def test_untrusted_certificate_is_refused_unless_disabled(make_face: Any) -> None:
     with Peer() as peer:
         with make_face(peer.url, verify=True) as face, pytest.raises(httpx2.ConnectError):
             face.get()
@@ -243,7 +243,7 @@ def test_a_certificate_that_nobody_vouches_for_is_a_connect_error_unless_the_use
 
 
 @both_faces
-def test_the_users_own_tls_context_is_used_and_not_changed_for_others(make_face: Any) -> None:
+def test_given_tls_context_is_used_and_not_changed(make_face: Any) -> None:
     context = make_trusting()
     with Peer(alpn=("h2", "http/1.1")) as peer, make_face(peer.url, verify=context) as face:
         assert face.get().http_version == "HTTP/2"
@@ -252,7 +252,7 @@ def test_the_users_own_tls_context_is_used_and_not_changed_for_others(make_face:
 
 
 @both_faces
-def test_informational_heads_and_trailers_are_passed_over(make_face: Any) -> None:
+def test_informational_heads_and_trailers_are_ignored(make_face: Any) -> None:
     def h2(stream: Stream) -> None:
         stream.body()
         stream.head(100)
@@ -295,7 +295,7 @@ def test_a_body_without_a_length_goes_until_the_connection_ends(make_face: Any) 
 
 @both_faces
 @pytest.mark.parametrize("version", ["HTTP/2", "HTTP/1.1"])
-def test_an_answer_that_comes_before_the_upload_has_ended_outlives_its_connection(make_face: Any, version: str) -> None:
+def test_response_before_end_of_upload_survives_disconnect(make_face: Any, version: str) -> None:
     def h2(stream: Stream) -> None:
         stream.answer(b"big", 413)
         stream.connection.fin()
@@ -326,7 +326,7 @@ def too_large(request: Request1) -> None:
 
 
 @both_faces
-def test_an_answer_to_a_large_upload_outlives_the_reset_behind_it(make_face: Any) -> None:
+def test_response_to_large_upload_survives_reset_after_it(make_face: Any) -> None:
     body = bytes(3_000_000)
     with PeerH1(too_large) as peer, make_face(peer.url) as face:
         assert [face.post(content=body).status_code for _ in range(30)] == [413] * 30
@@ -375,7 +375,7 @@ def test_an_answer_that_is_being_read_outlives_its_transport(version: str) -> No
 
 
 @pytest.mark.parametrize("version", ["HTTP/2", "HTTP/1.1"])
-def test_an_asynchronous_answer_that_is_being_read_outlives_its_transport(version: str) -> None:
+def test_async_response_outlives_its_transport(version: str) -> None:
     slow = Slow()
 
     async def work(url: str) -> None:
@@ -395,7 +395,7 @@ def test_an_asynchronous_answer_that_is_being_read_outlives_its_transport(versio
 
 
 @both_faces
-def test_what_comes_together_with_the_end_of_the_connection_reaches_the_reader(make_face: Any) -> None:
+def test_data_sent_with_connection_end_reaches_the_reader(make_face: Any) -> None:
     begun = threading.Event()
 
     def h2(stream: Stream) -> None:
@@ -436,7 +436,7 @@ def origin_of_causes(error: BaseException | None) -> BaseException | None:
 
 
 @both_faces
-def test_a_failure_to_connect_begins_with_what_the_system_or_tls_said(make_face: Any) -> None:
+def test_connect_error_has_the_system_or_tls_cause(make_face: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         refused = server.getsockname()[1]
     with Peer(names=("another.host",)) as stranger, make_face() as face:
@@ -457,7 +457,7 @@ UNASKABLE = f"https://{'a' * 64}.example/"
 
 
 @both_faces
-def test_a_name_that_tls_cannot_ask_for_fails_its_own_call_only(make_face: Any) -> None:
+def test_invalid_sni_name_fails_only_its_call(make_face: Any) -> None:
     slow = Slow()
     with Peer(by_path(slow=slow.h2)) as peer, PeerH1() as plain, make_face(max_connections=1) as face:
         with pytest.raises(httpx2.ConnectError):
@@ -492,9 +492,7 @@ def test_a_name_that_tls_cannot_ask_for_fails_its_own_call_only(make_face: Any) 
         ({"ping_s": math.nan}, "seconds above 0, or None for no pings, not nan"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused_with_what_they_may_be(
-    make: Any, settings: dict[str, Any], expected: str
-) -> None:
+def test_invalid_transport_settings_are_refused(make: Any, settings: dict[str, Any], expected: str) -> None:
     with pytest.raises(ValueError, match=f"^{next(iter(settings))} is ") as raised:
         make(**settings)
 
@@ -502,7 +500,7 @@ def test_settings_that_mean_nothing_are_refused_with_what_they_may_be(
 
 
 @both_faces
-def test_a_scheme_that_is_none_of_ours_is_unsupported(make_face: Any) -> None:
+def test_unknown_url_scheme_is_unsupported(make_face: Any) -> None:
     with make_face() as face, pytest.raises(httpx2.UnsupportedProtocol):
         face.get("ftp://127.0.0.1/")
 
@@ -521,7 +519,7 @@ def test_two_answers_in_one_write_are_not_mixed_up(make_face: Any) -> None:
 
 
 @both_faces
-def test_a_large_head_goes_both_ways(make_face: Any, serve: Serve) -> None:
+def test_large_headers_work_in_both_directions(make_face: Any, serve: Serve) -> None:
     server = serve(lambda *_: (200, [("x-large", "a" * 40_000)], b"ok"))
     with make_face(server.url) as face:
         for _ in range(2):
@@ -535,7 +533,7 @@ def test_a_large_head_goes_both_ways(make_face: Any, serve: Serve) -> None:
 
 @both_faces
 @pytest.mark.parametrize("value", ["a\r\nx-injected: b", "a\nb", "a\x00b"])
-def test_a_field_that_would_be_two_is_not_sent(make_face: Any, serve: Serve, value: str) -> None:
+def test_header_value_with_line_break_is_refused(make_face: Any, serve: Serve, value: str) -> None:
     server = serve()
     with make_face(server.url) as face:
         with pytest.raises(httpx2.LocalProtocolError):

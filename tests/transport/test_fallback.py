@@ -85,7 +85,7 @@ def test_a_mocked_connection_pool_answers_until_the_mock_is_gone(
         assert [call.transport for call in caller.calls] == ["fastlane", "stock", "fastlane"]
 
 
-def test_a_wrapped_transport_sees_every_request_and_its_answer(
+def test_wrapped_transport_sees_every_request(
     make_caller: Any, arguments: dict[str, Any], prefix: str, method: str, asynchronous: bool
 ) -> None:
     seen: list[int] = []
@@ -119,7 +119,7 @@ def test_a_wrapped_transport_sees_every_request_and_its_answer(
         assert caller.calls[2].time_to_first_token_s is not None
 
 
-def test_a_mock_that_was_there_before_the_first_client_is_seen_as_one(provider: Emulator) -> None:
+def test_mock_installed_before_the_first_client_is_detected(provider: Emulator) -> None:
     # What a process finds first need not be the library's own.
     script = f"""
 import {core.__name__} as core, {http.__name__} as http, fastlane, openai
@@ -145,7 +145,7 @@ class Refused(socket.socket):
         raise RuntimeError("Nothing here may open a socket.")
 
 
-def test_what_stands_in_for_sockets_is_used_as_the_stock_client_uses_it(arguments: dict[str, Any]) -> None:
+def test_replaced_socket_uses_the_stock_transport(arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments, max_retries=0) as client:
         assert client.models.list().data  # a connection is open
         with pytest.MonkeyPatch.context() as patch:
@@ -158,7 +158,7 @@ def test_what_stands_in_for_sockets_is_used_as_the_stock_client_uses_it(argument
 
 
 @pytest.mark.parametrize("owner", ["Client", "HTTPTransport"])
-def test_a_constructor_that_somebody_has_put_into_the_library_counts(
+def test_patched_transport_constructor_uses_the_stock_transport(
     arguments: dict[str, Any],
     prefix: str,
     asynchronous: bool,
@@ -187,9 +187,7 @@ def test_a_constructor_that_somebody_has_put_into_the_library_counts(
 
 # As the stock client does, the library's own transport leaves its sockets to the garbage collector at the end of a run.
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-def test_the_pools_of_event_loops_that_have_ended_are_let_go(
-    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pools_of_ended_event_loops_are_freed(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     original = http.AsyncHTTPTransport.handle_async_request
 
     async def wrapped(self: Any, request: Any) -> Any:
@@ -226,7 +224,7 @@ async def streamed(client: Any, **emulator: Any) -> Any:
 # The generators that a stream is read through, one within the other: the stock client leaves its own to trio as well.
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 @pytest.mark.filterwarnings(r"ignore:Async generator '(?!fastlane\.transport):ResourceWarning")
-def test_a_client_goes_from_one_trio_run_to_the_next_and_leaves_nothing_open(arguments: dict[str, Any]) -> None:
+def test_client_works_across_trio_runs_and_leaks_nothing(arguments: dict[str, Any]) -> None:
     client: Any = fastlane.AsyncOpenAI(**arguments, max_retries=0)
 
     async def use() -> None:

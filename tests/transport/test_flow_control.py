@@ -38,7 +38,7 @@ def digest(stream: Stream) -> None:
 
 @both_faces
 @pytest.mark.parametrize("window", [1, 16_384, 1 << 20])
-def test_a_large_upload_passes_through_a_window_of_any_size_unchanged(make_face: Any, window: int) -> None:
+def test_large_upload_passes_any_flow_control_window(make_face: Any, window: int) -> None:
     body = noise(min(8 << 20, window * 1_000))
     with Peer(digest, settings={INITIAL_WINDOW_SIZE: window}) as peer, make_face(peer.url) as face:
         assert face.post(content=body).text == hashlib.sha256(body).hexdigest()
@@ -68,7 +68,7 @@ def test_a_window_that_settings_make_negative_is_waited_out(make_face: Any) -> N
 
 
 @both_faces
-def test_an_upload_that_has_used_up_the_connections_window_holds_up_no_call_without_a_body(make_face: Any) -> None:
+def test_stalled_upload_does_not_block_calls_without_body(make_face: Any) -> None:
     def stuck(stream: Stream) -> None:
         stream.connection.wait(lambda: len(stream.received) == 65_535)
         stream.connection.peer.wait_until(lambda: done)
@@ -91,7 +91,7 @@ def test_an_upload_that_has_used_up_the_connections_window_holds_up_no_call_with
 
 
 @both_faces
-def test_a_slow_reader_stops_its_server_at_the_window_and_nobody_else(make_face: Any) -> None:
+def test_slow_reader_stalls_only_its_own_stream(make_face: Any) -> None:
     body = noise(64 << 20)
 
     def large(stream: Stream) -> None:
@@ -155,7 +155,7 @@ class Unhurried(deque[Any]):
             yield piece
 
 
-def test_over_http1_a_reader_that_takes_pieces_while_others_arrive_gets_them_all(
+def test_http1_reader_gets_all_pieces_under_thread_switches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     size = 2 * LARGEST_STREAM_WINDOW
@@ -176,7 +176,7 @@ def test_over_http1_a_reader_that_takes_pieces_while_others_arrive_gets_them_all
 
 
 @both_faces
-def test_over_http1_the_read_that_ends_a_large_answer_nobody_has_read_holds_up_no_later_call(make_face: Any) -> None:
+def test_http1_unread_large_response_does_not_block_next_call(make_face: Any) -> None:
     def respond(request: Request1) -> None:
         if request.target == "/next":
             request.send(OK)

@@ -90,9 +90,7 @@ print("both")
 
 @pytest.mark.parametrize("closes", [False, True], ids=["the child just ends", "the child closes its client"])
 @pytest.mark.parametrize("script", [SYNC, ASYNC], ids=["sync", "async"])
-def test_parent_and_child_both_go_on_and_neither_touches_the_others_connection(
-    script: str, closes: bool, tmp_path: Path
-) -> None:
+def test_forked_processes_use_separate_connections(script: str, closes: bool, tmp_path: Path) -> None:
     release = threading.Event()
 
     def slow(stream: Stream) -> None:

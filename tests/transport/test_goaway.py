@@ -41,9 +41,7 @@ class Leaving:
 
 @both_faces
 @pytest.mark.parametrize("lasts", [(None,), (2**31 - 1,), (2**31 - 1, None)], ids=["last", "warning", "both"])
-def test_an_answer_under_way_survives_a_graceful_goaway_and_the_next_call_goes_elsewhere(
-    make_face: Any, lasts: tuple[int | None, ...]
-) -> None:
+def test_response_survives_goaway_and_next_call_reconnects(make_face: Any, lasts: tuple[int | None, ...]) -> None:
     leaving = Leaving(*lasts)
     with Peer(by_path(leaving=leaving)) as peer, make_face(peer.url) as face:
         answer = face.open("/leaving")
@@ -73,7 +71,7 @@ def test_a_goaway_while_idle_costs_no_error(make_face: Any) -> None:
 
 
 @both_faces
-def test_the_first_request_of_a_connection_is_sent_again_where_goaway_left_it_out(make_face: Any) -> None:
+def test_first_request_refused_by_goaway_is_resent(make_face: Any) -> None:
     def respond(stream: Stream) -> None:
         body = stream.body()
         if stream.connection.number == 1:
@@ -120,7 +118,7 @@ def test_only_the_streams_above_the_last_one_are_sent_again(make_face: Any) -> N
 
 
 @both_faces
-def test_a_request_that_two_connections_leave_out_is_not_sent_a_third_time(make_face: Any) -> None:
+def test_request_refused_by_two_goaways_is_not_sent_again(make_face: Any) -> None:
     def respond(stream: Stream) -> None:
         stream.body()
         stream.connection.goaway(0)
@@ -135,7 +133,7 @@ def test_a_request_that_two_connections_leave_out_is_not_sent_a_third_time(make_
 
 @both_faces
 @pytest.mark.parametrize("code", [ENHANCE_YOUR_CALM, INTERNAL_ERROR])
-def test_what_a_hard_goaway_may_have_processed_is_not_sent_again(make_face: Any, code: int) -> None:
+def test_request_a_goaway_may_have_processed_is_not_resent(make_face: Any, code: int) -> None:
     def hard(stream: Stream) -> None:
         stream.body()
         stream.connection.goaway(stream.id, code)
@@ -192,7 +190,7 @@ def test_a_body_that_can_be_made_only_once_is_not_sent_again(make_face: Any) -> 
 
 
 @both_faces
-def test_a_refusal_after_the_head_is_an_error_and_nothing_is_sent_again(make_face: Any) -> None:
+def test_refused_stream_after_head_is_not_resent(make_face: Any) -> None:
     def respond(stream: Stream) -> None:
         stream.head()
         stream.rst(REFUSED_STREAM)
@@ -206,7 +204,7 @@ def test_a_refusal_after_the_head_is_an_error_and_nothing_is_sent_again(make_fac
 
 @both_faces
 @pytest.mark.parametrize("code", [NO_ERROR, INTERNAL_ERROR, 4_711])
-def test_any_other_reset_before_the_head_is_an_error_of_that_stream_alone(make_face: Any, code: int) -> None:
+def test_other_reset_before_head_fails_only_its_stream(make_face: Any, code: int) -> None:
     def reset(stream: Stream) -> None:
         stream.body()
         stream.rst(code)
@@ -222,7 +220,7 @@ def test_any_other_reset_before_the_head_is_an_error_of_that_stream_alone(make_f
 
 
 @both_faces
-def test_a_reset_amid_the_answer_comes_after_what_was_sent_before_it(make_face: Any) -> None:
+def test_reset_during_body_is_raised_after_received_data(make_face: Any) -> None:
     def reset(stream: Stream) -> None:
         stream.head()
         stream.data(b"one ")
@@ -243,7 +241,7 @@ def test_a_reset_amid_the_answer_comes_after_what_was_sent_before_it(make_face: 
 
 @both_faces
 @pytest.mark.parametrize("says_stop", [True, False], ids=["with RST_STREAM(NO_ERROR)", "without a word"])
-def test_an_answer_that_is_complete_before_the_upload_is_not_lost(make_face: Any, says_stop: bool) -> None:
+def test_complete_response_before_end_of_upload_is_kept(make_face: Any, says_stop: bool) -> None:
     def early(stream: Stream) -> None:
         stream.head(413)
         stream.data(b"too large", end=True)

@@ -96,7 +96,7 @@ def broken(connection: Http1Connection, data: bytes) -> TransportError:
     return caught.value
 
 
-def test_no_request_follows_bytes_that_nobody_has_asked_for() -> None:
+def test_connection_with_unrequested_bytes_takes_no_request() -> None:
     connection = opened()
     with pytest.raises(TransportError, match="no request has asked for"):
         connection.receive(EMPTY, 0)
@@ -104,7 +104,7 @@ def test_no_request_follows_bytes_that_nobody_has_asked_for() -> None:
     assert connection.capacity == 0
 
 
-def test_that_a_connection_will_be_closed_is_known_with_the_head() -> None:
+def test_connection_close_header_ends_capacity_at_once() -> None:
     connection = opened()
     exchange = begun(connection)
 
@@ -137,7 +137,7 @@ def test_a_missing_body_is_an_error_before_anything_is_sent() -> None:
     assert (connection.data_to_send(), connection.open_exchanges, refuses(connection)) == (b"", 0, True)
 
 
-def test_the_first_byte_is_that_of_the_answers_own_head() -> None:
+def test_first_byte_time_is_that_of_the_final_head() -> None:
     connection, early = opened(), b"HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n"
     exchange = begun(connection)
     for now_ns, read in enumerate([early, early[:9], early[9:] + EMPTY[:3], EMPTY[3:5], EMPTY[5:]], 1):
@@ -172,7 +172,7 @@ def test_whole_chunks_do_not_pass_h11(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (body(exchange), exchange.answer_ended) == (b"abcdefhijklmno", True)
 
 
-def test_what_nobody_reads_is_not_kept() -> None:
+def test_discarded_body_is_not_kept() -> None:
     connection = opened()
     exchange = begun(connection)
     exchange.discarding = True
@@ -185,7 +185,7 @@ def test_what_nobody_reads_is_not_kept() -> None:
     assert (exchange.answer_ended, connection.capacity) == (True, 1)
 
 
-def test_an_answer_before_the_end_of_the_request_is_delivered_at_once() -> None:
+def test_response_before_request_end_is_delivered_at_once() -> None:
     connection, exchange = opened(), asked((b"Content-Length", b"5"))
     connection.begin(exchange, end=False)
     connection.send(exchange, b"he", end=False)
@@ -239,7 +239,7 @@ def test_an_answer_cut_off_by_the_end_of_the_connection(came: bytes, message: st
     ],
     ids=["empty", "length", "chunked", "trailer"],
 )
-def test_bytes_that_nobody_asked_for_are_never_an_answer(end_of_answer: bytes, unrequested: bytes) -> None:
+def test_unrequested_bytes_are_never_a_response(end_of_answer: bytes, unrequested: bytes) -> None:
     fresh, idle, same_read = opened(), opened(), opened()
     broken(fresh, unrequested)
 
@@ -266,7 +266,7 @@ def test_bytes_that_nobody_asked_for_are_never_an_answer(end_of_answer: bytes, u
         (CHUNKED, b"0"),
     ],
 )
-def test_what_never_ends_is_an_error_long_before_memory_does(before: bytes, repeated: bytes) -> None:
+def test_endless_head_is_an_error_after_bounded_bytes(before: bytes, repeated: bytes) -> None:
     connection = opened()
     exchange = begun(connection)
     connection.receive(before, 1) if before else None
@@ -293,7 +293,7 @@ def test_what_never_ends_is_an_error_long_before_memory_does(before: bytes, repe
     ids=["NUL", "CR", "folds", "behind a 1xx", "extension", "trailer"],
 )
 @pytest.mark.parametrize("size", [100_000, 1_000])
-def test_blanks_do_not_stop_the_process(came: bytes, size: int) -> None:
+def test_endless_blank_lines_are_an_error(came: bytes, size: int) -> None:
     connection = opened()
     begun(connection)
 
@@ -327,7 +327,7 @@ def test_an_error_does_not_quote_what_came(came: bytes) -> None:
 
 
 @pytest.mark.parametrize(("method", "status"), [(b"GET", 101), (b"CONNECT", 200)])
-def test_a_connection_that_changes_its_protocol_is_not_used_again(method: bytes, status: int) -> None:
+def test_upgraded_connection_is_not_reused(method: bytes, status: int) -> None:
     connection = opened()
     exchange = begun(connection, (b"Connection", b"Upgrade"), (b"Upgrade", b"websocket"), method=method)
 
@@ -338,7 +338,7 @@ def test_a_connection_that_changes_its_protocol_is_not_used_again(method: bytes,
     assert refuses(connection)
 
 
-def test_cancelling_costs_the_connection_unless_the_answer_is_complete() -> None:
+def test_cancel_closes_connection_unless_response_is_complete() -> None:
     connection = opened()
     over = begun(connection)
     connection.receive(EMPTY, 1)
@@ -354,7 +354,7 @@ def test_cancelling_costs_the_connection_unless_the_answer_is_complete() -> None
     assert open_now.answer_head is None
 
 
-def test_there_are_no_windows_no_pings_and_no_goodbyes() -> None:
+def test_http1_sends_no_window_updates_pings_or_goaway() -> None:
     connection = opened()
     exchange = begun(connection)
 

@@ -46,7 +46,7 @@ def refused(pair: Pair, data: bytes) -> tuple[str, ErrorCodes]:
 # The beginning
 
 
-def test_the_first_write_says_all_that_we_allow() -> None:
+def test_first_write_has_settings_and_window() -> None:
     client = Http2Connection()
     client.start(0)
     data = client.data_to_send()
@@ -92,7 +92,7 @@ def test_a_request_need_not_wait_for_the_servers_settings() -> None:
         request_head(method=b"GET\r\n"),
     ],
 )
-def test_a_head_that_cannot_be_sent_is_refused_and_leaves_the_connection_as_it_was(head: object) -> None:
+def test_invalid_request_head_leaves_connection_intact(head: object) -> None:
     pair = Pair()
 
     with pytest.raises(TransportError) as raised:
@@ -124,7 +124,7 @@ def test_more_than_there_is_room_for_is_not_sent() -> None:
     assert not exchange.request_ended
 
 
-def test_a_connection_whose_numbers_are_used_up_takes_nothing_more() -> None:
+def test_exhausted_stream_ids_refuse_new_requests() -> None:
     pair = Pair()
     pair.client._next_stream_id = pair.client._h2.highest_outbound_stream_id = 2**31 - 1
     pair.client._h2.highest_outbound_stream_id -= 2
@@ -159,7 +159,7 @@ MALFORMED: dict[str, Fields] = {
 
 
 @pytest.mark.parametrize("fields", MALFORMED.values(), ids=MALFORMED.keys())
-def test_a_malformed_head_breaks_its_own_stream_only(fields: Fields) -> None:
+def test_malformed_head_fails_only_its_stream(fields: Fields) -> None:
     pair = Pair()
     broken, other = pair.begun(), pair.begun()
 
@@ -200,7 +200,7 @@ def test_trailers_that_are_not_the_end_break_their_stream_only() -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCodes.INTERNAL_ERROR, ErrorCodes.NO_ERROR, 0xBEEF])
-def test_a_reset_is_named(code: int) -> None:
+def test_stream_reset_error_names_its_code(code: int) -> None:
     pair = Pair()
     exchange, other = pair.begun(), pair.begun()
     pair.server.reset_stream(exchange.stream_id, code)
@@ -215,7 +215,7 @@ def test_a_reset_is_named(code: int) -> None:
 # Cancelling, and what comes late
 
 
-def test_what_comes_behind_the_end_of_an_answer_is_swallowed_too() -> None:
+def test_frames_after_end_of_response_are_ignored() -> None:
     pair = Pair()
     exchange = pair.uploading()
     pair.answer(exchange, b"the end")
@@ -252,7 +252,7 @@ def test_a_ping_is_out_until_it_is_answered() -> None:
     assert pair.client.ping_sent_ns is None
 
 
-def test_the_answer_to_a_ping_measures_a_round_trip_and_the_last_few_are_kept() -> None:
+def test_ping_reply_measures_round_trip_and_keeps_the_last() -> None:
     pair = Pair()
     for number in range(1, 2 * limits.ROUND_TRIPS):
         sent_ns = pair.now_ns
@@ -275,7 +275,7 @@ def test_a_servers_ping_is_answered() -> None:
     assert ("ACK" in answer.flags, answer.opaque_data) == (True, b"12345678")
 
 
-def test_a_goodbye_is_said_once_and_lets_what_is_open_end() -> None:
+def test_goaway_is_sent_once_and_open_streams_finish() -> None:
     pair = Pair()
     exchange = pair.begun()
     pair.client.goodbye()
@@ -290,7 +290,7 @@ def test_a_goodbye_is_said_once_and_lets_what_is_open_end() -> None:
     assert exchange.answer_ended
 
 
-def test_a_lost_connection_breaks_off_each_exchange_with_an_error_of_its_own() -> None:
+def test_lost_connection_fails_each_exchange_separately() -> None:
     pair = Pair()
     first, second, over = pair.begun(), pair.uploading(), pair.begun()
     pair.answer(over, b"done")
@@ -320,7 +320,7 @@ def test_a_lost_connection_breaks_off_each_exchange_with_an_error_of_its_own() -
 # Windows
 
 
-def test_what_nobody_will_read_is_credited_as_it_comes() -> None:
+def test_discarded_data_is_credited_on_arrival() -> None:
     pair = Pair()
     exchange = pair.begun()
     exchange.discarding = True
@@ -383,7 +383,7 @@ def test_a_flood_ends_the_connection(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in FLOODS if kind != "GOAWAY"])
-def test_the_same_frames_between_requests_are_borne(kind: str) -> None:
+def test_many_frames_between_requests_are_no_flood(kind: str) -> None:
     pair = Pair()
     pair.answer(pair.begun())
     exchange = pair.begun()
@@ -408,7 +408,7 @@ def test_an_endless_head_ends_the_connection() -> None:
     assert code is ErrorCodes.ENHANCE_YOUR_CALM
 
 
-def test_a_head_in_empty_pieces_is_a_flood() -> None:
+def test_empty_continuation_frames_are_a_flood() -> None:
     pair = Pair()
     exchange = pair.begun()
     pair.receive(raw_frame(1, 0, exchange.stream_id, b"x"))
@@ -455,7 +455,7 @@ def test_a_head_that_unpacks_to_a_bomb_ends_the_connection() -> None:
         (raw_frame(8, 0, 1, bytes(4)), ErrorCodes.PROTOCOL_ERROR),
     ],
 )
-def test_what_is_against_the_protocol_ends_the_connection(data: bytes, code: ErrorCodes) -> None:
+def test_protocol_violation_closes_the_connection(data: bytes, code: ErrorCodes) -> None:
     pair = Pair()
     pair.begun()
 

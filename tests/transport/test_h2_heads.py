@@ -67,7 +67,7 @@ def test_an_independent_decoder_reads_what_was_packed(steps: list[tuple[bytes, l
                 assert [value for own, value in read if own == name] == [value for own, value in sent if own == name]
 
 
-def test_a_table_that_is_resized_to_the_same_size_twice_is_announced() -> None:
+def test_repeated_table_resize_is_announced() -> None:
     for size in (0, 100, 8_192):
         peer = Peer()
         sent = of(b"/v1/a", [(b"x-a", b"1"), (b"authorization", b"Bearer sk-1")])
@@ -90,7 +90,7 @@ def test_nothing_grows_with_ever_new_fields() -> None:
     assert len(peer.heads._last) <= 6
 
 
-def test_what_is_the_same_in_every_call_is_packed_once_and_small() -> None:
+def test_repeated_headers_are_encoded_compactly() -> None:
     peer = Peer()
     own = [(b"authorization", b"Bearer sk-1"), (b"x-stainless-lang", b"python"), (b"accept", b"application/json")]
     for number in range(4):
@@ -118,7 +118,7 @@ def test_a_head_beyond_one_frame_is_continued_and_read_whole() -> None:
         assert len(event.headers) == len(own) + 4
 
 
-def test_a_server_that_says_its_table_again_reads_every_head() -> None:
+def test_repeated_table_size_setting_keeps_heads_readable() -> None:
     pair = Pair()
     for _ in range(3):
         pair.begun()

@@ -58,7 +58,7 @@ def test_a_flood_ends_in_an_error_with_memory_flat(make_face: Any) -> None:
 
 
 @both_faces
-def test_data_beyond_what_we_allow_is_not_kept_for_a_reader_who_does_not_come(make_face: Any) -> None:
+def test_data_beyond_the_window_is_not_buffered(make_face: Any) -> None:
     with Peer(by_path(beyond=beyond_our_window)) as peer, make_face(peer.url) as face:
         before = resident()
         answer = face.open("/beyond")
@@ -99,7 +99,7 @@ def test_a_broken_answer_is_an_error_and_the_next_call_works(
 
 
 @both_faces
-def test_data_behind_our_reset_harms_no_other_call(make_face: Any) -> None:
+def test_data_after_our_reset_harms_no_other_call(make_face: Any) -> None:
     def deaf(stream: Stream) -> None:
         stream.head()
         stream.data(b"first")
@@ -127,7 +127,7 @@ def before_settings(data: bytes) -> Callable[[PeerConnection], None]:
     [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH_9.6\r\n", bytes(100), raw_frame(6, 0, 0, bytes(8))],
     ids=["HTTP/1.1", "SSH", "nothing", "a ping"],
 )
-def test_a_server_that_begins_with_anything_but_settings_is_an_error(make_face: Any, data: bytes) -> None:
+def test_server_preface_without_settings_is_an_error(make_face: Any, data: bytes) -> None:
     with (
         Peer(lambda stream: stream.hold_until_left(), opening=before_settings(data)) as peer,
         make_face(peer.url) as face,

@@ -106,7 +106,7 @@ def has_lost_nothing(pool: ThreadPool, *origins: ServerOrigin) -> None:
     pool.close()
 
 
-def test_taking_a_connection_whose_place_another_one_has(origins: tuple[ServerOrigin, ServerOrigin]) -> None:
+def test_interrupted_acquire_from_a_full_pool_loses_no_slot(origins: tuple[ServerOrigin, ServerOrigin]) -> None:
     here, there = origins
     for interrupt in each_point():
         pool = pool_of_one()
@@ -121,7 +121,7 @@ def test_taking_a_connection_whose_place_another_one_has(origins: tuple[ServerOr
         has_lost_nothing(pool, here, there)
 
 
-def test_giving_up_to_wait_for_a_connection_that_does_not_open() -> None:
+def test_interrupted_wait_for_connection_loses_no_slot() -> None:
     impatient = Timeouts(0.05, 0.05, 0.05, 0.05)
     with listening() as here, socket.create_server(("127.0.0.1", 0), backlog=0) as deaf:
         there = ServerOrigin("http", "127.0.0.1", deaf.getsockname()[1], "127.0.0.1")
@@ -147,7 +147,7 @@ BEGUN = 3
 
 
 @pytest.mark.slow
-def test_giving_a_place_back_for_which_somebody_else_waits(origins: tuple[ServerOrigin, ServerOrigin]) -> None:
+def test_interrupted_release_still_wakes_a_waiter(origins: tuple[ServerOrigin, ServerOrigin]) -> None:
     here, there = origins
     for interrupt in each_point(BEGUN):
         pool = pool_of_one()

@@ -90,7 +90,7 @@ def test_close_can_be_called_again_and_with_nothing_to_close(make_face: Any) -> 
 
 
 @pytest.mark.slow
-def test_a_transport_that_is_dropped_unclosed_leaves_nothing_but_what_pythons_own_sockets_would() -> None:
+def test_dropped_transport_closes_its_connections() -> None:
     with Peer() as peer:
         transport = Transport(verify=trusting())
         response = transport.handle_request(httpx2.Request("GET", peer.url))

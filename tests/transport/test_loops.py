@@ -29,7 +29,7 @@ async def ask(client: httpx2.AsyncClient, calls: int = 2) -> None:
 # Python itself says that the task was left, and that such a loop's transports were not closed.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 @pytest.mark.parametrize("path", ["/silent", "/stalls"])
-def test_a_loop_that_is_closed_under_a_task_that_waits_harms_no_other(path: str) -> None:
+def test_closed_loop_with_a_waiting_task_harms_no_other_loop(path: str) -> None:
     with Peer(by_path(silent=silent, stalls=one_piece)) as peer:
         client = client_of(peer)
         loop = asyncio.new_event_loop()
@@ -47,7 +47,7 @@ def test_a_loop_that_is_closed_under_a_task_that_waits_harms_no_other(path: str)
         assert [stream.connection.number for stream in peer.requests] == [1, 2, 2]
 
 
-def test_a_transport_that_was_closed_and_is_used_again_on_the_same_loop_keeps_its_new_connections() -> None:
+def test_reopened_transport_keeps_its_new_connections() -> None:
     release = threading.Event()
 
     def slow(stream: Stream) -> None:
@@ -102,7 +102,7 @@ def test_closing_on_one_loop_leaves_anothers_connections_alone() -> None:
 
 
 @pytest.mark.parametrize("debug", [False, True], ids=["plain", "debug"])
-def test_an_event_loop_in_debug_mode_has_nothing_to_say(debug: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_debug_event_loop_logs_nothing(debug: bool, caplog: pytest.LogCaptureFixture) -> None:
     async def work(url: str) -> Any:
         async with httpx2.AsyncClient(transport=AsyncTransport(verify=trusting()), base_url=url) as client:
             await asyncio.gather(*(ask(client) for _ in range(5)))

@@ -43,7 +43,7 @@ class Together:
 
 
 @both_faces
-def test_each_piece_reaches_its_reader_while_all_the_others_wait_for_theirs(make_face: Any) -> None:
+def test_pieces_reach_their_readers_independently(make_face: Any) -> None:
     turns = {(stream, piece): threading.Event() for stream in range(6) for piece in range(4)}
 
     def by_turns(stream: Stream) -> None:
@@ -85,7 +85,7 @@ def test_an_upload_that_pauses_holds_up_no_other_call(make_face: Any) -> None:
 
 
 @both_faces
-def test_a_call_beyond_the_peers_limit_opens_a_further_connection(make_face: Any) -> None:
+def test_call_beyond_the_stream_limit_opens_a_connection(make_face: Any) -> None:
     together = Together(3)
     with (
         Peer(by_path(all=together), settings={MAX_CONCURRENT_STREAMS: 2}) as peer,
@@ -139,7 +139,7 @@ def test_a_limit_that_the_peer_lowers_later_is_kept(make_face: Any) -> None:
 
 
 @both_faces
-def test_a_peer_that_takes_no_stream_at_all_ends_in_an_error_and_not_in_ever_more_connections(make_face: Any) -> None:
+def test_server_allowing_no_streams_fails_after_few_attempts(make_face: Any) -> None:
     def refuse(stream: Stream) -> None:
         stream.rst(REFUSED_STREAM)
 
@@ -154,7 +154,7 @@ def test_a_peer_that_takes_no_stream_at_all_ends_in_an_error_and_not_in_ever_mor
 
 
 @both_faces
-def test_a_slot_that_becomes_free_goes_to_who_still_waits(make_face: Any) -> None:
+def test_freed_slot_goes_to_a_remaining_waiter(make_face: Any) -> None:
     slow = Held()
     with (
         Peer(by_path(slow=slow), settings={MAX_CONCURRENT_STREAMS: 1}) as peer,

@@ -70,7 +70,7 @@ def nothing_is_claimed(face: Any) -> bool:
 
 
 @both_faces
-def test_a_request_that_was_given_up_before_is_never_sent(make_face: Any) -> None:
+def test_request_abandoned_before_start_is_never_sent(make_face: Any) -> None:
     patience = Patience()
     patience.give_up()
     with Peer() as peer, make_face(peer.url) as face:
@@ -86,7 +86,7 @@ def test_a_request_that_was_given_up_before_is_never_sent(make_face: Any) -> Non
 
 @both_faces
 @both_protocols
-def test_giving_up_after_the_end_does_nothing(make_face: Any, version: str) -> None:
+def test_abandon_after_the_end_does_nothing(make_face: Any, version: str) -> None:
     patience, phases = Patience(), Phases()
     with Peer() as peer, PeerH1() as plain, make_face(peer.url if version == "HTTP/2" else plain.url) as face:
         read = face.get("/read", extensions=with_patience(patience))
@@ -106,7 +106,7 @@ def test_giving_up_after_the_end_does_nothing(make_face: Any, version: str) -> N
 
 @both_faces
 @both_protocols
-def test_giving_up_at_any_moment_ends_in_an_answer_or_a_giving_up(make_face: Any, version: str) -> None:
+def test_abandon_at_any_moment_ends_in_response_or_error(make_face: Any, version: str) -> None:
     def talk(stream: Stream) -> None:
         stream.body()
         stream.head()
@@ -145,7 +145,7 @@ def test_giving_up_at_any_moment_ends_in_an_answer_or_a_giving_up(make_face: Any
         assert len(face.get("/last").content) == 20_000
 
 
-def test_giving_up_when_the_loop_has_ended_does_nothing() -> None:
+def test_abandon_after_the_loop_ended_does_nothing() -> None:
     patience = Patience()
     with Peer(SCRIPTS) as peer, AsyncFace(peer.url) as face:
         answer = face.open("/one", extensions=with_patience(patience))
@@ -161,7 +161,7 @@ def test_giving_up_when_the_loop_has_ended_does_nothing() -> None:
 
 
 @both_faces
-def test_the_requests_own_time_out_counts_where_it_is_shorter(make_face: Any) -> None:
+def test_shorter_request_timeout_precedes_the_deadline(make_face: Any) -> None:
     with Peer(SCRIPTS) as peer, make_face(peer.url) as face:
         patience = Patience(until_ns=now_ns() + 60_000_000_000)
         with pytest.raises(httpx2.ReadTimeout):
@@ -195,9 +195,7 @@ def test_a_request_avoids_the_connection_of_another(make_face: Any, max_connecti
 
 
 @both_faces
-def test_where_another_connection_is_not_to_be_had_soon_the_same_one_carries_the_request(
-    make_face: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unavailable_other_connection_falls_back_to_the_same(make_face: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastlane.transport.protocols.exchange.ELSEWHERE_S", 0.2)
     first, second = Phases(), Phases()
     with Peer() as peer, make_face(peer.url) as face:
@@ -217,7 +215,7 @@ def test_where_another_connection_is_not_to_be_had_soon_the_same_one_carries_the
 
 
 @both_faces
-def test_giving_up_amid_a_collection_of_garbage_waits_for_no_lock(make_face: Any, monkeypatch: Any) -> None:
+def test_abandon_during_garbage_collection_takes_no_lock(make_face: Any, monkeypatch: Any) -> None:
     from fastlane.transport.protocols.h2 import Http2Connection
 
     patience, lost, collected = Patience(), threading.Event(), threading.Event()
@@ -255,7 +253,7 @@ def test_giving_up_amid_a_collection_of_garbage_waits_for_no_lock(make_face: Any
 
 
 @pytest.mark.parametrize("library", [httpx, httpx2], ids=["httpx", "httpx2"])
-def test_the_libraries_own_transports_send_such_a_request_without(library: Any) -> None:
+def test_stock_transports_ignore_the_abandon_extension(library: Any) -> None:
     patience = Patience(until_ns=now_ns() - 1, avoid="127.0.0.1:1")
     patience.give_up()
 

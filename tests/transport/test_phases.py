@@ -124,7 +124,7 @@ def attempt_of(caller: Any) -> Attempt:
     return attempt
 
 
-def test_an_attempt_that_opened_its_connection(make: Any) -> None:
+def test_attempt_with_new_connection_has_its_details(make: Any) -> None:
     transport = Scripted()
     with make(transport) as caller:
         caller.ask()
@@ -163,7 +163,7 @@ def test_an_attempt_that_waited_for_anothers_opening_queued(make: Any) -> None:
     assert attempt.connection_id == "127.0.0.1:40000"
 
 
-def test_tokens_have_the_stamps_of_their_arrival_however_late_they_are_read(make: Any) -> None:
+def test_token_timestamps_are_arrival_times(make: Any) -> None:
     transport = Scripted()
     with make(transport) as caller:
         stream = caller.start(1)
@@ -179,7 +179,7 @@ def test_tokens_have_the_stamps_of_their_arrival_however_late_they_are_read(make
     assert record.timeline.answer_ended_ns < read_on_ns < record.timeline.ended_ns
 
 
-def test_a_stream_that_is_read_raw_of_the_applications_own_client_is_stamped_alike() -> None:
+def test_raw_stream_of_custom_client_has_arrival_timestamps() -> None:
     transport = Scripted()
     with fastlane.OpenAI(
         base_url="http://provider.invalid/v1", api_key="k", http_client=httpx2.Client(transport=transport)
@@ -193,7 +193,7 @@ def test_a_stream_that_is_read_raw_of_the_applications_own_client_is_stamped_ali
     assert (record.transport, record.attempts[0].alpn) == ("caller", "h2")
 
 
-def test_what_comes_after_the_end_is_in_no_record(make: Any) -> None:
+def test_data_after_close_is_not_recorded(make: Any) -> None:
     transport = Scripted()
     with make(transport) as caller:
         stream = caller.start(1)
@@ -230,7 +230,7 @@ def test_every_attempt_has_its_own_phases(make: Any, streamed: bool) -> None:
     assert transport.phases[0] is not transport.phases[1]
 
 
-def test_an_answer_that_was_left_for_another_attempt_ended_with_the_last_that_came_of_it(make: Any) -> None:
+def test_abandoned_attempt_ends_at_its_last_received_data(make: Any) -> None:
     class Unending(Scripted):
         def fill_in(self, phases: Phases, *, pieces: int) -> None:
             super().fill_in(phases, pieces=pieces)
@@ -248,7 +248,7 @@ def test_an_answer_that_was_left_for_another_attempt_ended_with_the_last_that_ca
 # Which transport it was
 
 
-def test_a_transport_that_says_nothing_leaves_the_stamps_to_whoever_reads(make: Any) -> None:
+def test_transport_without_timestamps_uses_reader_times(make: Any) -> None:
     with make(Scripted(fills_in=False)) as caller:
         caller.read()
         record = caller.last_call
@@ -277,7 +277,7 @@ def library() -> Library:
     return Library(lambda request: httpx2.Response(200, headers={"content-type": "application/json"}, content=WHOLE[0]))
 
 
-def test_what_falls_back_is_stamped_by_its_trace() -> None:
+def test_stock_transport_is_timed_by_its_trace() -> None:
     with fastlane.OpenAI(base_url="http://provider.invalid/v1", api_key="k") as client:
         client._client._transport = library()
         client.chat.completions.create(**request())
@@ -290,7 +290,7 @@ def test_what_falls_back_is_stamped_by_its_trace() -> None:
     assert attempt.connection_reused is False
 
 
-def test_the_applications_own_trace_is_part_of_it() -> None:
+def test_trace_of_the_caller_is_kept() -> None:
     seen: list[str] = []
     with fastlane.OpenAI(base_url="http://provider.invalid/v1", api_key="k") as client:
         build = client._client.build_request
@@ -347,7 +347,7 @@ def test_the_phases_of_a_real_call_follow_each_other(caller: Any, protocol: str)
 
 @pytest.mark.kernel
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for TCP_INFO")
-def test_the_kernel_tells_the_round_trip_time(caller: Any) -> None:
+def test_tcp_info_gives_the_round_trip_time(caller: Any) -> None:
     caller.ask(output_tokens=1)
     attempt = attempt_of(caller)
 

@@ -29,7 +29,7 @@ def test_a_burst_without_tls_opens_a_connection_for_each_call() -> None:
     assert len(members_of(burst)) == 7
 
 
-def test_over_http1_the_connection_that_was_used_last_is_used_next() -> None:
+def test_http1_reuses_the_most_recent_connection() -> None:
     desk = Desk(http2=False)
     calls = desk.ask_often(3)
     for _ in calls:
@@ -42,7 +42,7 @@ def test_over_http1_the_connection_that_was_used_last_is_used_next() -> None:
     assert desk.ask().member is calls[1].member
 
 
-def test_calls_beyond_the_bound_go_where_the_fewest_are() -> None:
+def test_calls_beyond_the_limit_use_the_least_busy_connection() -> None:
     desk = Desk(max_connections=2)
     calls = desk.ask_often(200)
     one, other = desk.opens(500), desk.opens(500)
@@ -58,7 +58,7 @@ def test_calls_beyond_the_bound_go_where_the_fewest_are() -> None:
 # Waiting
 
 
-def test_calls_to_other_origins_are_served_in_their_turn_when_all_connections_were_in_use() -> None:
+def test_waiting_origins_take_turns_at_the_connection_limit() -> None:
     desk = Desk(max_connections=1, http2=False)
     one = desk.ask(HERE)
     there = desk.ask(THERE)
@@ -83,7 +83,7 @@ def test_calls_to_other_origins_are_served_in_their_turn_when_all_connections_we
 # Servers that allow nothing
 
 
-def test_those_who_wait_are_told_each_for_himself() -> None:
+def test_each_waiter_gets_a_separate_error() -> None:
     desk = Desk()
     calls = desk.ask_often(3)
     desk.fails()
@@ -94,7 +94,7 @@ def test_those_who_wait_are_told_each_for_himself() -> None:
     assert desk.members == []
 
 
-def test_servers_that_leave_before_anybody_had_a_place_are_given_up() -> None:
+def test_fruitless_connections_fail_the_waiting_calls() -> None:
     desk = Desk()
     calls = desk.ask_often(3)
     for _ in range(MOST_FRUITLESS):
@@ -108,7 +108,7 @@ def test_servers_that_leave_before_anybody_had_a_place_are_given_up() -> None:
     assert opened is call.member
 
 
-def test_servers_that_allow_nothing_do_not_close_each_others_connections_for_ever() -> None:
+def test_zero_stream_servers_stop_replacing_each_other() -> None:
     desk = Desk(max_connections=1)
     here = desk.ask(HERE)
     desk.opens(0)
@@ -127,7 +127,7 @@ def test_servers_that_allow_nothing_do_not_close_each_others_connections_for_eve
 # Room in the pool
 
 
-def test_the_connection_of_another_origin_that_is_idle_the_longest_makes_room() -> None:
+def test_longest_idle_connection_of_another_origin_is_closed() -> None:
     desk = Desk(max_connections=3)
     members = []
     for number in range(3):
@@ -147,7 +147,7 @@ def test_the_connection_of_another_origin_that_is_idle_the_longest_makes_room() 
     assert len(desk.members) == 3
 
 
-def test_a_hundred_idle_connections_are_kept_and_the_oldest_are_closed() -> None:
+def test_idle_connections_are_bounded_and_oldest_closed() -> None:
     desk = Desk(http2=False)
     calls = desk.ask_often(MOST_IDLE + 20)
     for _ in calls:
@@ -176,7 +176,7 @@ def test_a_hundred_idle_connections_are_kept_and_the_oldest_are_closed() -> None
     ],
     ids=["opened", "failed", "changed", "closed", "unclaim"],
 )
-def test_a_connection_of_a_pool_that_was_closed_disturbs_the_next_pool_in_nothing(
+def test_connection_of_a_closed_pool_does_not_affect_the_next(
     event: Callable[[Desk, PooledConnection], None],
 ) -> None:
     _, old = warm_desk()
@@ -193,7 +193,7 @@ def test_a_connection_of_a_pool_that_was_closed_disturbs_the_next_pool_in_nothin
     assert opened is there.member
 
 
-def test_thousands_of_origins_leave_little_behind() -> None:
+def test_origin_records_are_bounded() -> None:
     desk = Desk(max_connections=50)
     for number in range(2 * MOST_ORIGINS):
         call = desk.ask(origin_of(number))
@@ -219,7 +219,7 @@ def test_origins_in_use_are_not_forgotten_however_many_they_are() -> None:
         assert desk.ask(origin_of(number)).member is call.member
 
 
-def test_a_server_that_closes_what_replaces_a_connection_at_once_is_left_alone() -> None:
+def test_twice_closed_warm_connection_is_not_replaced() -> None:
     desk, member = warm_desk()
     desk.pool.keep_warm(HERE)
     desk.passes(60)

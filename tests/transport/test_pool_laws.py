@@ -302,7 +302,7 @@ TestInterleavings = pytest.mark.slow(Interleavings.TestCase)
 
 @given(calls=st.integers(1, 700), capacity=st.integers(1, 400), limit=st.integers(1, 12))
 @settings(max_examples=60)
-def test_a_burst_opens_what_it_needs_and_no_more(calls: int, capacity: int, limit: int) -> None:
+def test_burst_opens_the_fewest_connections_needed(calls: int, capacity: int, limit: int) -> None:
     desk = Desk(max_connections=limit)
     first = desk.ask()
     desk.opens(capacity)

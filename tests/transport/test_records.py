@@ -26,7 +26,7 @@ def reported() -> list[CallRecord]:
     return []
 
 
-def test_streams_that_tasks_drop_half_read_stop_the_provider_without_complaint(
+def test_dropped_async_streams_cancel_upstream_silently(
     arguments: dict[str, Any], protocol: str, provider: Emulator, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (

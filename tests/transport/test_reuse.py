@@ -24,9 +24,7 @@ def connections(provider: Emulator) -> int:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("patient")
-def test_calls_after_a_pause_longer_than_the_stock_clients_reuse_their_connection(
-    arguments: dict[str, Any], provider: Emulator
-) -> None:
+def test_connection_is_reused_after_a_long_pause(arguments: dict[str, Any], provider: Emulator) -> None:
     never = Connection(http2="never")
     callers: list[Any] = [
         form(**arguments, max_retries=0, only_plays=[play])
@@ -52,7 +50,7 @@ def answers(*pieces: bytes | float | threading.Event) -> ScriptedServer:
 
 
 @pytest.mark.usefixtures("patient")
-def test_the_end_of_a_body_that_comes_right_behind_done_keeps_the_connection(make_caller: Any) -> None:
+def test_body_end_directly_after_done_keeps_the_connection(make_caller: Any) -> None:
     with answers(0.01, LAST_CHUNK) as server, make_caller(base_url=server.base_url, api_key="sk-test") as caller:
         for _ in range(5):
             assert text_of(caller.read()) == "Hello"
@@ -61,7 +59,7 @@ def test_the_end_of_a_body_that_comes_right_behind_done_keeps_the_connection(mak
     assert [call.outcome for call in caller.calls] == ["completed"] * 5
 
 
-def test_a_body_that_never_ends_after_done_costs_a_connection_and_no_more_than_a_moment(make_caller: Any) -> None:
+def test_body_without_end_after_done_costs_one_connection(make_caller: Any) -> None:
     never = threading.Event()
     with answers(never) as server, make_caller(base_url=server.base_url, api_key="sk-test", timeout=20) as caller:
         for _ in range(3):
@@ -72,7 +70,7 @@ def test_a_body_that_never_ends_after_done_costs_a_connection_and_no_more_than_a
     assert [call.outcome for call in caller.calls] == ["completed"] * 3
 
 
-def test_a_body_that_goes_on_after_done_is_not_read_to_its_end(make_caller: Any) -> None:
+def test_body_continuing_after_done_is_not_read_to_its_end(make_caller: Any) -> None:
     # For ten minutes, which is longer than any test may take.
     more = [piece for _ in range(120_000) for piece in (event(": more"), 0.005)]
     with answers(*more) as server, make_caller(base_url=server.base_url, api_key="sk-test", timeout=20) as caller:
@@ -82,7 +80,7 @@ def test_a_body_that_goes_on_after_done_is_not_read_to_its_end(make_caller: Any)
         assert server.connections == 2
 
 
-def test_a_connection_that_breaks_after_done_harms_nothing(make_caller: Any) -> None:
+def test_connection_broken_after_done_is_no_error(make_caller: Any) -> None:
     def respond(_: Seen) -> Script:
         return Script([CHUNKED, HELLO, STOP, DONE], closes=True)
 
@@ -92,7 +90,7 @@ def test_a_connection_that_breaks_after_done_harms_nothing(make_caller: Any) -> 
     assert [call.outcome for call in caller.calls] == ["completed"] * 2
 
 
-def test_a_refusal_whose_body_never_ends_is_tried_again_on_another_connection(make_caller: Any) -> None:
+def test_refusal_with_endless_body_is_retried_elsewhere(make_caller: Any) -> None:
     limited = b"HTTP/1.1 429 Too Many\r\ncontent-length: 1000\r\nretry-after-ms: 1\r\n\r\n{"
     never = threading.Event()
 

@@ -45,7 +45,7 @@ def test_opening_a_connection_gives_the_first_estimate(opened: Opening, expected
 
 
 @pytest.mark.parametrize("http2", [True, False])
-def test_over_a_long_wire_the_round_trip_is_that_of_the_far_end(http2: bool) -> None:
+def test_round_trip_time_over_a_wire_is_end_to_end(http2: bool) -> None:
     with Emulator(model=preset("instant"), wire=Wire(round_trip_time_s=0.04), http2=http2) as emulator:
         context = ssl.create_default_context(cafile=str(emulator.certificate_authority))
         with Transport(verify=context) as transport, httpx2.Client(transport=transport) as client:

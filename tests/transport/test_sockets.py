@@ -37,7 +37,7 @@ def option(sock: socket.socket, name: str) -> int:
     return sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))
 
 
-def test_options() -> None:
+def test_socket_has_keepalive_and_timeout_options() -> None:
     with socket.socket() as sock:
         prepare(sock)
         assert not sock.getblocking()
@@ -52,7 +52,7 @@ def test_options() -> None:
             assert option(sock, "TCP_USER_TIMEOUT") == 90_000
 
 
-def test_a_system_without_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_socket_options_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_connect, "_OPTIONS", (("TCP_NO_SUCH", 9), ("TCP_USER_TIMEOUT", -1)))
     with socket.socket() as sock:
         prepare(sock)
@@ -68,7 +68,7 @@ def deafen(sock: socket.socket) -> None:
 
 @linux
 @pytest.mark.kernel
-def test_only_a_peer_that_is_gone_ends_a_connection(
+def test_connection_ends_only_when_the_peer_is_gone(
     pair: Callable[[], tuple[socket.socket, socket.socket]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (waiting, thinking), (deserted, gone), (sending, deaf) = pair(), pair(), pair()

@@ -47,9 +47,7 @@ def has_come(response: httpx2.Response) -> Callable[[], bool]:
 
 @both_faces
 @endings
-def test_a_connection_that_ends_while_idle_is_noticed_and_costs_no_error(
-    make_face: Any, ending: Callable[[PeerConnection], None]
-) -> None:
+def test_connection_lost_while_idle_causes_no_error(make_face: Any, ending: Callable[[PeerConnection], None]) -> None:
     with Peer() as peer, make_face(peer.url) as face:
         for number in range(1, 4):
             response = face.post(content=b"x")
@@ -64,7 +62,7 @@ def test_a_connection_that_ends_while_idle_is_noticed_and_costs_no_error(
 
 
 @both_faces
-def test_an_end_that_has_come_before_the_call_costs_no_error_however_soon_the_call_follows(make_face: Any) -> None:
+def test_connection_closed_just_before_a_call_causes_no_error(make_face: Any) -> None:
     with Peer() as peer, make_face(peer.url) as face:
         for _ in range(60):
             response = face.post(content=b"x")
@@ -77,7 +75,7 @@ def test_an_end_that_has_come_before_the_call_costs_no_error_however_soon_the_ca
 
 
 @both_faces
-def test_a_connection_that_takes_nothing_more_is_given_to_no_further_call_before_the_pool_has_heard(
+def test_half_closed_connection_is_not_reused(
     make_face: Any,
 ) -> None:
     with Peer() as peer, make_face(peer.url) as face:
@@ -93,7 +91,7 @@ def test_a_connection_that_takes_nothing_more_is_given_to_no_further_call_before
 
 @both_faces
 @endings
-def test_a_connection_that_ends_before_the_answer_is_an_error_and_nothing_is_sent_again(
+def test_connection_lost_before_response_is_not_retried(
     make_face: Any, ending: Callable[[PeerConnection], None]
 ) -> None:
     def broken(stream: Stream) -> None:
@@ -111,7 +109,7 @@ def test_a_connection_that_ends_before_the_answer_is_an_error_and_nothing_is_sen
 
 @both_faces
 @endings
-def test_a_connection_that_ends_amid_the_answer_is_an_error_and_nothing_is_sent_again(
+def test_connection_lost_during_response_is_not_retried(
     make_face: Any, ending: Callable[[PeerConnection], None]
 ) -> None:
     def broken(stream: Stream) -> None:
@@ -133,7 +131,7 @@ def test_a_connection_that_ends_amid_the_answer_is_an_error_and_nothing_is_sent_
 
 
 @both_faces
-def test_every_call_of_a_connection_that_breaks_learns_of_it(make_face: Any) -> None:
+def test_lost_connection_fails_every_call_on_it(make_face: Any) -> None:
     def broken(stream: Stream) -> None:
         stream.connection.peer.wait_until(lambda: len(stream.connection.streams) == 6)
         stream.connection.fin()
@@ -149,7 +147,7 @@ def test_every_call_of_a_connection_that_breaks_learns_of_it(make_face: Any) -> 
 
 @both_faces
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
-def test_over_http1_a_connection_that_ends_while_idle_costs_no_error(make_face: Any, tls: bool) -> None:
+def test_http1_connection_lost_while_idle_causes_no_error(make_face: Any, tls: bool) -> None:
     def respond(request: Request1) -> None:
         request.body()
         request.send(OK)
@@ -168,7 +166,7 @@ def test_over_http1_a_connection_that_ends_while_idle_costs_no_error(make_face: 
 
 @both_faces
 @pytest.mark.parametrize("how", ["close", "tcp_reset"])
-def test_over_http1_a_request_that_was_read_is_not_sent_again(make_face: Any, how: str) -> None:
+def test_http1_request_read_by_the_server_is_not_resent(make_face: Any, how: str) -> None:
     def respond(request: Request1) -> None:
         request.body()
         if request.target == "/first":
@@ -189,7 +187,7 @@ def test_over_http1_a_request_that_was_read_is_not_sent_again(make_face: Any, ho
 @pytest.mark.parametrize(
     "head", [CHUNKED + chunk(b"part"), b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\npart"], ids=["chunked", "length"]
 )
-def test_over_http1_an_answer_that_breaks_off_is_an_error(make_face: Any, head: bytes, how: str) -> None:
+def test_http1_broken_response_is_an_error(make_face: Any, head: bytes, how: str) -> None:
     read = False
 
     def respond(request: Request1) -> None:
@@ -209,7 +207,7 @@ def test_over_http1_an_answer_that_breaks_off_is_an_error(make_face: Any, head: 
 
 
 @both_faces
-def test_an_idle_connection_is_closed_when_its_time_is_over_though_nobody_calls(make_face: Any) -> None:
+def test_idle_connection_is_closed_after_its_time(make_face: Any) -> None:
     with Peer() as peer, make_face(peer.url, idle_s=0.2) as face:
         face.get()
         assert peer.connections[0].closed.wait(30)
@@ -231,7 +229,7 @@ def test_a_connection_in_use_is_not_idle(make_face: Any) -> None:
 
 
 @both_faces
-def test_an_idle_connection_is_asked_now_and_then_for_a_sign_of_life(make_face: Any) -> None:
+def test_idle_connection_is_pinged_periodically(make_face: Any) -> None:
     with Peer() as peer, make_face(peer.url, ping_s=0.2) as face:
         started_ns = time.monotonic_ns()
         face.get()
@@ -243,7 +241,7 @@ def test_an_idle_connection_is_asked_now_and_then_for_a_sign_of_life(make_face: 
 
 
 @both_faces
-def test_a_connection_that_gives_no_sign_of_life_is_given_up(make_face: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_without_ping_reply_is_closed(make_face: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastlane.transport.drivers.connection._PING_TIMEOUT_NS", 500_000_000)
     with Peer() as peer, make_face(peer.url, ping_s=0.2) as face:
         face.get()

@@ -90,7 +90,7 @@ def test_a_connect_timeout_covers_the_connect(make_face: Any) -> None:
 @pytest.mark.parametrize(
     "timeout", [None, httpx2.Timeout(None), 20.5, (20, 20, 20, 20)], ids=["None", "Timeout(None)", "float", "tuple"]
 )
-def test_any_form_of_timeout_that_is_not_over_lets_the_answer_through(make_face: Any, timeout: Any) -> None:
+def test_every_timeout_form_is_accepted(make_face: Any, timeout: Any) -> None:
     slow = Slow()
     with Peer(by_path(slow=slow)) as peer, make_face(peer.url, timeout=timeout) as face:
         call = face.begin("/slow")
@@ -102,7 +102,7 @@ def test_any_form_of_timeout_that_is_not_over_lets_the_answer_through(make_face:
 
 
 @both_faces
-def test_the_connect_timeout_of_the_call_that_began_to_connect_ends_no_others_wait(make_face: Any) -> None:
+def test_connect_timeout_of_one_call_ends_no_other_wait(make_face: Any) -> None:
     with Peer() as peer, make_face(peer.url) as face:
         held = HeldHandshakes(peer)
         hasty = face.begin("/hasty", timeout=httpx2.Timeout(30, connect=1))
@@ -118,7 +118,7 @@ def test_the_connect_timeout_of_the_call_that_began_to_connect_ends_no_others_wa
 
 @both_faces
 @pytest.mark.parametrize("path", ["/silent", "/stalls"])
-def test_a_time_out_that_lasts_longer_than_the_looks_at_the_time_is_kept_as_well(make_face: Any, path: str) -> None:
+def test_timeout_longer_than_the_check_interval_is_met(make_face: Any, path: str) -> None:
     # A connection that is idle for so short a time is looked at every 0.05 s.
     with Peer(by_path(silent=silent, stalls=one_piece)) as peer, make_face(peer.url, idle_s=0.1) as face:
         started = time.monotonic()

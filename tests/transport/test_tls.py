@@ -120,7 +120,7 @@ def pieces(data: bytes, cuts: list[int]) -> Iterator[bytes]:
     greeting_cuts=st.lists(st.integers(0, 10_000), max_size=6),
     ends=st.booleans(),
 )
-def test_however_the_bytes_come(
+def test_tls_decrypts_any_split_of_the_bytes(
     version: str, sizes: list[int], cuts: list[int], greeting_cuts: list[int], ends: bool
 ) -> None:
     tls, server = Tls(CLIENT, "name.test"), Server(version)
@@ -142,7 +142,7 @@ def test_however_the_bytes_come(
 # --- the end
 
 
-def test_the_peers_goodbye(version: str) -> None:
+def test_tls_close_notify_of_the_peer_ends_reading(version: str) -> None:
     tls, server = connected(version)
     assert tls.feed(server.encrypt(b"last words") + server.close_notify()) == b"last words"
     assert tls.ended
@@ -151,7 +151,7 @@ def test_the_peers_goodbye(version: str) -> None:
     assert tls.data_to_send()
 
 
-def test_our_goodbye(version: str) -> None:
+def test_tls_close_sends_close_notify(version: str) -> None:
     tls, server = connected(version)
     tls.close()
     assert server.decrypt(tls.data_to_send()) == b""
@@ -162,7 +162,7 @@ def test_our_goodbye(version: str) -> None:
     tls.close()
 
 
-def test_what_comes_after_our_goodbye_is_heard() -> None:
+def test_data_after_our_close_notify_is_received() -> None:
     tls, server = connected()
     half = server.encrypt(b"half-way")
     assert tls.feed(half[:10]) == b""
@@ -176,7 +176,7 @@ def test_what_comes_after_our_goodbye_is_heard() -> None:
 # --- what is wrong
 
 
-def test_a_record_that_was_changed(version: str) -> None:
+def test_tls_altered_record_is_a_read_error(version: str) -> None:
     tls, server = connected(version)
     record = bytearray(server.encrypt(b"answer"))
     record[-1] ^= 1
@@ -187,7 +187,7 @@ def test_a_record_that_was_changed(version: str) -> None:
     assert tls.data_to_send()  # the alert
 
 
-def test_what_came_before_the_error_counts(version: str) -> None:
+def test_tls_data_before_an_altered_record_is_returned(version: str) -> None:
     tls, server = connected(version)
     good, record = server.encrypt(b"good"), bytearray(server.encrypt(b"bad"))
     record[-1] ^= 1

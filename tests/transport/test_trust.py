@@ -64,13 +64,13 @@ def agreed(context: ssl.SSLContext, authority: trustme.CA, server_offers: list[s
 
 @pytest.mark.parametrize("library", ["httpx2", "httpx"])
 @pytest.mark.parametrize("verify", [True, False])
-def test_the_trust_of_the_stock_client(library: str, verify: bool) -> None:
+def test_trusted_certificates_match_the_stock_client(library: str, verify: bool) -> None:
     stock = importlib.import_module(library).create_ssl_context(verify=verify)
     assert trusts(ssl_context(verify, NONE, "prefer", library=library)) == trusts(stock)
 
 
 @pytest.mark.parametrize("library", ["httpx2", "httpx"])
-def test_certificates_of_the_environment(
+def test_environment_certificates_match_the_stock_client(
     library: str, authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "authority.pem"
@@ -92,7 +92,7 @@ def test_certificates_of_the_environment(
     assert trusts(ssl_context(True, NONE, "prefer", library=library)) != by_file
 
 
-def test_a_file_that_is_missing_is_said_each_time(tmp_path: Path) -> None:
+def test_missing_certificate_file_raises_each_time(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(FileNotFoundError):
             ssl_context(True, (str(tmp_path / "none.pem"), None), "prefer")
@@ -117,7 +117,7 @@ def test_nothing_but_false_switches_verification_off(verify: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("own", [False, True])
-def test_protocols(
+def test_alpn_follows_http2_setting_and_server(
     http2: Http2, server_offers: list[str] | None, expected: str | None, own: bool, authority: trustme.CA
 ) -> None:
     context = ssl_context(ssl.create_default_context() if own else True, NONE, http2)

@@ -26,7 +26,7 @@ def client(request: pytest.FixtureRequest, arguments: dict[str, Any]) -> AsyncOp
     return AsyncOpenAI(**arguments, max_retries=0, only_plays=[Connection(http2=request.param)])
 
 
-def test_what_nobody_waits_for_stops_and_the_client_goes_on(client: AsyncOpenAI, provider: Emulator) -> None:
+def test_abandoned_uvloop_calls_stop_and_client_still_works(client: AsyncOpenAI, provider: Emulator) -> None:
     async def work() -> None:
         async with client:
             for _ in range(3):

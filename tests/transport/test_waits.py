@@ -124,7 +124,7 @@ def sees_end_of_stream(connection: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize(("wait", "end", "version", "kind"), CASES)
-def test_end_of_a_wait_tells_the_server_and_harms_no_other(wait: str, end: str, version: str, kind: str) -> None:
+def test_ended_wait_cancels_upstream_and_harms_no_other_call(wait: str, end: str, version: str, kind: str) -> None:
     patience, phases = Patience(), Phases()
     timeout = httpx2.Timeout(30, **({TIMEOUTS[wait]: SOON_S} if end == "timeout" else {}))
     with Servers(wait, version) as servers, FACES[kind](servers.url, max_connections=1) as face:

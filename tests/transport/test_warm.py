@@ -75,7 +75,7 @@ def test_warm_waits_for_what_the_server_allows(make_caller: Any, peer: Callable[
     assert server.requests == []
 
 
-def test_warm_waits_for_no_word_of_a_server_that_says_nothing_before_it_is_asked(make_caller: Any) -> None:
+def test_warm_over_plain_http_needs_no_server_message(make_caller: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         # Within the time after which a connection without traffic looks at the time.
@@ -137,7 +137,7 @@ def test_a_server_that_is_not_there_is_the_stock_clients_error(make_caller: Any)
             assert raised.value.request.url.host == "127.0.0.1"
 
 
-def test_a_server_that_says_nothing_is_given_the_clients_connect_time(make_caller: Any, black_hole: str) -> None:
+def test_warm_of_a_silent_server_times_out(make_caller: Any, black_hole: str) -> None:
     timeout = openai.Timeout(60, connect=0.2)
     with (
         make_caller(api_key="k", base_url=black_hole, timeout=timeout) as caller,
@@ -146,9 +146,7 @@ def test_a_server_that_says_nothing_is_given_the_clients_connect_time(make_calle
         warm(caller)
 
 
-def test_a_server_that_leaves_before_it_says_what_it_allows_is_no_warm_connection(
-    make_caller: Any, peer: Callable[..., Peer]
-) -> None:
+def test_warm_fails_if_server_closes_before_settings(make_caller: Any, peer: Callable[..., Peer]) -> None:
     server = peer(opening=PeerConnection.fin)
     with make_caller(api_key="k", base_url=server.url) as caller, pytest.raises(openai.APIConnectionError) as raised:
         warm(caller)
@@ -177,9 +175,7 @@ def soon_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("soon_is_idle")
-def test_an_idle_connection_that_the_server_closes_is_replaced_before_the_next_call(
-    make_caller: Any, peer: Callable[..., Peer]
-) -> None:
+def test_closed_idle_connection_is_replaced_before_next_call(make_caller: Any, peer: Callable[..., Peer]) -> None:
     def opening(connection: PeerConnection) -> None:
         connection.settings()
         if connection.number == 1:

@@ -10,11 +10,11 @@ MS = 1_000_000
 STALL = (5_000 * MS, 6_000 * MS)
 
 
-def test_a_request_away_from_every_stall_takes_as_long_as_the_server_does() -> None:
+def test_ttft_outside_stalls_is_the_server_time() -> None:
     assert true_ttft_ms([1_000 * MS, 7_000 * MS], [STALL], 0.02) == [20.0, 20.0]
 
 
-def test_a_request_in_a_stall_waits_for_its_end_and_is_then_answered() -> None:
+def test_ttft_within_a_stall_includes_its_rest() -> None:
     assert true_ttft_ms([5_000 * MS, 5_400 * MS], [STALL], 0.02) == [1_020.0, 620.0]
 
 
@@ -23,7 +23,7 @@ def test_a_token_that_is_due_in_a_stall_comes_at_its_end() -> None:
 
 
 @given(st.integers(min_value=0, max_value=10_000))
-def test_nobody_is_answered_sooner_than_without_stalls_or_later_than_a_stall_and_an_answer(at_ms: int) -> None:
+def test_ttft_is_bounded_by_stall_and_service_time(at_ms: int) -> None:
     (ttft,) = true_ttft_ms([at_ms * MS], [STALL], 0.02)
 
     assert 20.0 <= ttft <= 1_020.0

@@ -33,7 +33,7 @@ def reading(tag: str = "a", *, ttft_ms: float = 50, tpot_ms: float | None = 0.5,
     return ClientTimes(tag=tag, time_to_first_token_s=ttft_ms / 1e3, time_per_output_token_s=each, chunks=chunks)
 
 
-def test_who_reports_the_truth_has_no_error() -> None:
+def test_exact_report_has_zero_error() -> None:
     found = score([reading()], TruthLog(answers=(answer(),)))
 
     assert found.requests == 1
@@ -49,14 +49,14 @@ def test_an_error_counts_in_either_direction(error_ms: float) -> None:
     assert found.ttft_error_p50_ms == pytest.approx(abs(error_ms), abs=1e-3)
 
 
-def test_the_time_per_output_token_is_compared_with_the_true_one_and_not_with_the_pace() -> None:
+def test_time_per_output_token_is_compared_with_actual_gaps() -> None:
     slow = answer(gap_ms=1.0)
 
     assert score([reading(tpot_ms=1.0)], TruthLog(answers=(slow,))).tpot_error_p50 == pytest.approx(0)
     assert score([reading(tpot_ms=0.5)], TruthLog(answers=(slow,))).tpot_error_p50 == pytest.approx(0.5)
 
 
-def test_what_is_not_reported_is_an_infinite_error() -> None:
+def test_missing_metric_is_an_infinite_error() -> None:
     log = TruthLog(answers=(answer(),))
 
     assert score([reading(tpot_ms=None)], log).tpot_error_p50 == math.inf
@@ -69,7 +69,7 @@ def test_wrong_counts_and_unknown_requests_are_counted() -> None:
     assert (found.requests, found.wrong_counts, found.unmatched) == (1, 1, 1)
 
 
-def test_a_late_server_is_told_from_a_late_client() -> None:
+def test_late_server_is_distinguished_from_late_client() -> None:
     found = score([reading(ttft_ms=57)], TruthLog(answers=(answer(late_ms=7),)))
 
     assert found.ttft_error_p99_ms == pytest.approx(0, abs=1e-6)
@@ -79,9 +79,7 @@ def test_a_late_server_is_told_from_a_late_client() -> None:
 
 
 @given(st.lists(st.floats(allow_nan=False), min_size=1), st.floats(min_value=0.01, max_value=1))
-def test_a_percentile_is_one_of_the_values_and_no_more_than_its_share_lie_below(
-    values: list[float], share: float
-) -> None:
+def test_percentile_is_a_value_with_its_share_below(values: list[float], share: float) -> None:
     found = percentile(values, share)
 
     assert found in values

@@ -43,7 +43,7 @@ def stream(server: TruthServer, **options: Any) -> list[Any]:
         )
 
 
-def test_an_answer_is_what_openai_sends_a_role_then_tokens_then_a_reason_and_usage(server: TruthServer) -> None:
+def test_truth_stream_has_role_tokens_reason_and_usage(server: TruthServer) -> None:
     chunks = stream(server)
 
     role, *content, end, usage = chunks
@@ -55,7 +55,7 @@ def test_an_answer_is_what_openai_sends_a_role_then_tokens_then_a_reason_and_usa
     assert usage.usage.completion_tokens == 7
 
 
-def test_its_log_has_a_stamp_for_each_token_in_order_and_within_the_call(server: TruthServer) -> None:
+def test_truth_log_has_ordered_token_timestamps(server: TruthServer) -> None:
     before = now_ns()
     chunks = stream(server)
     after = now_ns()
@@ -107,7 +107,7 @@ def test_a_stall_stops_everything_and_is_logged(server: TruthServer) -> None:
         assert not [stamp for stamp in log.answers[0].sent_ns if begun + 50_000_000 < stamp < begun + 100_000_000]
 
 
-def test_it_says_which_model_it_has_that_it_is_well_and_that_it_has_nothing_else(server: TruthServer) -> None:
+def test_truth_server_has_models_health_and_nothing_else(server: TruthServer) -> None:
     with openai.OpenAI(base_url=server.base_url, api_key="none") as client:
         assert [model.id for model in client.models.list()] == ["truth"]
     root = server.base_url.removesuffix("/v1")
@@ -118,7 +118,7 @@ def test_it_says_which_model_it_has_that_it_is_well_and_that_it_has_nothing_else
     raised.value.close()
 
 
-def test_a_client_that_goes_away_harms_no_other(server: TruthServer) -> None:
+def test_disconnecting_client_harms_no_other(server: TruthServer) -> None:
     server.answer_like(ServerPace(time_to_first_token_s=0.001, token_s=0.001, tokens=300))
     with openai.OpenAI(base_url=server.base_url, api_key="none") as client:
         messages: Any = [{"role": "user", "content": "Is water wet?"}]

@@ -24,7 +24,7 @@ def test_every_chunk_of_every_request_is_read_by_every_client(rows: tuple[Worker
 
 
 @pytest.mark.slow
-def test_stamps_of_the_transport_are_never_later_than_the_application(rows: tuple[WorkerRow, ...]) -> None:
+def test_arrival_timestamps_precede_application_timestamps(rows: tuple[WorkerRow, ...]) -> None:
     for row in rows:
         assert row.score.arrived_error_p50_ms is not None
         # Both are held against the same truth, and bytes arrive before they are decoded.

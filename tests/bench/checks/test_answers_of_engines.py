@@ -31,7 +31,7 @@ def test_a_limit_of_tokens_that_is_ignored_is_refused() -> None:
     assert "at most 64" in finding.sentence
 
 
-def test_a_few_answers_that_stop_early_are_told_and_not_refused() -> None:
+def test_few_early_stops_are_flagged_not_refused() -> None:
     def early(sample: Sample) -> Sample:
         if not one_in_twenty(sample):
             return sample
@@ -55,14 +55,14 @@ def test_an_interrupted_answer_is_no_answer() -> None:
     assert level(found, "answers cut off") == "flagged"
 
 
-def test_a_server_that_never_says_why_an_answer_ended_is_told_and_not_refused() -> None:
+def test_missing_finish_reasons_are_flagged_not_refused() -> None:
     found = check(a_run(change=lambda each: replace(each, finish_reason=None)))
 
     assert level(found, "answers cut off") == "flagged"
     assert found.refusals() == ()
 
 
-def test_a_server_that_closes_after_every_stream_is_told() -> None:
+def test_connection_close_after_each_stream_is_flagged() -> None:
     found = check(a_run(change=lambda each: replace(each, call=own_record(each, reused=False))))
 
     assert level(found, "new connections", "baseline") == "flagged"
@@ -74,7 +74,7 @@ def own_record(sample: Sample, *, reused: bool) -> dict[str, object]:
     return {"attempts": [attempt], "metrics": {"time_to_first_token_s": None}}
 
 
-def test_tokens_that_come_four_to_a_chunk_are_told() -> None:
+def test_four_tokens_per_chunk_are_flagged() -> None:
     found = check(a_run(tokens=16, change=lambda each: replace(each, output_tokens=64, asked_output_tokens=64)))
 
     (finding,) = about(found, "chunks against tokens")
@@ -82,7 +82,7 @@ def test_tokens_that_come_four_to_a_chunk_are_told() -> None:
     assert "holds 4 tokens" in finding.sentence
 
 
-def test_reasoning_that_is_streamed_moves_the_first_content_token() -> None:
+def test_streamed_reasoning_flags_first_content_token() -> None:
     run = a_run(change=lambda each: replace(each, first_content_ns=each.token_ns[5], reasoning_tokens=5))
     (finding,) = about(check(run), "reasoning in the answers")
 
@@ -90,7 +90,7 @@ def test_reasoning_that_is_streamed_moves_the_first_content_token() -> None:
     assert finding.sentence.startswith("40 of 40")
 
 
-def test_reasoning_that_is_hidden_makes_the_time_per_token_too_small() -> None:
+def test_hidden_reasoning_flags_time_per_token() -> None:
     run = a_run(change=lambda each: replace(each, output_tokens=132, reasoning_tokens=100, asked_output_tokens=200))
     (finding,) = about(check(run), "reasoning in the answers")
 
@@ -98,25 +98,25 @@ def test_reasoning_that_is_hidden_makes_the_time_per_token_too_small() -> None:
     assert "too small" in finding.sentence
 
 
-def test_successes_without_output_are_refused() -> None:
+def test_successful_answers_without_output_are_refused() -> None:
     run = a_run(change=lambda each: replace(each, token_ns=(), output_tokens=0, first_content_ns=None))
 
     assert level(check(run), "answers cut off") == "refused"
 
 
-def test_a_prompt_that_was_cut_off_on_its_way_is_told() -> None:
+def test_truncated_prompt_is_flagged() -> None:
     found = check(a_run(input_tokens=5_000, change=lambda each: replace(each, input_tokens=2_048)))
 
     assert level(found, "usage against own count") == "flagged"
 
 
-def test_an_estimate_that_misses_by_a_tenth_is_no_finding() -> None:
+def test_usage_within_ten_percent_of_estimate_passes() -> None:
     found = check(a_run(input_tokens=5_000, change=lambda each: replace(each, input_tokens=5_500)))
 
     assert level(found, "usage against own count") == "passed"
 
 
-def test_an_answer_without_usage_that_reached_its_limit_has_the_length_that_was_asked_for() -> None:
+def test_answer_at_length_limit_without_usage_passes() -> None:
     """A token that is no more than a part of a character comes in no chunk of its own."""
 
     def of_an_engine(sample: Sample) -> Sample:

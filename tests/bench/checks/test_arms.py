@@ -45,7 +45,7 @@ def test_connections_that_a_play_saves_are_its_finding() -> None:
     assert found.refusals() == ()
 
 
-def test_connections_that_another_client_holds_otherwise_are_its_finding() -> None:
+def test_connections_of_foreign_client_are_flagged() -> None:
     found = check(a_run(arms=("baseline", an_arm("aiohttp", client="other.Client")), change=opening("aiohttp")))
 
     assert level(found, "new connections", "aiohttp") == "flagged"
@@ -57,11 +57,11 @@ def test_connections_that_differ_without_a_reason_are_a_fault() -> None:
     assert level(found, "new connections") == "refused"
 
 
-def test_a_copy_that_opens_connections_where_its_reference_does_not_is_a_fault() -> None:
+def test_copy_opening_more_connections_is_refused() -> None:
     assert level(check(a_run(change=opening("baseline-again"))), "new connections", "baseline-again") == "refused"
 
 
-def test_connections_of_requests_that_warm_up_count_for_nobody() -> None:
+def test_warm_up_connections_are_not_counted() -> None:
     def cold(sample: Sample) -> Sample:
         return replace(sample, call=own_record(sample, reused=sample.part == "measured" or sample.arm == "baseline"))
 
@@ -100,7 +100,7 @@ def test_new_connections_name_the_side_that_closed_them(client: str, closed_by: 
     assert "[DONE]" not in about(check(closing(client, closed_by)), "new connections", "fastlane")[0].sentence
 
 
-def test_a_client_that_keeps_no_records_is_counted_by_the_providers_log() -> None:
+def test_connections_of_unrecorded_client_come_from_log() -> None:
     assert level(check(a_run()), "new connections", "baseline") == "not checked"
     assert level(check(a_run(with_log=True)), "new connections", "baseline") == "passed"
 
@@ -143,7 +143,7 @@ def test_arm_that_is_turned_away_less_often_has_a_result() -> None:
     assert "(429)" in finding.sentence
 
 
-def test_copy_that_fails_more_often_than_its_reference_is_refused_alone() -> None:
+def test_copy_failing_more_often_is_refused_alone() -> None:
     run = a_run(cells=(a_cell(1),), pairs=100, change=failing(0.5, arm="baseline-again"))
     found = check(run)
 
@@ -160,7 +160,7 @@ def test_interval_of_a_difference_of_shares_holds_it(first: int, of_first: int, 
     assert -1 <= low <= second / of_second - first / of_first <= high <= 1
 
 
-def test_all_arms_failing_alike_is_told() -> None:
+def test_all_arms_failing_alike_is_flagged() -> None:
     def failed(sample: Sample) -> Sample:
         return failing(0.5, arm=sample.arm)(sample)  # type: ignore[no-any-return]
 
@@ -176,7 +176,7 @@ def shorter(sample: Sample) -> Sample:
     return replace(sample, token_ns=sample.token_ns[:24], output_tokens=24, least_output_tokens=None)
 
 
-def test_answers_that_are_shorter_for_no_reason_are_not_comparable() -> None:
+def test_unexplained_shorter_answers_are_refused() -> None:
     assert level(check(with_play("Connection()", change=shorter)), "the same lengths of answers") == "refused"
 
 
@@ -186,7 +186,7 @@ def test_answers_that_a_play_shortens_are_its_finding() -> None:
     assert level(found, "the same lengths of answers") == "flagged"
 
 
-def test_a_play_that_nobody_knows_may_change_anything() -> None:
+def test_unknown_play_changing_lengths_is_flagged() -> None:
     assert level(check(with_play("MyOwn()", change=shorter)), "the same lengths of answers") == "flagged"
 
 
@@ -198,7 +198,7 @@ def test_prompts_that_differ_within_pairs_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("play", "expected"), [("ContextTrimming()", "flagged"), ("Connection()", "refused")])
-def test_prompts_that_the_provider_counts_otherwise_want_a_reason(play: str, expected: str) -> None:
+def test_changed_prompt_tokens_need_an_explaining_play(play: str, expected: str) -> None:
     def fewer(sample: Sample) -> Sample:
         return replace(sample, input_tokens=400) if sample.arm == "fastlane" else sample
 
@@ -214,7 +214,7 @@ def test_a_cache_that_one_arm_hits_more_often_wants_a_reason(play: str, expected
     assert level(check(with_play(play, change=cached)), "cached tokens") == expected
 
 
-def test_a_cache_hit_where_none_may_be_is_refused_whatever_the_reason() -> None:
+def test_forbidden_cache_hit_is_refused() -> None:
     run = with_play("PromptCache()", cells=(a_cell(caching_forbidden=True),), change=cached)
     found = check(run)
 
@@ -222,12 +222,12 @@ def test_a_cache_hit_where_none_may_be_is_refused_whatever_the_reason() -> None:
     assert level(found, "cache hits where none may be", "baseline") == "passed"
 
 
-def test_a_cache_that_nobody_reports_is_not_checked() -> None:
+def test_unreported_cache_is_not_checked() -> None:
     run = a_run(cells=(a_cell(caching_forbidden=True),), change=lambda each: replace(each, cached_tokens=None))
 
     assert level(check(run), "cache hits where none may be") == "not checked"
 
 
-def test_distributions_of_nothing_are_the_same() -> None:
+def test_empty_or_constant_distributions_do_not_differ() -> None:
     assert same_distribution([], [1.0]) == 1.0
     assert same_distribution([3.0, 3.0], [3.0]) == 1.0

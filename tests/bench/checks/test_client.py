@@ -58,13 +58,13 @@ def claiming(
 
 
 @pytest.mark.parametrize(("cpu_s", "expected"), [(6.9, "passed"), (7.1, "refused")])
-def test_a_process_that_used_over_seven_tenths_of_a_core_is_refused(cpu_s: float, expected: str) -> None:
+def test_client_cpu_above_70_percent_is_refused(cpu_s: float, expected: str) -> None:
     run = with_vitals(a_run(), duration_s=10.0, cpu_s=cpu_s)
 
     assert level(check(run), "client saturated: CPU") == expected
 
 
-def test_the_process_that_hands_requests_out_delays_no_stamp() -> None:
+def test_scheduler_process_lag_delays_no_timestamp() -> None:
     found = check(
         with_vitals(a_run(), arm=None, duration_s=10.0, cpu_s=9.0, loop_lag_p50_ms=50.0, loop_lag_p99_ms=900.0)
     )
@@ -110,7 +110,7 @@ def test_an_effect_on_each_token_is_one_of_the_whole_answer() -> None:
     assert "where 2 ms are allowed" in about(found, "client saturated: lag")[0].sentence
 
 
-def test_an_effect_that_is_not_claimed_wants_nothing() -> None:
+def test_lag_without_a_claimed_effect_passes() -> None:
     run = with_vitals(a_run(), loop_lag_p99_ms=1.0)
 
     assert level(check(run, claiming(0.04, kind="no difference shown")), "client saturated: lag") == "passed"
@@ -120,21 +120,21 @@ def test_an_effect_that_is_not_claimed_wants_nothing() -> None:
 @pytest.mark.parametrize(
     ("gap_ms", "expected"), [(None, "not checked"), (1.0, "passed"), (5.0, "flagged"), (50.0, "refused")]
 )
-def test_chunks_that_are_delivered_late_are_seen_stream_by_stream(gap_ms: float | None, expected: str) -> None:
+def test_late_chunk_delivery_is_flagged_or_refused(gap_ms: float | None, expected: str) -> None:
     found = check(a_run(change=lambda each: replace(each, delivery_gap_ms=gap_ms)))
 
     assert level(found, "client saturated: delivery") == expected
 
 
 @pytest.mark.parametrize(("late_ms", "expected"), [(0, "passed"), (5, "refused"), (100, "refused")])
-def test_requests_that_an_open_load_sends_late_are_seen(late_ms: int, expected: str) -> None:
+def test_late_dispatch_in_open_load_is_refused(late_ms: int, expected: str) -> None:
     def late(sample: Sample) -> Sample:
         return replace(sample, issued_ns=sample.issued_ns + late_ms * MS)
 
     assert level(check(a_run(cells=(an_open_cell(),), change=late)), "dispatch delay") == expected
 
 
-def test_one_late_request_in_twenty_is_told() -> None:
+def test_one_late_request_in_twenty_is_flagged() -> None:
     def late(sample: Sample) -> Sample:
         return replace(sample, issued_ns=sample.issued_ns + (5 * MS if sample.block % 20 == 1 else 0))
 
@@ -163,7 +163,7 @@ def test_every_shard_is_looked_at() -> None:
     ("p_value", "kind", "expected"),
     [(0.5, "no difference shown", "passed"), (0.03, "better", "flagged"), (0.0001, "worse", "refused")],
 )
-def test_a_copy_that_differs_says_that_the_instrument_is_not_sound(p_value: float, kind: str, expected: str) -> None:
+def test_aa_copy_difference_is_flagged_or_refused(p_value: float, kind: str, expected: str) -> None:
     found = check(a_run(), claiming(0.05, copy=True, kind=kind, p_value=p_value))
 
     assert level(found, "A/A copy", None) == expected

@@ -25,7 +25,7 @@ SHORT_ANSWERS = [
 
 
 @pytest.mark.parametrize(("row", "tokens", "least", "most"), SHORT_ANSWERS, ids=[row[0] for row in SHORT_ANSWERS])
-def test_answers_a_tenth_as_long_as_asked_for_are_refused(row: str, tokens: int, least: int, most: int) -> None:
+def test_answers_a_tenth_of_requested_length_are_refused(row: str, tokens: int, least: int, most: int) -> None:
     def asked(sample: Sample) -> Sample:
         return replace(sample, asked_output_tokens=most, least_output_tokens=least, finish_reason="stop")
 
@@ -39,13 +39,13 @@ def test_answers_a_tenth_as_long_as_asked_for_are_refused(row: str, tokens: int,
     assert f"got {tokens} (median)" in finding.sentence
 
 
-def test_short_answers_are_refused_by_their_times_where_no_usage_came() -> None:
+def test_short_answers_without_usage_are_refused_by_timing() -> None:
     run = a_run(tokens=88, change=lambda each: replace(each, output_tokens=None, least_output_tokens=1_000))
 
     assert level(check(run), "tokens asked for") == "refused"
 
 
-def test_a_request_whose_end_to_end_is_below_its_time_to_first_token_is_refused() -> None:
+def test_end_to_end_below_time_to_first_token_is_refused() -> None:
     def early(sample: Sample) -> Sample:
         # Minima of a report of GPT-2 on a CPU: the first token after 597 ms, the last one after 224 ms.
         stamps = (sample.issued_ns + round(0.59664 * S), sample.issued_ns + round(0.22446 * S))
@@ -72,20 +72,20 @@ def test_more_tokens_per_second_than_one_over_itl_are_flagged() -> None:
     assert level(found, "chunks against tokens") == "flagged"
 
 
-def test_a_time_to_first_token_that_is_a_whole_generation_is_refused() -> None:
+def test_first_token_at_end_of_generation_is_refused() -> None:
     # 64 tokens at 30.54 tokens/s are 2,096 ms, and 1,918 ms was reported for the first token.
     run = a_run(time_to_first_token_s=1.918, inter_token_s=0.000_01, tokens=64)
 
     assert level(check(run), "buffered stream") == "refused"
 
 
-def test_an_end_to_end_time_may_be_compared_where_nothing_is_streamed() -> None:
+def test_unstreamed_end_to_end_metric_is_only_flagged() -> None:
     run = a_run(inter_token_s=0.000_01, tokens=64, metrics=("api_end_to_end",))
 
     assert level(check(run), "buffered stream") == "flagged"
 
 
-def test_a_cell_far_from_both_of_its_neighbours_is_to_be_run_again() -> None:
+def test_sweep_outlier_is_flagged_for_a_rerun() -> None:
     # Times to first token of 20, 30 and 40 users in a sweep in order.
     times = {20: 0.50, 30: 1.37, 40: 0.53}
     cells = [a_cell(users) for users in times]
@@ -98,7 +98,7 @@ def test_a_cell_far_from_both_of_its_neighbours_is_to_be_run_again() -> None:
     assert "run this cell again" in finding.sentence
 
 
-def test_a_sound_report_has_none_of_these() -> None:
+def test_sound_report_passes_every_check() -> None:
     found = check(changed(a_run(pairs=80), lambda each: each))
 
     assert {each.level for each in found.results} == {"passed", "not checked"}

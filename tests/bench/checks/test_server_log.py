@@ -18,7 +18,7 @@ def with_log(run: RecordedRun, **fields: Any) -> RecordedRun:
     return replace(run, log=log)
 
 
-def test_a_request_that_one_side_does_not_know_is_refused() -> None:
+def test_request_missing_on_one_side_is_refused() -> None:
     run = a_run(with_log=True)
     stranger = replace(run.log[5], tag="baseline/0/9") if run.log else None
     assert run.log is not None
@@ -32,7 +32,7 @@ def test_a_request_that_one_side_does_not_know_is_refused() -> None:
     assert not any(found.valid(cell.name) for cell in run.header.cells)
 
 
-def test_a_request_whose_account_was_lost_with_a_killed_session_is_refused_for_nothing() -> None:
+def test_request_lost_with_killed_session_is_not_refused() -> None:
     run = a_run(with_log=True)
     assert run.log is not None
     killed = replace(run, log=run.log[1:], unlogged=(run.log[0].tag or "",))
@@ -43,7 +43,7 @@ def test_a_request_whose_account_was_lost_with_a_killed_session_is_refused_for_n
     assert "the account of 1 more was lost" in found_about.sentence
 
 
-def test_a_request_that_failed_before_it_was_sent_is_missing_nowhere() -> None:
+def test_unsent_failed_request_is_not_missing_in_log() -> None:
     run = a_run(with_log=True)
     assert run.log is not None
     failed = replace(run.samples[0], error="APIConnectionError", response_ns=None, token_ns=array("q"))
@@ -53,7 +53,7 @@ def test_a_request_that_failed_before_it_was_sent_is_missing_nowhere() -> None:
     assert all(each.check != "requests on both sides" for each in found.refusals())
 
 
-def test_a_request_without_a_tag_is_one_that_nobody_knows() -> None:
+def test_logged_request_without_tag_is_refused() -> None:
     run = a_run(with_log=True)
     assert run.log is not None
     found = check(replace(run, log=(*run.log, replace(run.log[0], tag=None, request_id="req_1"))))
@@ -90,13 +90,13 @@ def moved(run: RecordedRun, by_ns: int) -> RecordedRun:
     [(0, "passed"), (12, "flagged"), (100, "refused"), (-3, "refused")],
     ids=["on time", "a busy machine", "half of the figure", "before it arrived"],
 )
-def test_first_tokens_are_stamped_when_they_arrive(by_ms: int, expected: str) -> None:
+def test_first_tokens_are_timed_on_arrival(by_ms: int, expected: str) -> None:
     found = check(moved(a_run(with_log=True), by_ms * MS))
 
     assert level(found, "times by the server's log", "baseline") == expected
 
 
-def test_of_a_retried_request_the_last_try_counts() -> None:
+def test_last_try_of_a_retried_request_counts() -> None:
     run = a_run(with_log=True)
     assert run.log is not None
     first_try = replace(run.log[0], token_ns=(), output_tokens=0)

@@ -59,7 +59,7 @@ BREAKS = {
 
 @settings(max_examples=40, deadline=None)
 @given(RUNS, st.sampled_from(sorted(BREAKS)))
-def test_a_broken_run_always_is_and_says_by_what(run: RecordedRun, name: str) -> None:
+def test_broken_run_is_refused_by_the_named_check(run: RecordedRun, name: str) -> None:
     found = check(changed(run, BREAKS[name]))
 
     assert name in {each.check for each in found.refusals()}
@@ -68,7 +68,7 @@ def test_a_broken_run_always_is_and_says_by_what(run: RecordedRun, name: str) ->
 
 @settings(max_examples=20, deadline=None)
 @given(RUNS, st.floats(0.701, 8.0))
-def test_a_run_whose_client_was_saturated_always_is(run: RecordedRun, share: float) -> None:
+def test_run_with_saturated_client_is_refused(run: RecordedRun, share: float) -> None:
     busy = replace(run, vitals=tuple(replace(each, cpu_s=share * each.duration_s) for each in run.vitals))
 
     assert {each.arm for each in check(busy).refusals()} == {arm.name for arm in run.header.arms}
@@ -82,13 +82,13 @@ def test_only_the_cell_that_is_broken_is_refused() -> None:
     assert found.valid("chat, 4 users")
 
 
-def test_only_requests_that_count_are_looked_at() -> None:
+def test_checks_cover_measured_requests_only() -> None:
     found = check(changed(a_run(), lambda each: each if each.part == "measured" else without_end(each)))
 
     assert found.refusals() == ()
 
 
-def test_every_answer_is_of_a_check_and_every_check_answers() -> None:
+def test_every_check_gives_a_result() -> None:
     runs = (
         a_run(with_log=True),
         a_run(cells=(an_open_cell(),)),
@@ -128,7 +128,7 @@ def test_one_slow_request_is_no_fault() -> None:
     assert check(changed(run, slower)).refusals() == ()
 
 
-def test_vitals_of_one_arm_are_no_others() -> None:
+def test_vitals_of_one_arm_refuse_only_that_arm() -> None:
     found = check(with_vitals(a_run(), arm="baseline", cpu_s=100.0))
 
     assert {each.arm for each in found.refusals()} == {"baseline"}

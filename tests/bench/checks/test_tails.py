@@ -16,7 +16,7 @@ def late(*, cpu_share: float, p50_ms: float = 0.2) -> dict[str, Any]:
     return {"duration_s": 10.0, "cpu_s": 10.0 * cpu_share, "loop_lag_p50_ms": p50_ms, "loop_lag_p99_ms": 90.0}
 
 
-def test_an_idle_process_that_the_machine_kept_waiting_now_and_then_keeps_its_medians_alone() -> None:
+def test_process_delayed_by_machine_keeps_only_medians() -> None:
     run = with_vitals(a_run(pairs=400), **late(cpu_share=0.1))
     found = find(run)
     checked = check(run, found)
@@ -54,13 +54,13 @@ def test_a_withheld_figure_is_in_no_form_of_a_report() -> None:
 
 
 @pytest.mark.parametrize("vitals", [late(cpu_share=0.6), late(cpu_share=0.1, p50_ms=30.0)])
-def test_a_process_that_was_late_by_its_own_work_or_most_of_the_time_keeps_nothing(vitals: dict[str, Any]) -> None:
+def test_process_late_by_its_own_load_is_refused(vitals: dict[str, Any]) -> None:
     run = with_vitals(a_run(pairs=400), **vitals)
 
     assert LAG in {each.check for each in check(run).refusals()}
 
 
-def test_what_nobody_refuses_stays_as_it_is() -> None:
+def test_run_without_refusals_keeps_all_findings() -> None:
     run = a_run()
     found = find(run)
 

@@ -81,7 +81,7 @@ def test_the_parts_add_up_to_the_whole_and_interaction_is_shown() -> None:
         assert each.alone.value < each.share.value < each.last.value
 
 
-def test_of_two_plays_each_arm_with_one_is_the_one_without_the_other_and_parts_are_shapley_s() -> None:
+def test_two_plays_get_shapley_shares() -> None:
     two = PLAYS[:2]
     found = attributed(run(arms(two), together_ms=-20))
     # Each gets half of the interaction: 40 - 10 and 25 - 10.
@@ -104,27 +104,27 @@ def test_few_blocks_have_no_interval() -> None:
 
 
 @pytest.mark.parametrize("plays", [(), PLAYS[:1]])
-def test_fewer_than_two_plays_have_nothing_to_tell_apart(plays: tuple[str, ...]) -> None:
+def test_fewer_than_two_plays_give_no_attribution(plays: tuple[str, ...]) -> None:
     infos = (an_arm("baseline"), an_arm("fastlane", plays=plays))
     assert find(run(infos, pairs=20)).attributions == ()
 
 
-def test_a_play_that_no_arm_tells_apart_leaves_nothing_attributed() -> None:
+def test_play_not_isolated_by_any_arm_gives_no_attribution() -> None:
     kept = tuple(info for info in arms() if "RequestEncoding" not in info.name)
     assert find(run(kept, pairs=20)).attributions == ()
 
 
-def test_a_stock_client_stands_for_no_play_where_no_arm_has_none() -> None:
+def test_stock_client_is_baseline_if_no_arm_lacks_plays() -> None:
     kept = tuple(info for info in arms() if info.name != "none")
     assert attributed(run(kept)).total.value == pytest.approx(-125, abs=5)
 
 
-def test_the_asynchronous_client_is_not_the_synchronous_one_without_a_play() -> None:
+def test_async_arm_is_no_substitute_for_sync_arm() -> None:
     kept = tuple(info for info in arms() if info.name != "only RequestEncoding()")
     other = an_arm("async", plays=("RequestEncoding()",), client="fastlane.AsyncOpenAI")
     assert find(run((*kept, other))).attributions == ()
 
 
 @pytest.mark.parametrize(("only", "without"), [(True, False), (False, True)])
-def test_half_of_the_arms_say_nothing_of_what_plays_do_together(only: bool, without: bool) -> None:
+def test_attribution_needs_all_arms(only: bool, without: bool) -> None:
     assert find(run(arms(only=only, without=without), pairs=20)).attributions == ()

@@ -52,7 +52,7 @@ class TestComparisons:
         assert found.verdict.kind == "worse"
         assert found.verdict.sentence.startswith("slower by 2")
 
-    def test_where_more_is_better_a_higher_value_is_faster(self) -> None:
+    def test_higher_value_is_faster_if_higher_is_better(self) -> None:
         found = comparison(a_run(pairs=200, ratio=0.8, metrics=("decode_speed",)), metric="decode_speed")
         assert found.typical is not None
         assert found.typical.value > 1.2
@@ -69,7 +69,7 @@ class TestComparisons:
         assert found.verdict.kind == "equivalent"
         assert "though faster by 1." in found.verdict.sentence
 
-    def test_where_nothing_is_shown_it_says_what_could_have_been_and_how_many_pairs_are_wanted(self) -> None:
+    def test_inconclusive_verdict_gives_effect_and_pairs_needed(self) -> None:
         found = comparison(a_run(pairs=30, ratio=1.0, spread=0.3, seed=1))
         assert found.verdict.kind == "no difference shown"
         assert found.verdict.smallest_effect is not None
@@ -86,7 +86,7 @@ class TestComparisons:
         # Three metrics are compared, and 6 pairs bound no interval at 1 - 5 % / 3.
         assert (found.verdict.kind, found.verdict.more_pairs) == ("too few pairs", 7 - pairs)
 
-    def test_no_pair_at_all_is_no_verdict_either(self) -> None:
+    def test_zero_pairs_are_too_few_for_a_verdict(self) -> None:
         found = comparison(a_run(pairs=0))
         assert (found.pairs, found.typical, found.p_value) == (0, None, None)
         assert found.verdict.kind == "too few pairs"
@@ -96,7 +96,7 @@ class TestComparisons:
         assert found.verdict.kind == "not comparable"
         assert "fastlane or baseline" in found.verdict.sentence
 
-    def test_p_value_is_scipy_s_and_the_copy_is_a_family_apart(self) -> None:
+    def test_p_values_match_scipy_with_copy_as_a_separate_family(self) -> None:
         arms = ("baseline", "baseline-again", "one", "two")
         recorded = a_run(arms=arms, pairs=40, ratio={"one": 0.97, "two": 1.0}, spread=0.1)
         found = find(recorded).cells[0].comparisons
@@ -138,7 +138,7 @@ class TestComparisons:
         kept = dataclasses.replace(recorded, samples=tuple(each for each in recorded.samples if each.tag not in lost))
         assert comparison(kept).pairs == 35
 
-    def test_cold_and_warm_up_requests_count_for_nothing_but_the_cold_are_given(self) -> None:
+    def test_warm_up_is_excluded_and_cold_requests_are_reported(self) -> None:
         recorded = a_run(pairs=40)
 
         def absurd(sample: Sample) -> Sample:
@@ -183,7 +183,7 @@ class TestComparisons:
         with pytest.raises(ConfigurationError, match="margin"):
             find(a_run(pairs=10), margin=0)
 
-    def test_a_time_of_nothing_is_neither_an_error_nor_a_verdict(self) -> None:
+    def test_zero_time_per_token_gives_ratio_one(self) -> None:
         def at_once(sample: Sample) -> Sample:
             return dataclasses.replace(sample, token_ns=(sample.token_ns[0],) * len(sample.token_ns))
 
@@ -194,13 +194,13 @@ class TestComparisons:
 
 
 class TestQuantiles:
-    def test_only_those_that_this_n_allows_are_compared(self) -> None:
+    def test_quantiles_are_compared_only_with_enough_pairs(self) -> None:
         assert set(comparison(a_run(pairs=71)).quantiles) == {0.25, 0.5, 0.75, 0.9}
         found = comparison(a_run(pairs=72))
         assert set(found.quantiles) == {0.25, 0.5, 0.75, 0.9, 0.95}
         assert 0.7 < found.quantiles[0.5].value < 0.9
 
-    def test_failed_requests_are_slower_than_every_other_and_no_pair(self) -> None:
+    def test_failed_requests_raise_quantiles_and_make_no_pair(self) -> None:
         sound = find(a_run(pairs=200, ratio=1.0)).cells[0]
         broken = find(a_run(pairs=200, ratio=1.0, change=failing("fastlane", 4))).cells[0]  # type: ignore[arg-type]
         before, after = sound.of("fastlane", FIRST), broken.of("fastlane", FIRST)
@@ -234,14 +234,14 @@ class TestQuantiles:
         found = find(a_run(pairs=40, change=cut)).cells[0]
         assert found.errors == {"baseline": {}, "baseline-again": {}, "fastlane": {"answer broke off": 4}}
 
-    def test_a_client_that_never_says_why_answers_end_is_taken_at_its_word(self) -> None:
+    def test_missing_finish_reasons_are_not_errors(self) -> None:
         found = find(a_run(pairs=40, change=lambda sample: dataclasses.replace(sample, finish_reason=None)))
         assert not any(found.cells[0].errors.values())
         assert comparison(a_run(pairs=40)).pairs == 40
 
 
 class TestFigures:
-    def test_they_are_of_the_measured_requests(self) -> None:
+    def test_figures_cover_measured_requests_only(self) -> None:
         recorded = a_run(pairs=50)
         values = [(sample.time_to_first_token_s or 0) * 1e3 for sample in recorded.measured(arm="baseline")]
         figures = find(recorded).cells[0].of("baseline", FIRST)
@@ -253,7 +253,7 @@ class TestFigures:
         assert figures.quantiles[0.99].value is None
         assert figures.quantiles[0.99].wanted == 368
 
-    def test_throughput_is_of_the_time_with_requests_in_flight_and_shards_add_up(self) -> None:
+    def test_throughput_counts_busy_time_and_adds_shards(self) -> None:
         recorded = a_run(arms=("baseline",), pairs=20, cells=(a_cell(1),), spread=1e-9)
         # 0.2 s to the first of 32 tokens, 31 gaps of 10 ms, 1 ms to the end.
         expected = 32 / 0.511

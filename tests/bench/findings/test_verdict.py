@@ -91,7 +91,7 @@ def test_pairs_that_bound_no_interval_are_too_few() -> None:
 
 
 @pytest.mark.slow
-def test_any_difference_among_equal_arms_is_said_in_one_run_of_twenty() -> None:
+def test_false_difference_rate_stays_below_5_percent() -> None:
     """All arms are the same: how often any of nine verdicts of a cell says that one is faster or slower."""
     random, runs = np.random.default_rng(7), 150
     false = 0
@@ -105,7 +105,7 @@ def test_any_difference_among_equal_arms_is_said_in_one_run_of_twenty() -> None:
 
 
 @pytest.mark.slow
-def test_any_equivalence_at_the_margin_is_said_in_one_run_of_twenty() -> None:
+def test_false_equivalence_rate_stays_below_5_percent() -> None:
     """All arms differ by exactly the margin: how often any of nine verdicts of a cell says that one is equivalent."""
     random, runs = np.random.default_rng(8), 100
     false = 0

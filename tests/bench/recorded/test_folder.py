@@ -76,7 +76,7 @@ WHOLE = RecordedRun(
 )
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_written_run_reads_back_equal(tmp_path: Path) -> None:
     write(WHOLE, tmp_path / "new" / "run")
 
     assert read_run(tmp_path / "new" / "run") == WHOLE
@@ -123,7 +123,7 @@ def test_a_run_without_an_end_was_interrupted(tmp_path: Path) -> None:
     assert kept.samples == WHOLE.samples[:1]
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+def test_unreadable_run_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="holds no run: cannot read"):
         read_run(tmp_path)
     (tmp_path / "run.json").write_text("[]")

@@ -110,9 +110,7 @@ def runs(draw: st.DrawFn) -> RecordedRun:
 )
 @given(run=runs(), name=st.sampled_from(NAMES), refused=st.sampled_from(["none", "first", "all"]))
 @pytest.mark.slow
-def test_every_chart_can_be_drawn_of_any_run_that_has_something_for_it(
-    run: RecordedRun, name: str, refused: str
-) -> None:
+def test_every_chart_renders_for_any_run(run: RecordedRun, name: str, refused: str) -> None:
     vl_convert = pytest.importorskip("vl_convert")
     cells = [cell.name for cell in run.header.cells]
     found = find(run)
@@ -131,7 +129,7 @@ def test_a_sound_sweep_gives_every_chart() -> None:
     assert all(views(run, findings_of(run), name) for name in NAMES)
 
 
-def test_what_a_line_shows_are_the_findings_own_figures() -> None:
+def test_chart_lines_show_the_figures_of_the_findings() -> None:
     run = sweep(pairs=12)
     found = findings_of(run)
 
@@ -145,7 +143,7 @@ def test_what_a_line_shows_are_the_findings_own_figures() -> None:
         assert (row["low"], row["high"]) == (figures.quantiles[0.25].value, figures.quantiles[0.75].value)
 
 
-def test_no_figure_of_a_refused_cell_is_drawn_and_lines_break_there() -> None:
+def test_refused_cell_is_not_drawn_and_breaks_lines() -> None:
     run = sweep()
     found, checked = findings_of(run), checks_with("Chatbot, 2 users")
     for name in NAMES:
@@ -183,7 +181,7 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_arms_stand_out_from_the_ground_in_light_and_in_dark() -> None:
+def test_arm_colors_meet_contrast_in_light_and_dark() -> None:
     sheet = files("fastlane.bench.reports").joinpath("page.css").read_text()
     found = re.findall(r"--(arm-\d|reference|again): light-dark\((#\w{6}), (#\w{6})\)", sheet)
 
@@ -201,7 +199,7 @@ def test_failed_requests_keep_a_curve_from_the_edge() -> None:
 
 
 @given(st.lists(st.floats(0.1, 1e6), min_size=1, max_size=2_000), st.integers(0, 50))
-def test_a_thinned_curve_goes_through_the_whole_ones_corners(values: list[float], failed: int) -> None:
+def test_thinned_curve_keeps_corners_within_one_percent(values: list[float], failed: int) -> None:
     found = sorted(values)
     whole = {(value, (at + 1) / (len(found) + failed)) for at, value in enumerate(found)}
 
@@ -216,7 +214,7 @@ def test_a_thinned_curve_goes_through_the_whole_ones_corners(values: list[float]
     )
 
 
-def test_what_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_chart_library_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     run = a_run(pairs=10)
     monkeypatch.setitem(sys.modules, "altair", None)
     with pytest.raises(MissingExtraError, match=r"fastlane-llm\[charts\]"):
@@ -229,6 +227,6 @@ def test_a_run_of_one_arm_has_no_comparisons_to_draw() -> None:
     assert drawn == {"waterfall", "time_to_first_token_distribution", "api_end_to_end_distribution"}
 
 
-def test_a_sweep_draws_nothing_of_requests_that_are_too_few_for_a_median() -> None:
+def test_sweep_chart_is_empty_below_median_sample_size() -> None:
     run = sweep((1, 8), pairs=5)
     assert not views(run, findings_of(run), "time_to_first_token_by_load")

@@ -30,7 +30,7 @@ def test_two_runs_beside_each_other_get_no_verdict() -> None:
     assert "slower" not in words
 
 
-def test_figures_of_both_runs_stand_in_one_row_with_their_difference() -> None:
+def test_comparison_row_has_both_runs_and_difference() -> None:
     found = compared(a_run(pairs=20, spread=0.0), a_run(pairs=30, time_to_first_token_s=0.1, spread=0.0))
 
     table = next(table for table in found.tables() if table.title.startswith("Time to first token"))
@@ -41,7 +41,7 @@ def test_figures_of_both_runs_stand_in_one_row_with_their_difference() -> None:
     assert "Unpaired: drift between the runs is not controlled." in table.notes
 
 
-def test_what_else_differs_between_the_runs_is_said() -> None:
+def test_differing_run_settings_are_listed() -> None:
     found = compared(a_run(pairs=8), a_run(pairs=8, model="other", machine={"cores": 64}))
 
     assert "model (monday: bench, tuesday: other); machine's cores" in summary_of(found)
@@ -54,7 +54,7 @@ def test_a_cell_that_one_run_may_not_use_has_no_figures() -> None:
     assert {row[2].text for table in tables for row in table.rows} == {"tuesday: invalid: client saturated"}
 
 
-def test_runs_without_a_cell_in_common_have_nothing_beside_each_other() -> None:
+def test_runs_without_common_cell_compare_no_metrics() -> None:
     found = compared(a_run(pairs=8, arms=("baseline",)), a_run(pairs=8, arms=("fastlane",)))
 
     assert "They have no cell and arm in common" in summary_of(found)

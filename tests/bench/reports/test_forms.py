@@ -74,7 +74,7 @@ def test_a_refused_cell_has_no_figure_in_any_form(kind: str, tmp_path: Path) -> 
         assert "invalid: client saturated" in text, form
 
 
-def test_the_slow_cells_figures_would_be_seen_if_it_were_not_refused() -> None:
+def test_slow_cell_figures_appear_when_not_refused() -> None:
     text = markdown(made("sweep", a_run_with_a_slow_cell(), checks_with()))
 
     assert any(float(figure.replace(",", "")) > REFUSED_FROM for figure in figures_in(text))
@@ -148,7 +148,7 @@ def test_a_narrow_terminal_cuts_nothing_off(width: int) -> None:
     assert all(cell_len(line) <= width for line in text.splitlines())
 
 
-def test_a_row_of_csv_stands_for_a_cell_an_arm_and_a_metric() -> None:
+def test_csv_has_one_row_per_cell_arm_and_metric() -> None:
     run = a_run(pairs=20)
     rows = list(csv_rows(run, findings_of(run), checks_with()))
 

@@ -76,20 +76,20 @@ def test_verdicts_name_the_reference_where_there_are_several() -> None:
     ]
 
 
-def test_what_shows_no_difference_is_said_after_a_colon() -> None:
+def test_inconclusive_verdict_follows_a_colon() -> None:
     found = ab(a_run(pairs=24), kind="no difference shown", sentence="no difference shown; 30 more pairs needed")
 
     text = "fastlane: time to first token: no difference shown; 30 more pairs needed (24 pairs)"
     assert found.verdicts[0].text == text
 
 
-def test_an_effect_within_the_instruments_own_noise_says_so() -> None:
+def test_effect_within_instrument_noise_is_noted() -> None:
     run = a_run(pairs=24, ratio=0.995, spread=0.001)
 
     assert "no more than the instrument's own noise of ±1.2 %" in ab(run).verdicts[0].text
 
 
-def test_several_cells_are_summed_up_in_one_sentence_for_each_arm_and_metric() -> None:
+def test_cells_are_summarized_per_arm_and_metric() -> None:
     run = a_sweep(scenarios=("chat",), arms=("baseline", "fastlane"))
 
     first = ab(run, checks_with("chat, 4")).verdicts[:2]
@@ -98,7 +98,7 @@ def test_several_cells_are_summed_up_in_one_sentence_for_each_arm_and_metric() -
     assert first[1].text == "fastlane: time to first token faster in 2 of 2 cells"
 
 
-def test_the_report_of_arms_beside_each_other_has_its_parts_in_order() -> None:
+def test_ab_report_has_sections_in_order() -> None:
     found = ab(a_run(pairs=24, with_log=True))
 
     assert [section.title for section in found.sections] == [
@@ -122,7 +122,7 @@ def test_percentiles_are_given_as_far_as_n_allows() -> None:
     assert found.notes == ("Too few requests: p99 needs 368.",)
 
 
-def test_failed_requests_are_counted_beside_the_figures_and_by_their_error() -> None:
+def test_failed_requests_are_counted_and_named_by_error() -> None:
     def fail(sample: Sample) -> Sample:
         failed = sample.arm == "fastlane" and sample.block == 3 and sample.part == "measured"
         return replace(sample, error="APITimeoutError", token_ns=()) if failed else sample
@@ -133,7 +133,7 @@ def test_failed_requests_are_counted_beside_the_figures_and_by_their_error() -> 
     assert "fastlane: of 24 requests failed 4 with APITimeoutError." in table(found, "Requests, connections").notes
 
 
-def test_a_columns_figures_that_nobody_told_are_left_out_with_a_note() -> None:
+def test_unknown_columns_are_dropped_with_a_note() -> None:
     work = table(ab(a_run(pairs=24)), "Requests, connections")
 
     assert "price (US$)" not in work.columns
@@ -181,7 +181,7 @@ def test_attribution_divides_the_change_among_the_plays() -> None:
     assert shown.notes == ("Interaction: -5.00 [-9.00, -1.00] ms.",)
 
 
-def test_a_whole_that_may_be_nothing_is_not_divided_into_shares_of_it() -> None:
+def test_attribution_near_zero_has_no_shares() -> None:
     run = a_run(pairs=24)
     nothing = Interval(value=-1, low=-5, high=3)
     attribution = Attribution(
@@ -221,7 +221,7 @@ def test_a_sweep_has_a_row_for_each_load_of_each_scenario() -> None:
     )  # fmt: skip
 
 
-def test_lengths_are_shown_as_meant_and_as_seen() -> None:
+def test_lengths_are_shown_as_requested_and_measured() -> None:
     def shorter(sample: Sample) -> Sample:
         return replace(sample, output_tokens=20 + sample.block % 2, least_output_tokens=200, asked_output_tokens=500)
 
@@ -258,7 +258,7 @@ def test_means_add_up_as_the_definition_says() -> None:
     assert mean("Token generation") / 31 == pytest.approx(mean("Time per output token"), rel=0.02)
 
 
-def test_bands_say_how_a_stream_feels() -> None:
+def test_inter_token_latency_is_labeled_in_bands() -> None:
     found = table(sweep(a_sweep(spread=0.0, users=(1, 4, 32))), "Pace")
 
     assert by_column(found, "scenario", "users", "inter-token latency (ms)", "feels") == [
@@ -271,7 +271,7 @@ def test_bands_say_how_a_stream_feels() -> None:
     ]
 
 
-def test_efficiency_is_of_the_fewest_users_and_gone_where_these_are_invalid() -> None:
+def test_efficiency_uses_fewest_users_and_skips_invalid() -> None:
     found = table(sweep(a_sweep(spread=0.0), checks_with("agent, 1")), "Pace")
 
     assert by_column(found, "scaling efficiency") == [
@@ -280,14 +280,14 @@ def test_efficiency_is_of_the_fewest_users_and_gone_where_these_are_invalid() ->
     assert found.rows[3][3].text == "invalid: client saturated"
 
 
-def test_a_kind_has_to_be_known() -> None:
+def test_unknown_report_kind_is_refused() -> None:
     run = a_run(pairs=8)
 
     with pytest.raises(ConfigurationError, match="expected one of ab, sweep"):
         report("speed", run, findings_of(run), NOTHING_CHECKED)
 
 
-def test_rules_and_what_became_of_them_stand_in_the_report() -> None:
+def test_fail_rules_are_reported_with_outcomes() -> None:
     run = a_sweep(users=(1,))
     findings, checked = findings_of(run), checks_with("agent, 1")
     rules = [parse_fail_if("ttft_mean > 9 s"), parse_fail_if("decode_speed_p50 @ chat < 5000")]
@@ -318,7 +318,7 @@ def test_every_kind_says_what_was_run_and_how_it_ended() -> None:
         assert facts["Requests"] == "8 measured, 1 to warm up, 1 cold"
 
 
-def test_scenarios_stand_from_the_shortest_input_to_the_longest() -> None:
+def test_scenarios_are_sorted_by_input_length() -> None:
     def of_length(sample: Sample) -> Sample:
         return replace(sample, meant_input_tokens=1_000 if sample.cell == "long, 1" else 100)
 
@@ -327,7 +327,7 @@ def test_scenarios_stand_from_the_shortest_input_to_the_longest() -> None:
     assert [section.title for section in sweep(run).sections][1:3] == ["short", "long"]
 
 
-def test_the_place_of_a_figure_names_two_checks_at_most() -> None:
+def test_invalid_figure_names_at_most_two_checks() -> None:
     run = a_run(pairs=8)
     refusals = tuple(
         CheckResult(check=check, level="refused", sentence="No.", cell=run.header.cells[0].name, arm="fastlane")
@@ -338,7 +338,7 @@ def test_the_place_of_a_figure_names_two_checks_at_most() -> None:
     assert rows[2][:2] == ["fastlane", "invalid: a, b and 2 more"]
 
 
-def test_what_is_no_larger_than_the_instrument_s_noise_is_nothing_to_be_glad_of() -> None:
+def test_effect_within_noise_is_not_shown_as_good() -> None:
     run = a_run(pairs=60)
     comparison = findings_of(run).cells[0].comparison("fastlane", "time_to_first_token")
     assert comparison is not None

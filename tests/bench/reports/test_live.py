@@ -37,5 +37,5 @@ def test_progress_shows_ratios_that_may_be_watched() -> None:
     assert "fastlane: time to first token -31 % [-40, -20], 40 pairs" in text
 
 
-def test_names_of_arms_are_no_mark_up() -> None:
+def test_arm_names_are_not_rendered_as_markup() -> None:
     assert "[bold]arm: time" in shown(replace(UNDER_WAY, ratios=(replace(RATIO, arm="[bold]arm"),)))

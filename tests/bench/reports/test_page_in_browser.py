@@ -120,9 +120,7 @@ def ground(page: Page) -> str:
 @pytest.mark.parametrize("width", [1_280, PHONE])
 @pytest.mark.parametrize("make", [ab, load])
 @pytest.mark.slow
-def test_every_chart_is_drawn_and_nothing_is_wider_than_the_window(
-    opens: Opens, make: Callable[[], Any], width: int
-) -> None:
+def test_every_chart_is_drawn_within_window_width(opens: Opens, make: Callable[[], Any], width: int) -> None:
     page = opens(make, width=width)
 
     charts = page.locator("figure.chart .view")
@@ -137,7 +135,7 @@ def test_every_chart_is_drawn_and_nothing_is_wider_than_the_window(
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_the_answer_and_where_the_time_goes_are_seen_first(opens: Opens) -> None:
+def test_verdict_and_waterfall_are_above_the_fold(opens: Opens) -> None:
     page = opens(one_pair)
 
     tile = page.locator("#answer .tile")
@@ -161,7 +159,7 @@ def test_all_text_can_be_read_in_light_and_in_dark(opens: Opens, make: Callable[
     assert page.evaluate(FAINT) == []
 
 
-def test_it_is_light_or_dark_as_the_system_is_or_as_one_likes_and_charts_follow(opens: Opens) -> None:
+def test_charts_and_page_follow_system_and_chosen_theme(opens: Opens) -> None:
     light, dark = opens(ab), opens(ab, dark=True)
     for page in (light, dark):
         expect(page.locator(".chart svg text").first).to_be_visible()
@@ -180,7 +178,7 @@ def test_it_is_light_or_dark_as_the_system_is_or_as_one_likes_and_charts_follow(
     assert (ground(dark), dark.evaluate(line)) == bright
 
 
-def test_a_mark_says_what_it_is(opens: Opens) -> None:
+def test_hovering_a_mark_shows_its_tooltip(opens: Opens) -> None:
     page = opens(ab)
     tip = page.locator("#vg-tooltip-element")
 
@@ -216,7 +214,7 @@ def test_a_long_table_is_sorted_by_keys_and_put_back(opens: Opens) -> None:
     assert column() == written
 
 
-def test_what_is_printed_is_light_and_has_no_controls(opens: Opens) -> None:
+def test_printed_page_is_light_without_controls(opens: Opens) -> None:
     page = opens(ab, dark=True)
 
     page.emulate_media(media="print")

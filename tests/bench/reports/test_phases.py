@@ -32,7 +32,7 @@ def with_samples(recorded: RecordedRun, samples: tuple[Sample, ...]) -> Recorded
     return dataclasses.replace(recorded, samples=samples)
 
 
-def test_a_client_s_own_record_tells_how_the_connection_came_about() -> None:
+def test_call_record_splits_connection_setup_into_phases() -> None:
     sample = a_request()
     wire = {"dns_started_ns": 5, "dns_ended_ns": 9, "connect_started_ns": 9, "connect_ended_ns": 30,
             "tls_started_ns": 30, "tls_ended_ns": 60, "send_started_ns": 61, "send_ended_ns": 90}  # fmt: skip
@@ -44,7 +44,7 @@ def test_a_client_s_own_record_tells_how_the_connection_came_about() -> None:
     }  # fmt: skip
 
 
-def test_arms_with_a_record_and_arms_without_one_are_divided_alike() -> None:
+def test_arms_with_and_without_records_get_the_same_phases() -> None:
     run = a_run(pairs=4, spread=0.0, arms=("baseline", "fastlane"), with_log=False)
     samples = tuple(
         dataclasses.replace(each, call=call(each, send_started_ns=3, send_ended_ns=4))
@@ -65,7 +65,7 @@ def test_arms_with_a_record_and_arms_without_one_are_divided_alike() -> None:
     assert "TLS" not in by_name(fastlane)
 
 
-def test_without_the_log_a_client_without_a_record_decides_how_far_all_can_be_divided() -> None:
+def test_phases_without_server_log_are_the_common_ones() -> None:
     run = a_run(pairs=4, spread=0.0, arms=("baseline", "fastlane"), with_log=False)
     recorded = tuple(
         dataclasses.replace(each, call=call(each, send_started_ns=3, send_ended_ns=4))
@@ -80,14 +80,14 @@ def test_without_the_log_a_client_without_a_record_decides_how_far_all_can_be_di
         assert list(by_name(arm)) == ["until the first token", "generation"]
 
 
-def test_what_failed_has_no_phases() -> None:
+def test_failed_requests_have_no_phases() -> None:
     run = a_run(pairs=4, arms=("baseline",))
     failed = tuple(dataclasses.replace(each, error="X") for each in run.measured())
     assert set(phases(with_samples(run, failed)).values()) == {()}
 
 
 @given(st.lists(st.integers(-5, 400), min_size=8, max_size=8), st.booleans())
-def test_no_order_of_stamps_makes_a_phase_negative_or_the_sum_wrong(moments: list[int], logged: bool) -> None:
+def test_phases_are_positive_and_sum_to_end_to_end(moments: list[int], logged: bool) -> None:
     sample = a_request()
     names = [f"{phase}_{end}_ns" for phase in ("dns", "connect", "tls", "send") for end in ("started", "ended")]
     recorded = dataclasses.replace(sample, call=call(sample, **dict(zip(names, moments, strict=True))))

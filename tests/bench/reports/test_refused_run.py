@@ -41,7 +41,7 @@ def test_refused_run_says_once_why_and_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("kind", ["ab", "sweep"])
-def test_captions_of_a_refused_run_are_true(kind: str) -> None:
+def test_refused_run_has_no_captions_of_missing_charts(kind: str) -> None:
     run, findings, checked = a_refused_run(cells=(a_cell(1), a_cell(4)))
     shown = report(kind, run, findings, checked)
     text = page(shown, run, findings, checked)
@@ -54,7 +54,7 @@ def test_captions_of_a_refused_run_are_true(kind: str) -> None:
     assert [table.title for table in shown.tables()] == ["Metrics"]
 
 
-def test_users_of_a_closed_load_are_said_to_be_shared() -> None:
+def test_closed_load_reports_users_shared_by_arms() -> None:
     run = a_run(pairs=20)
     findings = find(run)
     checked = check(run, findings)

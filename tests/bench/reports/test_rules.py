@@ -69,7 +69,7 @@ def test_every_metric_and_statistic_can_be_a_rule(metric: str, statistic: str, v
         ("ttft_cv < 20", "give it in per cent"),
     ],
 )
-def test_a_rule_that_cannot_be_read_says_what_is_expected(text: str, complaint: str) -> None:
+def test_unreadable_fail_rule_names_expected_syntax(text: str, complaint: str) -> None:
     with pytest.raises(ConfigurationError, match=complaint):
         parse_fail_if(text)
 

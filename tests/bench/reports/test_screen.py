@@ -70,7 +70,7 @@ def failing(sample: Sample) -> Sample:
     return replace(sample, error="BadRequestError 400", error_message=message, token_ns=()) if bad else sample
 
 
-def test_screen_shows_the_providers_own_errors_with_their_counts() -> None:
+def test_screen_shows_provider_errors_with_counts() -> None:
     recorded = replace(a_run(change=failing), ended=FAILED_ALIKE)
     text = shown(recorded)
 

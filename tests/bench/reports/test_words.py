@@ -40,7 +40,7 @@ def test_a_ratio_is_written_as_the_change_that_it_means(ratio: float, text: str)
     assert words.change(ratio) == text
 
 
-def test_an_interval_stands_in_brackets() -> None:
+def test_interval_is_formatted_in_brackets() -> None:
     assert words.change_with_interval(Interval(value=0.69, low=0.65, high=0.73)) == "-31 % [-35, -27]"
     assert words.change_with_interval(Interval(value=0.69)) == "-31 %"
     assert words.change_with_interval(Interval(value=0.69, low=0.65, high=0.9999), signed=False) == "31 % [0.01, 35]"

@@ -28,25 +28,25 @@ def salt(job: ScheduledRequest) -> str:
     return text.partition("\n")[0]
 
 
-def test_every_arm_has_a_prefix_of_its_own_that_is_as_long() -> None:
+def test_each_arm_has_a_distinct_prefix_of_equal_length() -> None:
     salts = {salt(job("baseline")), salt(job("fastlane"))}
 
     assert len(salts) == 2
     assert len(set(map(len, salts))) == 1
 
 
-def test_the_turns_of_one_conversation_share_their_prefix_and_no_other_pass_has_it() -> None:
+def test_turns_of_a_conversation_share_a_prefix_per_replay() -> None:
     first, second, again = job("baseline", 0), job("baseline", 1), job("baseline", 0, replay="1/0")
 
     assert salt(first) == salt(second) != salt(again)
     assert first.body["tools"] == second.body["tools"] != again.body["tools"]
 
 
-def test_where_caching_is_forbidden_no_two_turns_share_a_prefix() -> None:
+def test_forbidden_caching_gives_every_turn_a_new_prefix() -> None:
     assert salt(job("baseline", 0, caching_forbidden=True)) != salt(job("baseline", 1, caching_forbidden=True))
 
 
-def test_the_arms_of_a_block_have_the_same_luck_and_other_blocks_another() -> None:
+def test_arms_of_a_block_share_the_emulator_seed() -> None:
     def luck(job: ScheduledRequest) -> str:
         return job.headers["x-emulator-draw"]
 
@@ -55,17 +55,17 @@ def test_the_arms_of_a_block_have_the_same_luck_and_other_blocks_another() -> No
     assert luck(job("baseline")) != luck(job("baseline", seed=1))
 
 
-def test_an_answer_is_as_long_as_recorded_and_no_longer_than_allowed() -> None:
+def test_requested_output_is_as_recorded_up_to_the_limit() -> None:
     whole, cut = job("baseline"), job("baseline", max_output_tokens=3)
 
     assert whole.body["max_completion_tokens"] == 7 == whole.place.asked_output_tokens
     assert (cut.body["max_completion_tokens"], cut.headers["x-emulator-output-tokens"]) == (3, "3")
 
 
-def test_a_real_provider_is_told_nothing_of_the_bench() -> None:
+def test_remote_provider_gets_no_bench_headers() -> None:
     assert job("baseline", embedded=False).headers == {}
 
 
-def test_shards_give_their_first_requests_names_of_their_own() -> None:
+def test_shards_have_distinct_tags_for_cold_requests() -> None:
     talks = Workload(name="talks", conversations=(TALK,))
     assert len({jobs().unmeasured(talks, "baseline", shard=shard).place.tag for shard in (0, 1)}) == 2

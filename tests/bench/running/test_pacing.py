@@ -50,7 +50,7 @@ def simulate(pacing: Pacing, durations: Random) -> list[tuple[int, int, Due]]:
 
 
 @given(st.integers(1, 9), st.integers(0, 99))
-def test_a_user_has_one_request_in_flight_and_every_block_every_arm(users: int, seed: int) -> None:
+def test_closed_load_keeps_one_request_in_flight_per_user(users: int, seed: int) -> None:
     sent = simulate(closed(users), Random(seed))
 
     assert len(sent) == 2 * 12 * len(ARMS)
@@ -84,9 +84,7 @@ def test_a_user_thinks_before_each_block_but_the_first() -> None:
 
 
 @given(st.floats(0.2, 100), st.integers(0, 99), st.integers(0, 99))
-def test_an_open_load_sends_the_same_at_the_same_times_however_slow_the_answers(
-    rate: float, seed: int, other: int
-) -> None:
+def test_open_load_schedule_is_independent_of_response_times(rate: float, seed: int, other: int) -> None:
     def intended(pacing: Pacing, durations: Random) -> list[tuple[int, str, int | None]]:
         return [(due.block.number, due.arm, due.intended_ns) for _, _, due in simulate(pacing, durations)]
 
@@ -97,7 +95,7 @@ def test_an_open_load_sends_the_same_at_the_same_times_however_slow_the_answers(
 
 
 @given(st.floats(0.2, 100))
-def test_requests_of_an_open_load_are_handed_out_before_they_are_due(rate: float) -> None:
+def test_open_load_requests_are_handed_out_before_due_time(rate: float) -> None:
     for handed_out, _, due in simulate(opened(rate), Random(0)):
         assert due.intended_ns is not None
         assert handed_out < due.intended_ns

@@ -17,7 +17,7 @@ def burn(seconds: float) -> None:
         pass
 
 
-def test_a_thread_that_burns_cpu_is_seen() -> None:
+def test_cpu_burning_thread_is_measured() -> None:
     probe = Probe(shard=2, arm="baseline")
     probe.start()
     thread = threading.Thread(target=burn, args=(0.4,))
@@ -30,7 +30,7 @@ def test_a_thread_that_burns_cpu_is_seen() -> None:
     assert vitals.cpu_share == vitals.cpu_s / vitals.duration_s
 
 
-def test_a_loop_that_is_blocked_is_seen() -> None:
+def test_blocked_event_loop_is_measured_as_lag() -> None:
     async def blocked() -> Probe:
         probe = Probe()
         probe.watch(asyncio.get_running_loop())
@@ -49,7 +49,7 @@ def test_a_loop_that_is_blocked_is_seen() -> None:
     assert vitals.loop_lag_p50_ms > 20
 
 
-def test_a_loop_that_never_answers_again_is_seen() -> None:
+def test_hanging_event_loop_is_measured_as_lag() -> None:
     async def hanging() -> Probe:
         probe = Probe()
         probe.watch(asyncio.get_running_loop())
@@ -62,7 +62,7 @@ def test_a_loop_that_never_answers_again_is_seen() -> None:
     assert (probe.stop("a cell").loop_lag_p99_ms or 0) > 200
 
 
-def test_a_loop_that_is_closed_is_watched_no_more() -> None:
+def test_closed_event_loop_is_not_probed() -> None:
     loop = asyncio.new_event_loop()
     loop.close()
     probe = Probe()
@@ -78,7 +78,7 @@ def test_a_loop_that_is_closed_is_watched_no_more() -> None:
     assert vitals.loop_lag_p99_ms is not None
 
 
-def test_an_interpreter_that_is_held_is_seen() -> None:
+def test_held_interpreter_lock_is_measured_as_lag() -> None:
     probe = Probe()
     probe.start()
     # One long operation in C that never lets the interpreter go.
@@ -90,7 +90,7 @@ def test_an_interpreter_that_is_held_is_seen() -> None:
     assert vitals.loop_lag_p99_ms > 5
 
 
-def test_nothing_is_left_behind() -> None:
+def test_stopped_probe_leaks_no_thread() -> None:
     threads = set(threading.enumerate())
     probe = Probe()
     probe.start()
@@ -109,7 +109,7 @@ def test_a_probe_is_started_and_stopped_in_turns() -> None:
     probe.stop("a cell")
 
 
-def test_a_probe_that_woke_late_counts_the_wake_ups_that_it_missed() -> None:
+def test_late_probe_counts_missed_wake_ups() -> None:
     assert waiting_times([0, 25 * MS], 10 * MS) == [0, 25 * MS, 15 * MS, 5 * MS]
 
 

@@ -65,7 +65,7 @@ def test_two_nodes_send_a_part_each_and_their_records_are_merged(cluster: str, t
 
 
 @pytest.mark.slow
-def test_a_cluster_that_is_too_small_is_told_so_before_anything_is_sent(cluster: str) -> None:
+def test_too_small_ray_cluster_is_refused_before_sending(cluster: str) -> None:
     with (
         pytest.raises(ConfigurationError, match=r"3 shards need a core each, and the Ray cluster .* has 2 in 2 nodes"),
         ray_shards(cluster, shards=3, loopback_only=True),

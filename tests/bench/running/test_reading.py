@@ -55,7 +55,7 @@ def recorded(provider: Emulator, monkeypatch: pytest.MonkeyPatch, kind: Any, **h
 
 
 @pytest.mark.parametrize("kind", CLIENTS, ids=lambda kind: f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
-def test_every_client_is_stamped_at_the_same_places(
+def test_every_client_is_timestamped_at_the_same_points(
     provider: Emulator, monkeypatch: pytest.MonkeyPatch, kind: Any
 ) -> None:
     sample = recorded(provider, monkeypatch, kind, **{"output-tokens": "7"})
@@ -76,7 +76,9 @@ def test_every_client_is_stamped_at_the_same_places(
 
 
 @pytest.mark.parametrize("kind", [openai.OpenAI, fastlane.AsyncOpenAI])
-def test_an_error_is_a_result(provider: Emulator, monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
+def test_failed_request_is_a_sample_without_times(
+    provider: Emulator, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
     sample = recorded(provider, monkeypatch, kind, **{"output-tokens": "many"})
 
     assert sample.error == "BadRequestError 400"
@@ -107,9 +109,7 @@ def chunk(usage: Any = None, **delta: Any) -> Any:
     ],
     ids=str,
 )
-def test_roles_and_empty_texts_are_no_output_and_reasoning_is_no_content(
-    delta: dict[str, Any], kind: str | None
-) -> None:
+def test_roles_and_empty_deltas_are_no_output_tokens(delta: dict[str, Any], kind: str | None) -> None:
     reading = StreamReader()
     reading.take(chunk(**delta), 5)
 
@@ -133,7 +133,7 @@ def test_the_longest_wait_of_a_chunk_is_its_delivery_gap() -> None:
     assert delivery_gap_ms([], []) is None
 
 
-def test_an_error_is_told_with_what_it_came_from_and_without_the_key() -> None:
+def test_error_message_has_its_cause_without_the_key() -> None:
     class Failing:
         api_key = "secret"
 
@@ -152,7 +152,7 @@ def test_an_error_is_told_with_what_it_came_from_and_without_the_key() -> None:
     assert error_text(RuntimeError("x" * 1_000)) == "x" * 400
 
 
-def test_of_a_providers_words_only_codes_are_told_because_they_may_repeat_a_prompt_or_a_key() -> None:
+def test_provider_error_text_keeps_only_codes() -> None:
     request = httpx2.Request("POST", "http://provider/v1/chat/completions")
     body = {
         "message": "no sk-1***9 may ask 'my secret'",
@@ -175,7 +175,7 @@ class Unsaid(BaseException):
 
 
 @pytest.mark.parametrize(("raised", "named"), [(SystemExit(3), "SystemExit"), (Unsaid(), "Unsaid")])
-def test_whatever_a_client_raises_is_a_result(raised: BaseException, named: str) -> None:
+def test_every_client_exception_is_a_sample(raised: BaseException, named: str) -> None:
     def create(**_: Any) -> Any:
         raise raised
 

@@ -47,7 +47,7 @@ def test_a_record_goes_out_at_once_while_little_comes_in(sender_and_pipe: tuple[
     assert received(pipe, 3) == [(Sample, "a"), (Sample, "b"), (Sample, "c")]
 
 
-def test_while_much_comes_in_only_the_end_is_told_and_the_record_when_less_does(
+def test_samples_are_queued_under_load_and_sent_after_it(
     sender_and_pipe: tuple[SampleSender, Connection],
 ) -> None:
     sender, pipe = sender_and_pipe
@@ -62,7 +62,7 @@ def test_while_much_comes_in_only_the_end_is_told_and_the_record_when_less_does(
     assert received(pipe, 4) == [(Sample, "8"), (Sample, "0"), (Sample, "9"), (Sample, "1")]
 
 
-def test_what_was_kept_is_told_when_it_is_asked_for(sender_and_pipe: tuple[SampleSender, Connection]) -> None:
+def test_queued_samples_are_sent_on_flush(sender_and_pipe: tuple[SampleSender, Connection]) -> None:
     sender, pipe = sender_and_pipe
     for _ in range(3):
         sender.begun()
@@ -72,7 +72,7 @@ def test_what_was_kept_is_told_when_it_is_asked_for(sender_and_pipe: tuple[Sampl
     assert received(pipe, 2) == [(Done, "a"), (Sample, "a")]
 
 
-def test_a_record_that_nothing_else_waits_behind_goes_out_at_once_however_much_came_in(
+def test_sample_is_sent_at_once_when_none_is_queued(
     sender_and_pipe: tuple[SampleSender, Connection],
 ) -> None:
     sender, pipe = sender_and_pipe

@@ -6,14 +6,14 @@ from fastlane.bench import code_review
 from fastlane.bench.workloads._sources import MODULES
 
 
-def test_this_python_has_every_module() -> None:
+def test_code_review_workload_finds_every_module() -> None:
     workload = code_review()
 
     assert workload.notes == ()
     assert [conversation.name for conversation in workload.conversations] == [f"review {name}" for name in MODULES]
 
 
-def test_it_is_the_same_each_time() -> None:
+def test_code_review_workload_is_deterministic() -> None:
     assert code_review() == code_review()
 
 

@@ -15,7 +15,7 @@ def written(tmp_path: Path, *lines: str, name: str = "talks") -> Path:
     return path
 
 
-def test_settings_that_do_not_go_with_a_file_are_refused(tmp_path: Path) -> None:
+def test_unusable_workload_file_or_limit_is_refused(tmp_path: Path) -> None:
     talk = written(tmp_path, '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}',
                    name="talk")  # fmt: skip
     other = written(tmp_path, "name,age", "Ada,36", name="people.csv")
@@ -28,7 +28,7 @@ def test_settings_that_do_not_go_with_a_file_are_refused(tmp_path: Path) -> None
             read_workload(**settings)
 
 
-def test_the_projects_own_conversations_may_be_a_list_too(tmp_path: Path) -> None:
+def test_project_conversations_may_be_a_list(tmp_path: Path) -> None:
     talk = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]}
     path = written(tmp_path, json.dumps([talk, talk]))
 

@@ -27,7 +27,7 @@ def test_messages_that_an_api_takes_stay_as_they_are() -> None:
     assert cleaned(*messages) == (messages, Counter())
 
 
-def test_keys_that_an_api_does_not_know_are_left_out_and_counted() -> None:
+def test_unknown_message_keys_are_dropped_and_counted() -> None:
     messages, changes = cleaned(
         {"role": "assistant", "tool_calls": [CALL]},
         {"role": "tool", "content": "1", "tool_call_id": "call_9", "name": "read", "seconds": 3},
@@ -37,7 +37,7 @@ def test_keys_that_an_api_does_not_know_are_left_out_and_counted() -> None:
     assert changes == {"left out 'name' of tool messages": 1, "left out 'seconds' of tool messages": 1}
 
 
-def test_content_may_be_missing_only_beside_tool_calls() -> None:
+def test_content_may_be_missing_only_with_tool_calls() -> None:
     messages, changes = cleaned(
         {"role": "user", "content": None},
         {"role": "assistant", "content": None, "tool_calls": [CALL]},
@@ -61,7 +61,7 @@ def test_content_may_be_missing_only_beside_tool_calls() -> None:
         ({"role": "tool", "content": "42"}, "expected the tool_call_id"),
     ],
 )
-def test_what_is_no_chat_message_is_named_by_its_number(message: object, expected: str) -> None:
+def test_invalid_message_is_refused_with_its_number(message: object, expected: str) -> None:
     with pytest.raises(UnusableMessageError, match="message 2.*" + expected):
         cleaned({"role": "user", "content": "Hi"}, message)
 
@@ -80,7 +80,7 @@ def test_what_is_no_chat_message_is_named_by_its_number(message: object, expecte
         max_size=8,
     )
 )
-def test_a_message_that_was_made_sendable_once_is_sendable_as_it_is(messages: list[dict[str, Any]]) -> None:
+def test_cleaning_messages_twice_changes_nothing_more(messages: list[dict[str, Any]]) -> None:
     once, _ = cleaned(*messages)
     twice, changes = cleaned(*once)
 
@@ -88,7 +88,7 @@ def test_a_message_that_was_made_sendable_once_is_sendable_as_it_is(messages: li
     assert not changes
 
 
-def test_what_a_model_wrote_is_text_and_tool_calls() -> None:
+def test_answer_length_counts_text_and_tool_calls() -> None:
     assert answer_characters({"role": "assistant", "content": "abc", "tool_calls": [CALL]}) == len(
         "abc" + "read" + "{}"
     )
@@ -102,7 +102,7 @@ def test_a_salt_is_the_first_line_of_the_prompt() -> None:
     assert messages[0]["content"] == "Be brief."
 
 
-def test_tools_are_salted_too_since_providers_put_them_before_the_messages() -> None:
+def test_tool_descriptions_are_salted() -> None:
     tools = ({"type": "function", "function": {"name": "read", "description": "Reads."}}, {"type": "other"})
 
     salt = salted_tools(tools, "Salt.")

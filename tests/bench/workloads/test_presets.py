@@ -39,7 +39,7 @@ def shared_words(one: str, other: str) -> int:
 
 
 @pytest.mark.parametrize("name", presets())
-def test_every_preset_says_where_it_comes_from_and_gives_what_it_promises(name: str) -> None:
+def test_every_preset_has_a_source_and_declared_lengths(name: str) -> None:
     described = presets()[name]
     made = scenarios(name, requests=3)
 
@@ -78,16 +78,14 @@ def test_the_small_presets_have_the_lengths_of_their_reports() -> None:
 
 
 @given(least=st.integers(1, 5_000), more=st.integers(8, 20_000), key=st.text(max_size=8))
-def test_drawn_lengths_stay_within_their_bounds_and_are_those_of_their_key(least: int, more: int, key: str) -> None:
+def test_token_lengths_are_bounded_and_determined_by_key(least: int, more: int, key: str) -> None:
     lengths = TokenLengths(least=least, most=least + more)
     assert least <= lengths.drawn(key) <= least + more
     assert lengths.drawn(key) == TokenLengths(least=least, most=least + more).drawn(key)
 
 
 @given(least=st.integers(1, 5_000), more=st.integers(100, 20_000), seed=st.integers(0, 1_000))
-def test_drawn_lengths_have_the_mean_and_the_deviation_of_the_truncated_normal_distribution(
-    least: int, more: int, seed: int
-) -> None:
+def test_token_lengths_follow_truncated_normal_distribution(least: int, more: int, seed: int) -> None:
     lengths = TokenLengths(least=least, most=least + more)
     drawn = [lengths.drawn(f"{seed}/{at}") for at in range(800)]
     # Cut off at two deviations: sqrt(1 - 2 * 2 * phi(2) / (2 * Phi(2) - 1)) of the deviation is left.
@@ -103,7 +101,7 @@ def test_both_ends_of_a_range_are_drawn() -> None:
 
 
 @given(tokens=st.integers(3, 20_000), number=st.integers(0, 10**7))
-def test_a_prompt_has_its_tokens_by_construction_at_four_characters_each(tokens: int, number: int) -> None:
+def test_prompt_has_four_characters_per_token(tokens: int, number: int) -> None:
     text = prompt("any", number, tokens)
     assert abs(len(text) / 4 - tokens) <= 1
 
@@ -132,12 +130,12 @@ def test_neighbouring_prompts_differ_in_their_first_word() -> None:
     assert len(WORDS) == 256
 
 
-def test_another_seed_gives_other_prompts_and_the_same_seed_the_same() -> None:
+def test_preset_prompts_are_determined_by_the_seed() -> None:
     texts = [text_of(preset("rag", seed=seed).conversations[7].turns[0]) for seed in (0, 0, 1)]
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_prompts_of_thousands_of_requests_are_not_written_before_they_are_used() -> None:
+def test_preset_prompts_are_generated_on_use() -> None:
     workload = preset("rag", requests=10_000)
 
     assert len(workload.conversations) == 10_000
@@ -148,7 +146,7 @@ def test_prompts_of_thousands_of_requests_are_not_written_before_they_are_used()
     assert salted(turn.messages, "Salt.")[1]["content"] == text_of(turn)
 
 
-def test_names_that_are_none_are_refused_with_those_that_are() -> None:
+def test_unknown_preset_names_are_refused_with_known_ones() -> None:
     with pytest.raises(ConfigurationError, match="unknown preset 'rug': the known ones are rag, generate"):
         preset("rug")
     with pytest.raises(ConfigurationError, match="has the scenarios scaling/chatbot, scaling/retrieval"):

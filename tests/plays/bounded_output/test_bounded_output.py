@@ -94,7 +94,7 @@ def test_a_raw_answer_is_whole(arguments: dict[str, Any]) -> None:
     assert raw.elapsed.total_seconds() > 0
 
 
-def test_an_answer_whose_bytes_the_application_reads_is_left_alone(arguments: dict[str, Any]) -> None:
+def test_streaming_response_read_by_caller_is_not_changed(arguments: dict[str, Any]) -> None:
     with (
         client(arguments, BoundedOutput()) as bounded,
         bounded.chat.completions.with_streaming_response.create(
@@ -119,7 +119,7 @@ def test_the_limit_is_what_the_longest_valid_answer_takes(arguments: dict[str, A
     assert output.unbounded == ()
 
 
-def test_the_callers_own_limit_holds(arguments: dict[str, Any]) -> None:
+def test_limit_of_the_caller_is_kept(arguments: dict[str, Any]) -> None:
     with client(arguments, BoundedOutput()) as bounded:
         bounded.chat.completions.create(model=MODEL, messages=MESSAGES, response_format=FORMAT, max_tokens=300)
         output = output_of(bounded)
@@ -151,9 +151,7 @@ def test_a_field_without_a_bound_can_be_given_one(arguments: dict[str, Any]) -> 
 
 @pytest.mark.parametrize("manner", ["whitespace", "prose", "second"])
 @pytest.mark.parametrize("early_stop", [True, "at_once"])
-def test_an_answer_that_runs_on_is_stopped(
-    arguments: dict[str, Any], provider: Emulator, manner: str, early_stop: Any
-) -> None:
+def test_runaway_answer_is_stopped(arguments: dict[str, Any], provider: Emulator, manner: str, early_stop: Any) -> None:
     bounding = BoundedOutput(early_stop=early_stop, reasoning_tokens=4_000)
     with client(arguments, bounding, manner=manner) as bounded:
         headers = {"x-emulator-token-ms": "5"}
@@ -178,7 +176,7 @@ def test_an_answer_that_runs_on_is_stopped(
     assert request.output_tokens < 400
 
 
-def test_a_stream_of_the_applications_is_ended_in_good_order(arguments: dict[str, Any], provider: Emulator) -> None:
+def test_stopped_caller_stream_gets_its_closing_events(arguments: dict[str, Any], provider: Emulator) -> None:
     with (
         client(arguments, BoundedOutput(reasoning_tokens=4_000), manner="prose") as bounded,
         bounded.chat.completions.stream(
@@ -198,7 +196,7 @@ def test_a_stream_of_the_applications_is_ended_in_good_order(arguments: dict[str
     assert reset(provider).output_tokens < 400
 
 
-def test_a_stream_of_the_applications_is_given_without_the_fence_around_its_answer(arguments: dict[str, Any]) -> None:
+def test_streaming_helper_gets_answer_without_fence(arguments: dict[str, Any]) -> None:
     with (
         client(arguments, BoundedOutput(), manner="fence") as bounded,
         bounded.chat.completions.stream(model=MODEL, messages=MESSAGES, response_format=Ticket) as stream,
@@ -208,7 +206,7 @@ def test_a_stream_of_the_applications_is_given_without_the_fence_around_its_answ
     assert completion.choices[0].message.parsed == stock_ticket(arguments).choices[0].message.parsed
 
 
-def test_a_stream_that_runs_on_inside_of_its_json_ends_in_an_error(arguments: dict[str, Any]) -> None:
+def test_stream_running_on_inside_json_raises(arguments: dict[str, Any]) -> None:
     headers = {"x-emulator-output-text": '{"category": ' + " " * 1_000 + '"bug", "confidence": 0.5}'}
     with client(arguments, BoundedOutput()) as bounded:
         stream = bounded.chat.completions.create(
@@ -224,7 +222,7 @@ def test_a_stream_that_runs_on_inside_of_its_json_ends_in_an_error(arguments: di
     assert record.output.verdict == "invalid"
 
 
-def test_a_stream_with_a_wrong_answer_says_so_on_its_record(arguments: dict[str, Any]) -> None:
+def test_invalid_streamed_answer_is_recorded(arguments: dict[str, Any]) -> None:
     with client(arguments, BoundedOutput(), manner="wrong_enum") as bounded:
         list(bounded.chat.completions.create(model=MODEL, messages=MESSAGES, response_format=FORMAT, stream=True))
 
@@ -234,9 +232,7 @@ def test_a_stream_with_a_wrong_answer_says_so_on_its_record(arguments: dict[str,
 
 
 @pytest.mark.parametrize("more", [{}, {"stream_options": {"include_usage": True}}])
-def test_a_stream_of_the_applications_that_met_its_limit_is_truncated(
-    arguments: dict[str, Any], more: dict[str, Any]
-) -> None:
+def test_truncated_caller_stream_has_verdict_truncated(arguments: dict[str, Any], more: dict[str, Any]) -> None:
     asked: dict[str, Any] = {"model": MODEL, "messages": MESSAGES, "response_format": FORMAT, "max_tokens": 3, **more}
     with client(arguments, BoundedOutput()) as bounded:
         list(bounded.chat.completions.create(**asked, stream=True))
@@ -247,7 +243,7 @@ def test_a_stream_of_the_applications_that_met_its_limit_is_truncated(
 # Valid or not
 
 
-def test_the_read_time_out_is_for_all_of_an_answer_as_where_nothing_is_streamed(arguments: dict[str, Any]) -> None:
+def test_read_timeout_covers_the_whole_bounded_answer(arguments: dict[str, Any]) -> None:
     headers = {"x-emulator-token-ms": "100"}
     with client(arguments, BoundedOutput(), max_retries=0) as bounded, pytest.raises(openai.APITimeoutError):
         bounded.with_options(timeout=0.4).chat.completions.parse(
@@ -255,7 +251,7 @@ def test_the_read_time_out_is_for_all_of_an_answer_as_where_nothing_is_streamed(
         )
 
 
-def test_an_answer_cut_off_at_the_plays_own_limit_says_so(arguments: dict[str, Any]) -> None:
+def test_answer_truncated_at_the_added_limit_is_recorded(arguments: dict[str, Any]) -> None:
     with (
         client(arguments, BoundedOutput(unbounded=1, reasoning_tokens=0, early_stop=False)) as bounded,
         pytest.raises(openai.LengthFinishReasonError),
@@ -290,7 +286,7 @@ def test_an_answer_that_is_not_valid_is_carried_by_the_error(arguments: dict[str
 
 @pytest.mark.parametrize("early_stop", [True, False])
 @pytest.mark.parametrize("parsed", [True, False])
-def test_an_answer_that_is_not_valid_is_asked_for_again(
+def test_invalid_answer_is_requested_again(
     arguments: dict[str, Any], provider: Emulator, early_stop: bool, parsed: bool
 ) -> None:
     with client(arguments, BoundedOutput(reasks=2, early_stop=early_stop), manner="wrong_enum") as bounded:
@@ -310,7 +306,7 @@ def test_an_answer_that_is_not_valid_is_asked_for_again(
     assert len(provider.log()) == 2
 
 
-def test_reasks_come_to_an_end_and_the_error_carries_every_answer(arguments: dict[str, Any], form: Form) -> None:
+def test_exhausted_reasks_raise_with_every_answer(arguments: dict[str, Any], form: Form) -> None:
     play = BoundedOutput(reasks=2)
     with (
         client(arguments, play, manner="wrong_enum;repairs=1", form=form) as bounded,
@@ -321,9 +317,7 @@ def test_reasks_come_to_an_end_and_the_error_carries_every_answer(arguments: dic
     assert len(caught.value.attempts) == 3
 
 
-def test_an_answer_that_need_not_be_valid_is_stopped_where_it_runs_on(
-    arguments: dict[str, Any], provider: Emulator
-) -> None:
+def test_unvalidated_answer_is_stopped_when_it_runs_on(arguments: dict[str, Any], provider: Emulator) -> None:
     play = BoundedOutput(validate=False, reasoning_tokens=4_000)
     with client(arguments, play, manner="wrong_enum,whitespace") as bounded:
         bounded.chat.completions.create(
@@ -336,7 +330,7 @@ def test_an_answer_that_need_not_be_valid_is_stopped_where_it_runs_on(
     assert reset(provider).output_tokens < 400
 
 
-def test_a_truncated_answer_is_no_wrong_one(arguments: dict[str, Any]) -> None:
+def test_truncated_answer_is_not_invalid(arguments: dict[str, Any]) -> None:
     with (
         client(arguments, BoundedOutput(reasks=2)) as bounded,
         pytest.raises(openai.LengthFinishReasonError),

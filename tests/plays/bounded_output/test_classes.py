@@ -136,7 +136,7 @@ def parse(client: Any, kind: Any, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "text"), TAKEN)
-def test_what_a_class_takes_is_handed_out_whatever_its_schema_says(one_peer: CallPeer, kind: Any, text: str) -> None:
+def test_answer_accepted_by_class_is_returned_despite_schema(one_peer: CallPeer, kind: Any, text: str) -> None:
     with openai.OpenAI(api_key="sk-test", base_url=f"{one_peer.url}/v1") as stock:
         one_peer.replies = [whole(text)]
         expected = parse(stock, kind).choices[0].message
@@ -152,7 +152,9 @@ def test_what_a_class_takes_is_handed_out_whatever_its_schema_says(one_peer: Cal
 
 
 @pytest.mark.parametrize(("kind", "text", "where"), REFUSED)
-def test_what_a_class_refuses_is_openais_error(one_peer: CallPeer, kind: Any, text: str, where: str) -> None:
+def test_answer_refused_by_its_class_raises_validation_error(
+    one_peer: CallPeer, kind: Any, text: str, where: str
+) -> None:
     with bounded(one_peer) as client:
         one_peer.replies = [streamed(sse.streamed_text(text, size=3))]
         with pytest.raises(ValidationError, match=where):
@@ -177,7 +179,7 @@ def test_arguments_that_a_class_takes_are_handed_out(one_peer: CallPeer) -> None
     assert calls[0].function.parsed_arguments == Plain(colour=Colour.RED, size="small", count=3)
 
 
-def test_the_helper_that_streams_is_not_stopped_for_what_its_class_may_take(one_peer: CallPeer) -> None:
+def test_streaming_helper_is_not_stopped_before_its_class_parses(one_peer: CallPeer) -> None:
     with bounded(one_peer) as client:
         one_peer.replies = [streamed(sse.streamed_text('{"size": "SMALL"}'))]
         with client.chat.completions.stream(model="m", messages=MESSAGES, response_format=Lower) as stream:
@@ -186,7 +188,7 @@ def test_the_helper_that_streams_is_not_stopped_for_what_its_class_may_take(one_
         assert output_of(client).verdict is None
 
 
-def test_a_dataclass_of_pydantics_is_asked_too(one_peer: CallPeer) -> None:
+def test_pydantic_dataclass_answer_is_requested_again(one_peer: CallPeer) -> None:
     with bounded(one_peer, BoundedOutput(reasks=1)) as client:
         one_peer.replies = [streamed(sse.streamed_text('{"x": []}')), streamed(sse.streamed_text('{"x": 1}'))]
         assert parse(client, Point).choices[0].message.parsed == Point(1)

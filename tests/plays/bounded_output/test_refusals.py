@@ -57,7 +57,7 @@ NOTHING_NAMED = [
 
 
 @pytest.mark.parametrize("field", ["stream", "stream_options", "max_tokens"])
-def test_what_the_play_has_added_is_left_out_where_it_is_refused(one_peer: CallPeer, field: str) -> None:
+def test_refused_added_fields_are_left_out(one_peer: CallPeer, field: str) -> None:
     with bounded(one_peer) as client:
         one_peer.usually = strict_server(field)
         answers = [create(client) for _ in range(2)]
@@ -91,7 +91,7 @@ def test_a_400_that_names_no_field_is_sent_once(one_peer: CallPeer, reply: Reply
     assert not [change for record in records for change in record.changes if "sent again" in change]
 
 
-def test_a_field_is_refused_only_where_the_call_succeeds(one_peer: CallPeer) -> None:
+def test_field_counts_as_refused_only_after_success_without_it(one_peer: CallPeer) -> None:
     """The error names a field of ours, and comes again without it: it was about something else."""
     with bounded(one_peer) as client:
         one_peer.usually = lambda _: refusing("stream_options: no, and the messages are too many")
@@ -119,7 +119,7 @@ def test_a_refused_field_is_sent_again_after_an_hour(one_peer: CallPeer, monkeyp
         assert ["stream_options" in json.loads(one.body) for one in one_peer.take()] == [False, False, True]
 
 
-def test_what_is_refused_to_one_key_is_sent_with_another(one_peer: CallPeer) -> None:
+def test_field_refused_for_one_key_is_sent_with_another(one_peer: CallPeer) -> None:
     """A client for each request does not find it out each time; whose organisation may not stream, is its own."""
     one_peer.usually = lambda asked: (
         refusing("Your organization must be verified to stream this model.", param="stream")
@@ -135,7 +135,7 @@ def test_what_is_refused_to_one_key_is_sent_with_another(one_peer: CallPeer) -> 
     assert ["stream" in json.loads(one.body) for one in one_peer.take()] == [True, False, False, True]
 
 
-def test_a_limit_that_is_too_much_for_the_context_is_left_out(one_peer: CallPeer) -> None:
+def test_added_limit_above_the_context_is_left_out(one_peer: CallPeer) -> None:
     def answer(asked: Asked) -> Reply:
         limit = json.loads(asked.body).get("max_tokens", 0)
         if limit > 4_000:
@@ -152,7 +152,7 @@ def test_a_limit_that_is_too_much_for_the_context_is_left_out(one_peer: CallPeer
         assert output_of(client).refused_fields == ("max_tokens",)
 
 
-def test_what_the_caller_has_written_is_never_left_out(one_peer: CallPeer) -> None:
+def test_fields_of_the_caller_are_never_left_out(one_peer: CallPeer) -> None:
     with bounded(one_peer) as client:
         one_peer.usually = strict_server("response_format")
         with pytest.raises(openai.BadRequestError, match="response_format"):
@@ -169,7 +169,7 @@ def test_a_provider_that_does_not_count_its_streams_is_estimated(one_peer: CallP
         assert client.last_call.outcome == "completed"
 
 
-def test_an_answer_that_is_complete_where_the_limit_cuts_it_off_is_whole(one_peer: CallPeer) -> None:
+def test_complete_answer_at_length_limit_is_valid(one_peer: CallPeer) -> None:
     with bounded(one_peer) as client:
         one_peer.replies = [streamed(sse.streamed_text(f"{VALID}  \n", finish="length"))]
         answer = create(client)
@@ -180,7 +180,7 @@ def test_an_answer_that_is_complete_where_the_limit_cuts_it_off_is_whole(one_pee
         assert (client.last_call.outcome, client.last_call.usage.estimated) == ("completed", False)
 
 
-def test_a_body_that_asks_for_a_stream_by_itself_is_left_alone(one_peer: CallPeer) -> None:
+def test_body_that_requests_streaming_is_not_changed(one_peer: CallPeer) -> None:
     with bounded(one_peer) as client:
         one_peer.replies = [streamed(sse.streamed_text(VALID))]
         answer = client.post(
@@ -204,7 +204,7 @@ def calling(text: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("text", ["Let me look that up.", f"{VALID} Let me see.", "", f"{VALID}{VALID}"])
-def test_what_is_said_before_a_call_of_a_tool_is_no_answer(one_peer: CallPeer, text: str) -> None:
+def test_text_before_a_tool_call_is_not_validated(one_peer: CallPeer, text: str) -> None:
     with bounded(one_peer) as client:
         one_peer.replies = [streamed(calling(text))]
         message = create(client, tools=TOOLS).choices[0].message
@@ -231,7 +231,7 @@ def test_without_a_check_the_application_has_all_of_the_answer(one_peer: CallPee
         assert create(client).choices[0].message.content == text
 
 
-def test_an_answer_beside_tools_that_none_of_them_follows_is_judged(one_peer: CallPeer) -> None:
+def test_answer_without_tool_call_is_validated_beside_tools(one_peer: CallPeer) -> None:
     with bounded(one_peer) as client:
         one_peer.replies = [streamed(sse.streamed_text("I cannot say."))]
         with pytest.raises(InvalidOutputError):
@@ -241,7 +241,7 @@ def test_an_answer_beside_tools_that_none_of_them_follows_is_judged(one_peer: Ca
 # Chains of answers
 
 
-def test_odd_forms_go_out_as_they_are(one_peer: CallPeer) -> None:
+def test_malformed_response_format_is_sent_unchanged(one_peer: CallPeer) -> None:
     forms: list[Any] = [
         3, [], "json", {}, {"type": "json_schema"}, {"type": "json_schema", "json_schema": 3}, {"type": ["x"]},
         {"type": "json_schema", "json_schema": {"name": "a", "schema": True}},
@@ -271,7 +271,7 @@ def parse(client: Any, **more: Any) -> Any:
     return client.chat.completions.parse(**{"model": MODEL, "messages": MESSAGES, "response_format": Ticket, **more})
 
 
-def test_a_call_that_is_cancelled_anywhere_leaves_nothing_behind(arguments: dict[str, Any], provider: Emulator) -> None:
+def test_call_cancelled_at_any_point_leaks_nothing(arguments: dict[str, Any], provider: Emulator) -> None:
     records: list[fastlane.CallRecord] = []
     slow = {"x-emulator-token-ms": "1", "x-emulator-prefill-ms": "5", "x-emulator-manner": "wrong_enum"}
 

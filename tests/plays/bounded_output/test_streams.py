@@ -80,14 +80,14 @@ def test_however_events_are_written_the_answer_is_theirs(peer: CallPeer, name: s
 # Where they break off
 
 
-def test_a_stream_that_breaks_off_behind_the_last_brace_is_whole(peer: CallPeer) -> None:
+def test_stream_broken_after_last_brace_is_complete(peer: CallPeer) -> None:
     with bounded(peer) as client:
         peer.replies = [streamed(sse.streamed_text(VALID, finish=None), done=False)]
         assert content(parse(client)) == VALID
         assert client.last_call.usage.estimated
 
 
-def test_a_stream_that_breaks_off_before_is_an_error_of_the_connection(peer: CallPeer) -> None:
+def test_stream_broken_inside_json_is_a_connection_error(peer: CallPeer) -> None:
     with bounded(peer) as client:
         peer.replies = [streamed(sse.streamed_text(VALID[:-1], finish=None), done=False)]
         with pytest.raises(openai.APIConnectionError):
@@ -117,7 +117,7 @@ def test_an_error_in_the_middle_is_the_one_that_is_raised(
 
 
 @pytest.mark.parametrize("done", [True, False])
-def test_what_is_no_json_in_the_middle_is_asked_for_once(one_peer: CallPeer, done: bool) -> None:
+def test_malformed_event_in_stream_is_not_retried(one_peer: CallPeer, done: bool) -> None:
     with (
         bounded(one_peer, BoundedOutput(reasks=1), max_retries=2) as client,
         openai.OpenAI(api_key="sk-test", base_url=f"{one_peer.url}/v1") as stock,
@@ -143,7 +143,7 @@ def three(wrong: str) -> list[Any]:
     return [*events, *[sse.chunk(finish="stop", index=index) for index in range(3)], sse.usage_chunk()]
 
 
-def test_several_choices_are_not_asked_for_again(peer: CallPeer) -> None:
+def test_multiple_choices_are_not_requested_again(peer: CallPeer) -> None:
     with bounded(peer, BoundedOutput(reasks=1)) as client:
         peer.replies = [streamed(three(sse.WRONG))]
         with pytest.raises(fastlane.InvalidOutputError, match="category"):
@@ -157,7 +157,7 @@ def test_several_choices_are_not_asked_for_again(peer: CallPeer) -> None:
 
 @pytest.mark.parametrize("ends", [True, False])
 @pytest.mark.parametrize("is_stock", [False, True], ids=["ours", "stock"])
-def test_body_that_goes_on_after_done_delays_no_call(
+def test_body_continuing_after_done_delays_no_call(
     trusting_peers: None, form: Form, is_stock: bool, ends: bool
 ) -> None:
     over = threading.Event()
@@ -231,7 +231,7 @@ def ask(client: Any, method: str) -> Any:
 
 @pytest.mark.parametrize("reasks", [0, 1])
 @pytest.mark.parametrize("method", ["create", "parse"])
-def test_nothing_is_kept_of_a_call_that_is_over(one_peer: CallPeer, method: str, reasks: int) -> None:
+def test_ended_call_leaves_nothing_in_memory(one_peer: CallPeer, method: str, reasks: int) -> None:
     reports: list[fastlane.CallRecord] = []
     with bounded(one_peer, BoundedOutput(reasks=reasks), on_call_end=[reports.append]) as client:
         for name, replies in ANSWERS.items():

@@ -54,11 +54,11 @@ def is_valid(schema: Any, text: str) -> bool:
         ("[]", '$: the value is not of type "object"'),
     ],
 )
-def test_a_problem_names_the_place_and_the_rule(text: str, expected: str) -> None:
+def test_problem_names_path_and_rule(text: str, expected: str) -> None:
     assert str(problem(TICKET, text)) == expected
 
 
-def test_formats_are_asserted() -> None:
+def test_schema_formats_are_validated() -> None:
     assert not is_valid({"format": "date"}, '"yesterday"')
     assert is_valid({"format": "date"}, '"2026-11-22"')
 
@@ -85,7 +85,7 @@ def test_the_draft_that_a_schema_names_is_followed() -> None:
         ("[" * 100_000, "$: nested too deeply to be read"),
     ],
 )
-def test_what_is_not_json_is_told_apart(text: str, expected: str) -> None:
+def test_malformed_json_is_classified(text: str, expected: str) -> None:
     assert str(problem(True, text)) == expected
 
 
@@ -105,13 +105,13 @@ def test_half_a_surrogate_pair_is_let_through_and_never_sent() -> None:
 
 
 @pytest.mark.parametrize("schema", [{"type": "strange"}, {"properties": []}, {"maxLength": -1}, [], "string", None])
-def test_what_is_no_schema_is_refused(schema: Any) -> None:
+def test_invalid_schema_is_refused(schema: Any) -> None:
     with pytest.raises(ConfigurationError, match="takes a JSON schema"):
         problem_in("1", schema)
 
 
 @pytest.mark.parametrize("reference", ["https://example.com/schema.json", "other.json", "#/$defs/missing", "#missing"])
-def test_a_reference_that_leads_out_of_the_schema_is_refused_and_not_fetched(reference: str) -> None:
+def test_external_schema_reference_is_refused_not_fetched(reference: str) -> None:
     with pytest.raises(ConfigurationError, match="nothing is fetched"):
         problem_in("1", {"properties": {"a": {"$ref": reference}}})
 
@@ -143,7 +143,7 @@ SCHEMAS: list[dict[str, Any]] = [
 
 @given(st.sampled_from(SCHEMAS), VALUES)
 @settings(max_examples=300, deadline=None)
-def test_an_answer_is_valid_where_jsonschema_says_so(schema: dict[str, Any], value: Any) -> None:
+def test_validation_agrees_with_jsonschema(schema: dict[str, Any], value: Any) -> None:
     assert is_valid(schema, json.dumps(value)) is jsonschema.Draft202012Validator(schema).is_valid(value)
 
 
@@ -167,7 +167,7 @@ KEYED = {
 
 @given(st.sampled_from([TICKET, KEYED, False, *SCHEMAS]), SECRET_VALUES, st.sampled_from(["", ",", "secretly", "}"]))
 @settings(max_examples=300, deadline=None)
-def test_no_text_of_an_answer_is_told(schema: Any, value: Any, behind: str) -> None:
+def test_problem_shows_no_text_of_the_answer(schema: Any, value: Any, behind: str) -> None:
     found = problem_in(json.dumps(value) + behind, schema)
 
     assert "secret" not in f"{found}{found!r}"
@@ -239,13 +239,13 @@ def of_pydantic(text: str, schema: Any = None) -> Problem:
         ("", "$: empty"),
     ],
 )
-def test_a_problem_of_pydantics_names_the_place_and_the_rule(text: str, expected: str) -> None:
+def test_pydantic_problem_names_path_and_rule(text: str, expected: str) -> None:
     assert str(of_pydantic(text)).startswith(expected)
 
 
 @given(SECRET_VALUES)
 @settings(max_examples=100, deadline=None)
-def test_no_text_of_an_answer_is_told_of_pydantics_errors(value: Any) -> None:
+def test_pydantic_problem_shows_no_text_of_the_answer(value: Any) -> None:
     try:
         Ticket.model_validate_json(json.dumps(value))
     except pydantic.ValidationError as error:
@@ -304,5 +304,5 @@ def test_an_input_of_text_becomes_a_message() -> None:
         (COMPLETIONS, {"prompt": "Once"}),
     ],
 )
-def test_what_cannot_be_appended_to_is_not_asked_again(endpoint: str, body: Any) -> None:
+def test_unextendable_conversation_is_not_requested_again(endpoint: str, body: Any) -> None:
     assert ask_again(body, endpoint, "{}", PROBLEM) is None

@@ -77,7 +77,7 @@ def test_no_pair_of_a_call_and_its_result_is_broken(
 
 @settings(max_examples=60)
 @given(histories(), BUDGETS, KEPT)
-def test_what_is_protected_is_kept_and_the_budget_is_met_where_that_fits(
+def test_protected_messages_are_kept_and_budget_met_if_possible(
     messages: list[dict[str, Any]], budget: int, keep_turns: int
 ) -> None:
     kept = [messages[index] for index in protected(messages, keep_turns)]
@@ -104,7 +104,7 @@ ITEMS = st.lists(
 
 @settings(max_examples=100)
 @given(ITEMS, st.integers(10, 400), KEPT)
-def test_results_that_come_late_go_with_their_calls(drawn: list[tuple[str, int]], budget: int, keep_turns: int) -> None:
+def test_late_tool_results_stay_with_their_calls(drawn: list[tuple[str, int]], budget: int, keep_turns: int) -> None:
     items: list[dict[str, Any]] = []
     waiting: list[str] = []
     for number, (kind, length) in enumerate(drawn):
@@ -190,7 +190,7 @@ def test_cuts_are_half_the_room_between_the_marks_apart(
 
 @settings(max_examples=40)
 @given(histories(), BUDGETS, KEPT)
-def test_what_was_cut_is_not_cut_again(messages: list[dict[str, Any]], budget: int, keep_turns: int) -> None:
+def test_trimming_is_idempotent(messages: list[dict[str, Any]], budget: int, keep_turns: int) -> None:
     once = trim_context(messages, budget, keep_turns=keep_turns, count=counting())
 
     twice = trim_context(list(once), budget, keep_turns=keep_turns, count=counting())
@@ -201,9 +201,7 @@ def test_what_was_cut_is_not_cut_again(messages: list[dict[str, Any]], budget: i
 
 @settings(max_examples=40)
 @given(histories(), BUDGETS)
-def test_the_messages_given_stay_as_they_are_and_the_record_adds_up(
-    messages: list[dict[str, Any]], budget: int
-) -> None:
+def test_trimming_keeps_input_unchanged_and_record_consistent(messages: list[dict[str, Any]], budget: int) -> None:
     given_before = copy.deepcopy(messages)
 
     trimmed = trim_context(messages, budget, count=counting())
@@ -240,14 +238,14 @@ def test_the_messages_given_stay_as_they_are_and_the_record_adds_up(
     ),
     st.integers(1, 60),
 )
-def test_no_mapping_is_too_odd(messages: list[Any], budget: int) -> None:
+def test_any_messages_can_be_trimmed(messages: list[Any], budget: int) -> None:
     trimmed = trim_context(messages, budget, count=counting())
 
     assert trimmed.record.tokens_after <= trimmed.record.tokens_before
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-def test_the_histories_are_worth_testing_with(endpoint: str) -> None:
+def test_generated_histories_cover_every_cut_kind(endpoint: str) -> None:
     kinds: set[str] = set()
     for seed in range(60):
         made = history(Random(seed), endpoint)
@@ -305,7 +303,7 @@ def size_of(messages: Messages) -> int:
 # What goes, and in which order
 
 
-def test_the_oldest_results_go_until_it_is_enough() -> None:
+def test_oldest_tool_results_are_trimmed_first() -> None:
     messages = [user("?")]
     for number in range(4):
         messages += step(str(number), name=f"tool{number}", output=text(60, f"{number}"))
@@ -320,7 +318,7 @@ def test_the_oldest_results_go_until_it_is_enough() -> None:
     assert found == {"messages[2]": "stubbed", "messages[4]": "stubbed"}
 
 
-def test_then_the_oldest_turns_go_and_the_first_question_last() -> None:
+def test_oldest_turns_are_trimmed_next_and_first_question_last() -> None:
     messages = [SYSTEM]
     for number in range(6):
         messages += [user(f"question {number} " + "x" * 200), says(f"answer {number} " + "y" * 200)]
@@ -344,7 +342,7 @@ def test_then_the_oldest_turns_go_and_the_first_question_last() -> None:
         {"type": "computer_call_output", "call_id": "elsewhere", "output": {"image_url": "x" * 900}},
     ],
 )
-def test_what_nobody_here_knows_or_belongs_to_something_elsewhere_is_kept(item: dict[str, Any]) -> None:
+def test_unknown_and_reference_items_are_kept(item: dict[str, Any]) -> None:
     messages = [user("a" * 400), says("b" * 400), user("c"), item, says("d"), *END]
 
     assert item["type" if "type" in item else "role"] in [
@@ -355,7 +353,7 @@ def test_what_nobody_here_knows_or_belongs_to_something_elsewhere_is_kept(item: 
 # Stubs
 
 
-def test_a_stub_holds_nothing_of_the_output() -> None:
+def test_trimmed_stub_contains_none_of_the_output() -> None:
     messages = [user("?"), *step("1", name="fetch", output=LONG, url="u", body="x" * 100, tags=[1]), *END]
 
     content = trim_context(messages, size_of(messages) - 1, low=size_of(messages) - 2, count=tokens)[2]["content"]
@@ -366,7 +364,7 @@ def test_a_stub_holds_nothing_of_the_output() -> None:
 # The same at every turn
 
 
-def test_a_clock_in_the_instructions_makes_no_other_conversation() -> None:
+def test_changed_time_in_instructions_keeps_the_conversation() -> None:
     messages = [user("Solve this.")]
     for number in range(8):
         messages += step(str(number), name=f"tool{number}", output=text(30, f"{number}"))
@@ -380,7 +378,7 @@ def test_a_clock_in_the_instructions_makes_no_other_conversation() -> None:
 
 
 @given(st.integers(0, 23), st.integers(0, 59))
-def test_a_clock_in_the_instructions_moves_no_cut_in_another_process_either(hour: int, minute: int) -> None:
+def test_time_in_instructions_moves_no_cut(hour: int, minute: int) -> None:
     counts = _tokens.counter(None)
     now, then = ({"role": "system", "content": f"It is {time}."} for time in (f"{hour}:{minute}", "0:0"))
 

@@ -21,7 +21,7 @@ CALLS = 1_000
 HERE = Upstream("m", ORIGIN)
 
 
-def test_where_one_in_sixty_is_late_the_slow_end_is_cut_off() -> None:
+def test_hedging_cuts_p99_when_one_call_in_sixty_is_late() -> None:
     first_token = usual(1 / 60)
     # None of its calls can pay for a second attempt.
     without = run(Hedging(budget=1e-9), first_token, calls=CALLS)
@@ -32,14 +32,14 @@ def test_where_one_in_sixty_is_late_the_slow_end_is_cut_off() -> None:
     assert sum(outcome.hedged) <= 0.1 * CALLS
 
 
-def test_where_three_in_ten_are_late_it_switches_itself_off() -> None:
+def test_hedging_is_off_when_30_percent_are_late() -> None:
     outcome = run(Hedging(), usual(0.3), calls=CALLS)
 
     assert outcome.share_hedged(CALLS // 4, CALLS) <= 0.005
     assert Counter(outcome.why_not)[MOST_LATE] >= 0.2 * CALLS
 
 
-def test_when_everybody_is_slow_for_half_a_minute_it_is_off_and_then_on_again() -> None:
+def test_hedging_pauses_while_every_call_is_slow() -> None:
     calm = usual(0.0125)
 
     def first_token(random: Random, at_s: float) -> float:
@@ -71,9 +71,7 @@ def test_a_lasting_change_of_pace_is_the_new_usual() -> None:
     per_s=st.sampled_from([0.5, 10.0, 300.0]),
     seed=st.integers(0, 1_000),
 )
-def test_whatever_the_load_extra_tokens_stay_within_the_budget(
-    share: float, budget: float, per_s: float, seed: int
-) -> None:
+def test_extra_tokens_stay_within_the_budget_at_any_load(share: float, budget: float, per_s: float, seed: int) -> None:
     outcome = run(
         Hedging(budget=budget),
         usual(share),
@@ -182,7 +180,7 @@ def end(play: Hedging, *plans: HedgePlan, extra_tokens: float = 0.0, **fields: A
 # The delay
 
 
-def test_nothing_is_late_before_twenty_first_tokens_were_seen() -> None:
+def test_hedging_needs_twenty_first_tokens() -> None:
     play = learned(Hedging(), 19)
     assert planned(play, "1", at_s=30).why_not == TOO_FEW
     learned(play, 1)
@@ -217,7 +215,7 @@ def test_a_second_attempt_costs_what_it_has_taken(cost: float) -> None:
     assert play.memory.budget.left == pytest.approx(left - cost, abs=20)
 
 
-def test_answers_without_counts_count_as_their_prompt_is_estimated_and_their_events() -> None:
+def test_answers_without_usage_count_estimate_and_events() -> None:
     play = learned(Hedging(), 20)
     left = play.memory.budget.left
     plan = planned(play, "1", at_s=50)
@@ -261,7 +259,7 @@ def test_attempts_show_how_long_a_first_token_took(attempts: Any, first_token_s:
 # Sizes
 
 
-def test_sizes_are_learned_of_what_was_counted_and_heed_the_callers_limit() -> None:
+def test_sizes_are_learned_and_capped_by_caller_limit() -> None:
     play = learned(Hedging(), 60)
     plan = planned(play, "1", at_s=90)
 
@@ -271,7 +269,7 @@ def test_sizes_are_learned_of_what_was_counted_and_heed_the_callers_limit() -> N
     assert planned(play, "2", at_s=90, body=body).output_tokens == 14
 
 
-def test_a_body_that_nobody_can_write_is_taken_for_as_long_as_others_and_never_for_nothing() -> None:
+def test_unserializable_body_gets_the_usual_token_estimate() -> None:
     play = Hedging()
     odd = {"model": "m", "messages": [{1: {object()}}]}
     assert planned(play, "1", body=odd).input_tokens > 0
@@ -282,7 +280,7 @@ def test_a_body_that_nobody_can_write_is_taken_for_as_long_as_others_and_never_f
     assert planned(play, "3", body=unwritable).input_tokens == pytest.approx(1_000)
 
 
-def test_tokens_of_the_cache_are_not_waited_for() -> None:
+def test_cached_tokens_do_not_count_as_prefill() -> None:
     play = learned(Hedging(), 60, usage=Usage(input_tokens=1_000, output_tokens=100, cached_tokens=900))
 
     assert play.memory.lateness(HERE).sizes.uncached_share == pytest.approx(0.1, abs=0.01)
@@ -336,7 +334,7 @@ def test_named_tools_have_side_effects_however_written(tools: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("body", [{"messages": []}, {"model": "m", "messages": [object()]}])
-def test_odd_body_is_planned_and_stays_as_it_is(body: dict[str, Any]) -> None:
+def test_odd_body_is_planned_and_not_changed(body: dict[str, Any]) -> None:
     asked = Call(call_id="1", endpoint=CHAT, origin="https://a.example:443", body=body, stream=True, issued_ns=1)
     session: Any = Hedging().open(asked)
     planned: Call = session.plan(asked)

@@ -201,7 +201,7 @@ def test_other_model_or_parameter_is_named(change: dict[str, Any], kind: str, pa
     assert provider.call(turns(5), **change).drift is None
 
 
-def test_clock_costs_all_that_stands_behind_it() -> None:
+def test_changed_clock_loses_all_tokens_after_it() -> None:
     provider = Provider()
     provider.call(turns(3), tools=TOOLS)
 
@@ -296,7 +296,7 @@ TITLE = {"role": "system", "content": "Name this conversation in three words. Wr
         pytest.param(lambda: [message_of("user", "something else altogether")], id="something else"),
     ],
 )
-def test_call_beside_a_conversation_is_no_drift_of_it(beside: Any) -> None:
+def test_unrelated_call_is_no_drift_of_a_conversation(beside: Any) -> None:
     provider = Provider()
     provider.call(turns(2))
     provider.call(turns(3))
@@ -341,13 +341,13 @@ def test_beginning_that_was_not_read_is_evicted(missing: int, kind: str | None) 
     assert drift is None or drift.tokens_lost == missing
 
 
-def test_reason_of_the_provider_is_beside_what_is_found() -> None:
+def test_drift_keeps_the_provider_reason() -> None:
     drift = drift_with(0, "tools_changed")
 
     assert (drift.kind, drift.path, drift.provider_reason) == ("timestamp", "messages[0].content", "tools_changed")
 
 
-def test_word_of_the_provider_is_a_drift_by_itself() -> None:
+def test_provider_reason_alone_is_a_drift() -> None:
     whole = size_of(turns(4), tools=TOOLS) // 64 * 64
 
     drift = drift_with(size_of(turns(3), tools=TOOLS) // 64 * 64, "service_tier_changed", messages=turns(4))

@@ -96,7 +96,7 @@ def turned(value: Any) -> Any:
     return {key: turned(value[key]) for key in reversed(value)} if isinstance(value, dict) else value
 
 
-def test_key_ignores_order_form_and_what_comes_late() -> None:
+def test_key_ignores_order_form_and_late_messages() -> None:
     shuffled = [turned(deepcopy(each)) for each in TOOLS]
     random.Random(0).shuffle(shuffled)
     shuffled[0]["function"]["parameters"]["required"].reverse()
@@ -109,7 +109,7 @@ def test_key_ignores_order_form_and_what_comes_late() -> None:
     assert response() == response(given=[{"role": "user", "content": "Bye"}]) != response("Be short.")
 
 
-def test_key_is_of_what_is_declared_stable() -> None:
+def test_key_is_made_from_stable_messages() -> None:
     def key(end: str = "The end", example: str = "An example", user: str = "Mia") -> Any:
         messages = [
             {"role": "system", "content": f"{POLICY * 3}\n{end}"},

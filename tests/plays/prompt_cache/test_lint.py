@@ -53,7 +53,7 @@ def user(content: Any) -> dict[str, Any]:
         ("random", "9f8e7d6c5b4a39281706"),
     ],
 )
-def test_a_value_that_changes_is_found_where_it_stands(kind: str, value: str) -> None:
+def test_changing_value_is_found_with_its_position(kind: str, value: str) -> None:
     before = "Be kind. This is request #" if kind == "counter" else "Be kind. Now: "
     (finding,) = lint([system(f"{before}{value} (go on)"), user("Hi.")])
 
@@ -63,7 +63,7 @@ def test_a_value_that_changes_is_found_where_it_stands(kind: str, value: str) ->
     assert value not in finding.message.replace(f"{finding.start:,}", "").replace(f"{finding.end:,}", "")
 
 
-def test_what_need_not_be_stable_may_change() -> None:
+def test_lint_ignores_volatile_messages() -> None:
     now = "It is 2026-11-22 10:04:33."
 
     assert lint([system(POLICY), user(now), {"role": "assistant", "content": now}, system(now)]) == []
@@ -71,7 +71,7 @@ def test_what_need_not_be_stable_may_change() -> None:
     assert lint(Prompt(stable=POLICY, session=now, volatile=now)) == []
 
 
-def test_what_is_stable_is_named_by_its_place_in_the_list_given() -> None:
+def test_findings_use_indexes_of_the_given_list() -> None:
     now = "It is 2026-11-22 10:04:33."
     text = {"type": "text", "text": now}
     messages = [
@@ -122,7 +122,7 @@ def test_pictures_and_sounds_are_no_text() -> None:
         ({"messages": [], "tools": ["secret"]}, r"lint\(tools=.* got str for tools\[0\]"),
     ],
 )
-def test_what_cannot_be_sent_is_refused_by_its_name_and_type(given: Any, message: str) -> None:
+def test_unsendable_value_is_refused_by_name_and_type(given: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message) as refused:
         lint(**given)
 
@@ -145,14 +145,14 @@ FRAMES = ("{}", "It is {}.", '{{"at": "{}", "of": 1}}', "[{}] hello", "now={}; g
 
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("written", TIMES)
-def test_a_time_is_found_from_its_first_to_its_last_character(written: str, frame: str) -> None:
+def test_timestamp_is_found_with_exact_bounds(written: str, frame: str) -> None:
     text = frame.format(written)
     ((kind, start, end),) = find(text)
     assert (kind, text[start:end]) == ("timestamp", written)
 
 
 @given(drawn=st.uuids(version=4), frame=st.sampled_from(FRAMES), upper=st.booleans(), plain=st.booleans())
-def test_a_uuid_is_found_in_every_way_to_write_it(drawn: uuid.UUID, frame: str, upper: bool, plain: bool) -> None:
+def test_uuid_is_found_in_every_notation(drawn: uuid.UUID, frame: str, upper: bool, plain: bool) -> None:
     written = drawn.hex if plain else str(drawn)
     written = written.upper() if upper else written
     text = frame.format(written)
@@ -164,7 +164,7 @@ def test_a_uuid_is_found_in_every_way_to_write_it(drawn: uuid.UUID, frame: str, 
 @pytest.mark.parametrize(
     "written", ["a3f4c2b1", "9c0d1e2f3a4b5c6d", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "call_0f9e8d7c6b5a4f3e", "K7fJq2LmP0xZ"]
 )
-def test_a_random_token_is_found_with_the_name_that_it_begins_with(written: str, frame: str) -> None:
+def test_random_token_is_found_including_its_prefix(written: str, frame: str) -> None:
     text = frame.format(written)
     ((kind, start, end),) = find(text)
     assert (kind, text[start:end]) == ("random", written)
@@ -173,7 +173,7 @@ def test_a_random_token_is_found_with_the_name_that_it_begins_with(written: str,
 @pytest.mark.parametrize(
     "text", ["This is request #17.", "Turn 3 of many", '{"seq": 512}', "request_id: 17", "no. 1,024"]
 )
-def test_a_number_behind_a_word_that_counts_is_a_counter(text: str) -> None:
+def test_number_after_a_counting_word_is_a_counter(text: str) -> None:
     ((kind, start, end),) = find(text)
     assert kind == "counter"
     assert text[start:end].replace(",", "").isdigit()
@@ -189,7 +189,7 @@ def test_a_number_behind_a_word_that_counts_is_a_counter(text: str) -> None:
         "internationalisation, GetReservationDetailsRequest, __init__, src/app/main.py:12",
     ],
 )
-def test_what_merely_has_a_digit_or_a_name_of_the_calendar_is_left_alone(text: str) -> None:
+def test_numbers_and_calendar_words_are_not_volatile(text: str) -> None:
     assert find(text) == []
 
 

@@ -180,7 +180,7 @@ def test_plays_see_plain_messages_and_what_was_declared_of_each(arguments: dict[
     assert only_plain(messages)
 
 
-def test_a_prompt_goes_wherever_a_list_of_messages_goes(arguments: dict[str, Any]) -> None:
+def test_prompt_is_accepted_as_messages_everywhere(arguments: dict[str, Any]) -> None:
     calls: list[Call] = []
     prompt = Prompt(stable="a", session=[QUESTION], volatile="10:04")
     before = copy.deepcopy(prompt)
@@ -195,7 +195,7 @@ def test_a_prompt_goes_wherever_a_list_of_messages_goes(arguments: dict[str, Any
     assert prompt == before
 
 
-def test_the_callers_own_messages_stay_as_they_are(arguments: dict[str, Any]) -> None:
+def test_messages_of_the_caller_are_not_changed(arguments: dict[str, Any]) -> None:
     messages = marked_messages()
     before = copy.deepcopy(messages)
     with fastlane.OpenAI(**arguments) as client:
@@ -220,7 +220,7 @@ def of_its_own_http(arguments: dict[str, Any]) -> openai.OpenAI:
 
 @pytest.mark.parametrize("make", [stock, without_plays, of_its_own_http])
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_without_the_play_messages_go_out_as_they_were_written(
+def test_messages_without_the_play_are_sent_unchanged(
     of_the_peer: dict[str, Any], bodies: list[Any], make: Any, entry: str
 ) -> None:
     with make(of_the_peer) as client:
@@ -231,7 +231,7 @@ def test_without_the_play_messages_go_out_as_they_were_written(
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_with_the_play_what_is_volatile_goes_behind_the_rest(
+def test_prompt_cache_play_moves_volatile_messages_last(
     of_the_peer: dict[str, Any], bodies: list[Any], entry: str
 ) -> None:
     with fastlane.OpenAI(**of_the_peer, only_plays=[PromptCache()]) as client:
@@ -246,7 +246,7 @@ def test_with_the_play_what_is_volatile_goes_behind_the_rest(
     ]
 
 
-def test_switched_off_messages_go_out_as_they_were_written(
+def test_messages_of_a_disabled_client_are_sent_unchanged(
     of_the_peer: dict[str, Any], bodies: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FASTLANE_DISABLED", "1")
@@ -257,7 +257,7 @@ def test_switched_off_messages_go_out_as_they_were_written(
     assert bodies == [WRITTEN, [{"role": "system", "content": "a"}, {"role": "system", "content": "b"}]]
 
 
-def test_a_method_that_others_have_replaced_sends_marked_messages_as_they_were_written(
+def test_replaced_create_method_sends_marked_messages_as_written(
     of_the_peer: dict[str, Any], bodies: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = Completions.create
@@ -333,7 +333,7 @@ def test_the_first_call_finds_in_the_cache_what_was_prewarmed(
         ),
     ],
 )
-def test_what_stays_is_read(one_peer: CallPeer, prompt: Any, kept: list[Any]) -> None:
+def test_prewarm_sends_the_stable_messages(one_peer: CallPeer, prompt: Any, kept: list[Any]) -> None:
     with ours(one_peer) as client:
         client.prompt_cache.prewarm(prompt, model="m")
 
@@ -344,7 +344,7 @@ def test_what_stays_is_read(one_peer: CallPeer, prompt: Any, kept: list[Any]) ->
     assert body["messages"][-1] == {"role": "user", "content": "."}
 
 
-def test_what_a_prompt_brings_along_is_sent_and_what_would_lengthen_the_answer_is_not(one_peer: CallPeer) -> None:
+def test_prewarm_sends_prompt_options_but_no_output_options(one_peer: CallPeer) -> None:
     with ours(one_peer) as client:
         client.prompt_cache.prewarm(
             Prompt(stable="a"),
@@ -369,7 +369,7 @@ class Answer(BaseModel):
 
 
 @pytest.mark.parametrize("form", [Answer, {"type": "json_object"}])
-def test_a_format_is_part_of_what_is_read(one_peer: CallPeer, form: Any) -> None:
+def test_prewarm_sends_the_response_format(one_peer: CallPeer, form: Any) -> None:
     with ours(one_peer) as client:
         client.prompt_cache.prewarm([SYSTEM], model="m", response_format=form)
 
@@ -378,7 +378,7 @@ def test_a_format_is_part_of_what_is_read(one_peer: CallPeer, form: Any) -> None
     assert body["response_format"]["type"] == expected
 
 
-def test_where_the_newer_limit_is_taken_it_is_used_and_an_answer_is_not_kept(one_peer: CallPeer) -> None:
+def test_prewarm_uses_newer_limit_field_and_stores_nothing(one_peer: CallPeer) -> None:
     with registered(facts(), origins=[one_peer.url]), ours(one_peer) as client:
         client.prompt_cache.prewarm([SYSTEM], model="m")
         client.prompt_cache.prewarm([SYSTEM], model="m", endpoint=RESPONSES)
@@ -394,7 +394,7 @@ def refusal(message: str, status: int = 400) -> Reply:
     return Reply(status, body=json.dumps({"error": {"message": message}}).encode())
 
 
-def test_a_prefix_is_marked_where_only_marks_let_it_be_read_again(one_peer: CallPeer) -> None:
+def test_prewarm_places_breakpoint_where_required(one_peer: CallPeer) -> None:
     marks = {
         "explicit_models": fact(["gpt-*"]),
         "breakpoints": fact("prompt_cache_breakpoint"),
@@ -408,7 +408,7 @@ def test_a_prefix_is_marked_where_only_marks_let_it_be_read_again(one_peer: Call
     assert body["messages"][1] == {"role": "user", "content": "."}
 
 
-def test_an_answer_that_did_not_fit_was_asked_for_all_the_same(one_peer: CallPeer) -> None:
+def test_prewarm_refused_at_token_limit_is_not_an_error(one_peer: CallPeer) -> None:
     one_peer.replies = [refusal("Could not finish the message because max_tokens or model output limit was reached.")]
     with ours(one_peer) as client:
         assert client.prompt_cache.prewarm([SYSTEM], model="m") == Usage()
@@ -416,13 +416,13 @@ def test_an_answer_that_did_not_fit_was_asked_for_all_the_same(one_peer: CallPee
 
 
 @pytest.mark.parametrize("prompt", ["a text", {"role": "system", "content": "a"}, None, 3])
-def test_what_is_no_list_of_messages_cannot_be_read(client: Any, prompt: Any) -> None:
+def test_prewarm_refuses_anything_but_messages(client: Any, prompt: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"takes a fastlane\.prompts\.Prompt or a list of messages"):
         client.prompt_cache.prewarm(prompt, model="m")
 
 
 @pytest.mark.parametrize("prompt", [[], [{"role": "user", "content": "a"}], Prompt(volatile="now")])
-def test_a_prompt_of_which_nothing_stays_cannot_be_read(client: Any, prompt: Any) -> None:
+def test_prewarm_refuses_a_prompt_without_stable_part(client: Any, prompt: Any) -> None:
     with pytest.raises(ConfigurationError, match="found nothing in the prompt that stays"):
         client.prompt_cache.prewarm(prompt, model="m")
 
@@ -432,7 +432,7 @@ def test_an_endpoint_without_parts_cannot_be_read(client: Any) -> None:
         client.prompt_cache.prewarm([SYSTEM], model="m", endpoint="/completions")
 
 
-def test_with_the_kill_switch_nothing_is_sent(one_peer: CallPeer, form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_fastlane_sends_no_request(one_peer: CallPeer, form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FASTLANE_DISABLED", "1")
     with form.make(fastlane, base_url=one_peer.url, api_key="k") as client:
         assert client.prompt_cache.prewarm([SYSTEM], model="m") == Usage()
@@ -514,7 +514,7 @@ def test_an_asynchronous_client_does_the_same(provider: Emulator, arguments: dic
     assert in_action == 0
 
 
-def test_what_cannot_work_is_said_at_once(kept_client: fastlane.OpenAI) -> None:
+def test_invalid_keep_warm_arguments_are_refused(kept_client: fastlane.OpenAI) -> None:
     with pytest.raises(ConfigurationError, match=r"needs every_s=\.\.\., in seconds"):
         kept_client.prompt_cache.keep_warm([LONG_SYSTEM], model="m")
     with pytest.raises(ConfigurationError, match=r"every_s=\.\.\.\) takes seconds above 0, got 0"):

@@ -129,7 +129,7 @@ def test_only_models_that_take_marks_get_them(
 
 
 @pytest.mark.parametrize("items", ["a prompt", [], None, {"role": "user"}])
-def test_what_is_no_list_of_messages_is_left_alone(items: Any) -> None:
+def test_non_list_input_gets_no_breakpoints(items: Any) -> None:
     given = {"model": "gpt-5.6", "input": items}
     assert planned(given, endpoint=RESPONSES).body is given
 
@@ -204,7 +204,7 @@ def test_retention_is_written_as_the_provider_takes_it(
     assert made.optional == optional
 
 
-def test_retention_is_said_by_marks_if_each_mark_says_it() -> None:
+def test_retention_is_set_in_each_breakpoint_if_needed() -> None:
     made = planned(body(SYSTEM, USER, model=CLAUDE), ROUTER, retention="1h")
 
     assert made.body["messages"][0]["content"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
@@ -223,9 +223,7 @@ def test_retention_is_said_by_marks_if_each_mark_says_it() -> None:
         (CHAT, None, "m", "24h"),
     ],
 )
-def test_retention_that_is_not_sent_is_said(
-    endpoint: str, facts: ProviderFacts | None, model: str, retention: str
-) -> None:
+def test_unsent_retention_is_recorded(endpoint: str, facts: ProviderFacts | None, model: str, retention: str) -> None:
     given = body(SYSTEM, USER, model=model)
     made = planned(given, facts, endpoint=endpoint, retention=retention)
 

@@ -226,7 +226,7 @@ def test_expected_tokens_in_a_fleet_are_those_of_the_key(provider: Emulator, mon
     assert len(seen) > 5
 
 
-def test_cached_tokens_are_read_where_the_facts_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_tokens_are_read_from_the_facts_path(monkeypatch: pytest.MonkeyPatch) -> None:
     path = "usage.prompt_cache_hit_tokens"
     elsewhere = ProviderFacts(slug="example", usage={CHAT: fact({"input": "usage.prompt_tokens", "cached": path})})
     with Emulator(model=replace(preset("instant"), dialect=Dialect(cached_tokens_path=path))) as provider:
@@ -275,7 +275,7 @@ def test_refused_key_is_left_out_from_then_on(stream: bool, form: Form, monkeypa
 # client.prompt_cache
 
 
-def test_client_without_the_play_says_what_is_missing(arguments: dict[str, Any]) -> None:
+def test_client_without_prompt_cache_play_names_the_remedy(arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments, only_plays=[Connection()]) as client, pytest.raises(ConfigurationError) as raised:
         client.prompt_cache.clear()
 

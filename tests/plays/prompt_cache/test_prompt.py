@@ -30,7 +30,7 @@ def test_texts_become_messages_in_order() -> None:
     ]
 
 
-def test_each_place_takes_one_or_several_or_none() -> None:
+def test_prompt_part_takes_one_message_several_or_none() -> None:
     one = {"role": "developer", "content": "a"}
 
     assert Prompt(stable=one, session=None) == Prompt(stable=[one]) == Prompt(stable=(part for part in [one]))
@@ -47,7 +47,7 @@ def test_each_place_takes_one_or_several_or_none() -> None:
         (lambda: stable(cast("Any", None)), r"fastlane.prompts.stable\(\) takes a text.*got NoneType"),
     ],
 )  # fmt: skip
-def test_what_is_no_prompt_is_refused(make: Any, message: str) -> None:
+def test_invalid_prompt_part_is_refused(make: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message) as refused:
         make()
 
@@ -55,7 +55,7 @@ def test_what_is_no_prompt_is_refused(make: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize("mark", [stable, session, volatile])
-def test_a_marked_message_is_a_dictionary_to_everybody(mark: Any) -> None:
+def test_marked_message_equals_a_plain_dict(mark: Any) -> None:
     message = {"role": "user", "content": "a"}
     marked = mark(message)
 
@@ -148,7 +148,7 @@ def parts_of(messages: Any) -> Counter[str]:
 
 
 @given(conversations())
-def test_nothing_is_lost_doubled_or_rewritten(messages: list[Any]) -> None:
+def test_arranging_keeps_every_message_once_and_unchanged(messages: list[Any]) -> None:
     before = copy.deepcopy(messages)
 
     assert parts_of(laid(*messages)) == parts_of(messages)
@@ -156,7 +156,7 @@ def test_nothing_is_lost_doubled_or_rewritten(messages: list[Any]) -> None:
 
 
 @given(conversations())
-def test_what_is_stable_comes_first_and_what_is_volatile_last(messages: list[Any]) -> None:
+def test_stable_messages_come_first_and_volatile_last(messages: list[Any]) -> None:
     plain, declared = unmarked(messages)
     arranged, found = arrange(plain, declared or ())
 
@@ -179,7 +179,7 @@ def test_results_follow_their_calls(messages: list[Any]) -> None:
 
 
 @given(conversations())
-def test_without_marks_nothing_moves(messages: list[Any]) -> None:
+def test_unmarked_messages_keep_their_order(messages: list[Any]) -> None:
     plain, _ = unmarked(messages)
     # A system message in the midst of a conversation belongs to it.
     assert arrange(plain, (None,) * len(plain))[0] == plain
@@ -200,7 +200,7 @@ def test_items_of_a_response_stay_together() -> None:
     assert laid(question, *items, another, volatile("10:04")) == [question, *items, another, message("system", "10:04")]
 
 
-def test_a_beginning_that_the_model_is_to_go_on_with_stays_last() -> None:
+def test_assistant_prefill_stays_last() -> None:
     clock, question, beginning = volatile("10:04"), message("user", "Hi."), message("assistant", "Dear")
 
     assert laid(clock, question, beginning) == [question, clock, beginning]

@@ -81,7 +81,7 @@ def test_replicas_share_a_limit_without_knowing_each_other(
     assert used >= 9.3
 
 
-def test_tokens_are_kept_to_where_they_are_the_nearer_limit() -> None:
+def test_token_limit_applies_when_it_is_reached_first() -> None:
     provider = Provider(Bucket(600), Bucket(60_000))
     refused, _, _ = offer(provider, per_s=2, tokens=1_000)
     tokens = sum(tokens for at_s, tokens in provider.admitted if at_s >= FROM_S)
@@ -91,7 +91,7 @@ def test_tokens_are_kept_to_where_they_are_the_nearer_limit() -> None:
 
 
 @pytest.mark.parametrize("has_retry_after", [False, True])
-def test_refusals_teach_a_rate_where_there_are_no_headers(has_retry_after: bool) -> None:
+def test_rate_is_learned_from_429_without_headers(has_retry_after: bool) -> None:
     provider = Provider(Bucket(600), None, has_headers=False, has_retry_after=has_retry_after)
     refused, _, used = offer(provider)
 
@@ -99,7 +99,7 @@ def test_refusals_teach_a_rate_where_there_are_no_headers(has_retry_after: bool)
     assert used >= 8.5
 
 
-def test_stated_limit_needs_no_header() -> None:
+def test_stated_rate_limit_works_without_headers() -> None:
     refused, _, used = offer(Provider(Bucket(600), None, has_headers=False), stated=[("requests", 600.0)])
 
     assert refused <= 0.01
@@ -115,7 +115,7 @@ def test_less_than_the_limit_is_not_held_back() -> None:
     assert all(job.sent_s == job.at_s for job in jobs)
 
 
-def test_interactive_requests_go_at_once_beside_a_flood_of_background() -> None:
+def test_interactive_requests_are_not_delayed_by_background() -> None:
     flood = steady(20, END_S, 100, level="background", seed=1)
     waited_for = steady(1, END_S, 100, seed=2)
     provider = Provider(Bucket(600), Bucket(60_000))

@@ -84,7 +84,7 @@ def test_estimate_ends_at_the_truth_in_any_order_of_responses(order: list[int], 
     assert left(of) == pytest.approx(588 - used, abs=1)
 
 
-def test_window_is_waited_for_where_facts_name_it() -> None:
+def test_fixed_window_from_facts_is_waited_for() -> None:
     of = limiter("azure_openai")
     empty = {"x-ratelimit-limit-tokens": "1000", "x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "20"}
     ask(of, T0, empty)
@@ -130,7 +130,7 @@ def test_nothing_is_sent_before_retry_after_is_over(status: int) -> None:
     assert 10 <= wait_s(of, T0 + NS // 100) <= 10.5
 
 
-def test_refusals_without_retry_after_are_waited_out_longer_each_time() -> None:
+def test_repeated_429_without_retry_after_backs_off() -> None:
     of, waits, now = limiter(), [], T0
     for _ in range(9):
         of.answered(now, of.spend(now, RequestCost()), 429, {})
@@ -175,7 +175,7 @@ def test_rest_that_was_cut_short_ends_with_one_request() -> None:
     assert wait_s(of, now + NS) == 0
 
 
-def test_rest_goes_on_where_its_one_request_is_refused() -> None:
+def test_pause_continues_when_its_probe_is_refused() -> None:
     of = limiter()
     ask(of, T0, {"retry-after": "7200"}, status=503)
     ask(of, T0 + 61 * NS, {"retry-after": "7139"}, status=503)
@@ -192,7 +192,7 @@ def test_rest_ends_with_a_response_to_a_later_request(served: str, expected_s: i
 
 
 @pytest.mark.parametrize("reset", ["7200s", "30d", "2700000", "719h59m59s"])
-def test_limit_that_resets_in_hours_is_asked_about(reset: str) -> None:
+def test_limit_with_hour_long_reset_is_probed_each_minute(reset: str) -> None:
     """Its header may be wrong: after a minute at most one request finds out."""
     of = limiter("groq")
     empty = {**limit_headers(0, limit=14_400), "x-ratelimit-reset-requests": reset}
@@ -284,7 +284,7 @@ def test_a_reset_is_read_in_the_form_that_it_has(written: str, form: ResetFormat
     assert reset_s(written, form, lambda: 1_795_341_600.0) == pytest.approx(seconds)
 
 
-def test_no_reset_is_now_while_something_is_used() -> None:
+def test_reset_of_zero_is_ignored_while_tokens_are_used() -> None:
     announced: Any = announcement_of(TOKENS, headers(reset="0"), wall)
 
     assert announced.reset_s is None
@@ -305,7 +305,7 @@ def test_a_limit_for_each_second_is_one_for_the_window() -> None:
         st.text(max_size=50) | st.floats().map(str) | st.integers().map(str),
     )
 )
-def test_whatever_a_server_writes_is_read_as_something_that_can_be_or_as_nothing(written: dict[str, str]) -> None:
+def test_any_rate_limit_header_parses_to_sane_value_or_none(written: dict[str, str]) -> None:
     announced = announcement_of(TOKENS, written, wall_of(written))
     retry = retry_after_s(retry_headers_of(None), written, wall_of(written))
 
@@ -330,7 +330,7 @@ def test_whatever_a_server_writes_is_read_as_something_that_can_be_or_as_nothing
         ({}, None),
     ],
 )
-def test_how_long_to_wait_is_read(written: dict[str, str], seconds: float | None) -> None:
+def test_retry_after_headers_are_parsed(written: dict[str, str], seconds: float | None) -> None:
     assert retry_after_s(("retry-after-ms", "retry-after"), written, wall) == seconds
 
 

@@ -46,7 +46,7 @@ def limited() -> Iterator[Emulator]:
         yield emulator
 
 
-def test_calls_wait_where_they_would_be_refused(limited: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_wait_instead_of_being_refused(limited: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in limited.environment.items():
         monkeypatch.setenv(name, value)
     own: dict[str, Any] = {

@@ -100,7 +100,9 @@ def test_a_server_that_takes_encoded_bodies_gets_one(
 
 
 @pytest.mark.parametrize("encoding", ["msgpack", "msgpack+gzip"])
-def test_messagepack_says_the_same(negotiator: Emulator, ask: Any, encoding: Any, takes_all: ProviderFacts) -> None:
+def test_msgpack_body_decodes_to_the_json(
+    negotiator: Emulator, ask: Any, encoding: Any, takes_all: ProviderFacts
+) -> None:
     _, plain = ask(negotiator, RequestEncoding(), stream=False)
     play = RequestEncoding(facts=takes_all, forms=(encoding,))
 
@@ -117,7 +119,7 @@ def test_messagepack_says_the_same(negotiator: Emulator, ask: Any, encoding: Any
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("status", ["400", "413", "415", "422"])
-def test_a_refused_body_is_sent_as_json_although_facts_allow_it(
+def test_refused_encoded_body_is_resent_as_json_despite_facts(
     negotiator: Emulator, ask: Any, status: str, stream: bool, takes_all: ProviderFacts
 ) -> None:
     negotiator.set_faults(ROWS[status])
@@ -184,7 +186,7 @@ def test_an_encoded_body_that_hangs_is_retried_as_json(
     assert record.request_encoding.refused == "ReadTimeout"
 
 
-def test_a_call_that_is_wrong_in_itself_is_no_verdict(negotiator: Emulator, ask: Any, takes_all: ProviderFacts) -> None:
+def test_invalid_call_gives_no_verdict_on_encoding(negotiator: Emulator, ask: Any, takes_all: ProviderFacts) -> None:
     negotiator.set_faults("status=400;times=2")
 
     (first, _), (second, record) = ask(
@@ -203,7 +205,7 @@ def test_a_small_body_is_sent_as_json(negotiator: Emulator, ask: Any, takes_all:
     assert "min_bytes" in record.request_encoding.reason
 
 
-def test_embeddings_and_files_are_sent_as_ever(negotiator: Emulator, takes_all: ProviderFacts) -> None:
+def test_embeddings_and_files_are_not_encoded(negotiator: Emulator, takes_all: ProviderFacts) -> None:
     plays = [RequestEncoding(facts=takes_all)]
     with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays) as client:
         client.embeddings.create(model="m", input=PROMPT)
@@ -214,7 +216,7 @@ def test_embeddings_and_files_are_sent_as_ever(negotiator: Emulator, takes_all: 
 
 
 @pytest.mark.parametrize("header", ["Content-Type", "content-encoding"])
-def test_a_body_that_the_caller_speaks_for_is_the_callers(
+def test_body_with_caller_content_type_is_not_encoded(
     negotiator: Emulator, takes_all: ProviderFacts, header: str
 ) -> None:
     values = {"Content-Type": "text/json", "content-encoding": "identity"}
@@ -240,9 +242,7 @@ def test_a_body_that_messagepack_cannot_hold_is_sent_as_json(
     assert PROMPT[:20] not in caplog.text
 
 
-def test_near_server_gets_json_once_encoding_has_cost_more_than_a_round_trip(
-    negotiator: Emulator, takes_all: ProviderFacts
-) -> None:
+def test_near_server_gets_json_when_encoding_costs_a_round_trip(negotiator: Emulator, takes_all: ProviderFacts) -> None:
     play = RequestEncoding(facts=takes_all, forms=GZIP, gzip_level=9)
     plays = [fastlane.Connection(), play]
     # About 100 ms of compressing, which no round trip on the same machine takes.

@@ -132,7 +132,7 @@ def form(schema: dict[str, Any]) -> dict[str, Any]:
         (form(RULED), OTHER, served("openai"), ...),
     ],
 )
-def test_field_goes_out_as_the_model_takes_it(
+def test_field_is_sent_in_the_form_the_model_accepts(
     asked: dict[str, Any], one: CatalogModel, known: ProviderFacts, sent: Any
 ) -> None:
     before = copy.deepcopy(asked)
@@ -166,7 +166,7 @@ def test_field_goes_out_as_the_model_takes_it(
         *(({"store": False}, one, served(slug), ...) for slug in names() for one in (OTHER, OWN)),
     ],
 )
-def test_response_goes_out_as_the_model_takes_it(
+def test_response_is_sent_in_the_form_the_model_accepts(
     asked: dict[str, Any], one: CatalogModel, known: ProviderFacts, sent: Any
 ) -> None:
     made = adapt({"input": "x", **asked}, RESPONSES, one, known)
@@ -175,7 +175,7 @@ def test_response_goes_out_as_the_model_takes_it(
     assert "store" not in made.optional  # nor is it left out where a provider refuses it
 
 
-def test_what_is_refused_is_left_out_and_said_without_its_value() -> None:
+def test_refused_field_is_recorded_without_its_value() -> None:
     asked = body(temperature=0.123, seed=987654, user="a-user", stop=[])
     made = adapt(asked, CHAT, model(parameters={"temperature": False, "seed": False, "stop": False}), NOTHING)
 
@@ -194,7 +194,7 @@ def test_what_is_refused_is_left_out_and_said_without_its_value() -> None:
     ],
     ids=str,
 )
-def test_what_asks_for_nothing_is_left_out_where_it_is_refused(fields: dict[str, Any]) -> None:
+def test_neutral_field_is_left_out_where_refused(fields: dict[str, Any]) -> None:
     refusing = facts(**dict.fromkeys(fields, False))
     for one in (OTHER, OWN):
         assert unfit(body(**fields), CHAT, one, refusing) is None
@@ -207,7 +207,7 @@ def test_what_asks_for_nothing_is_left_out_where_it_is_refused(fields: dict[str,
      {"safety_identifier": "s"}, {"prediction": {"type": "content", "content": "x"}}],
     ids=str,
 )  # fmt: skip
-def test_what_only_one_provider_understands_is_not_told_to_others(fields: dict[str, Any]) -> None:
+def test_provider_specific_field_is_not_sent_to_others(fields: dict[str, Any]) -> None:
     (name,) = fields
     assert name not in adapt(body(**fields), CHAT, OTHER, NOTHING).body
     assert adapt(body(**fields), CHAT, OWN, NOTHING).body[name] == fields[name]
@@ -223,7 +223,7 @@ def test_what_only_one_provider_understands_is_not_told_to_others(fields: dict[s
         (THINKING, OTHER, served("deepseek"), {"thinking"}),
     ],
 )
-def test_what_came_by_extra_body_goes_where_it_is_taken(
+def test_extra_body_fields_are_sent_where_accepted(
     asked: dict[str, Any], one: CatalogModel, known: ProviderFacts, sent: set[str]
 ) -> None:
     made = adapt(body(**asked), CHAT, one, known, extra=frozenset(asked))
@@ -234,7 +234,7 @@ def test_what_came_by_extra_body_goes_where_it_is_taken(
     )
 
 
-def test_what_a_model_may_refuse_and_the_call_can_do_without_is_named() -> None:
+def test_optional_fields_are_listed_for_retry_without_them() -> None:
     asked = body(temperature=0.1, seed=1, reasoning_effort="low", verbosity="low", n=2, parallel_tool_calls=True)
     for url in ("https://second.invalid/v1", None):
         one = model(parameters={"seed": True}, capabilities=("reasoning",), base_url=url)
@@ -269,7 +269,7 @@ PROVIDERS = st.sampled_from([facts_named(name) for name in names()])
 
 @settings(max_examples=40)
 @given(BODIES, MODELS, PROVIDERS)
-def test_adapting_changes_nothing_of_the_caller_s_and_nothing_when_done_again(asked: Any, one: Any, known: Any) -> None:
+def test_adapting_copies_the_body_and_is_idempotent(asked: Any, one: Any, known: Any) -> None:
     before = copy.deepcopy(asked)
     made = adapt(asked, CHAT, one, known, extra=frozenset({"top_k"}))
     assert asked == before
@@ -280,7 +280,7 @@ def test_adapting_changes_nothing_of_the_caller_s_and_nothing_when_done_again(as
 
 @settings(max_examples=40)
 @given(BODIES, MODELS, PROVIDERS)
-def test_what_changes_the_answer_is_kept_wherever_the_call_fits(asked: Any, one: Any, known: Any) -> None:
+def test_adapted_body_keeps_fields_that_change_the_answer(asked: Any, one: Any, known: Any) -> None:
     if unfit(asked, CHAT, one, known) is not None:
         return
     made = adapt(asked, CHAT, one, known).body

@@ -46,7 +46,7 @@ def part(kind: str, **fields: Any) -> dict[str, Any]:
         (body(reasoning_effort="high"), set()),
     ],
 )
-def test_a_chat_needs_what_its_body_asks_for(asked: dict[str, Any], needs: set[str]) -> None:
+def test_chat_needs_follow_from_its_body(asked: dict[str, Any], needs: set[str]) -> None:
     assert demands_of(asked, CHAT).needs == needs
 
 
@@ -67,7 +67,7 @@ def test_a_chat_needs_what_its_body_asks_for(asked: dict[str, Any], needs: set[s
         ({"input": "x", "include": ["reasoning.encrypted_content"]}, {"reasoning"}),
     ],
 )
-def test_a_response_needs_what_its_body_asks_for(asked: dict[str, Any], needs: set[str]) -> None:
+def test_response_needs_follow_from_its_body(asked: dict[str, Any], needs: set[str]) -> None:
     assert demands_of(asked, RESPONSES).needs == needs
 
 
@@ -90,7 +90,7 @@ def test_a_response_needs_what_its_body_asks_for(asked: dict[str, Any], needs: s
     ids=str,
 )
 @pytest.mark.parametrize("verdict", [False, "ignored"])
-def test_who_refuses_or_ignores_what_changes_the_answer_does_not_fit(fields: dict[str, Any], verdict: Any) -> None:
+def test_refused_or_ignored_field_does_not_fit(fields: dict[str, Any], verdict: Any) -> None:
     (name,) = fields
     refusing = facts(**{name: verdict})
     assert unfit(body(**fields), CHAT, OTHER, refusing) == f"takes no {name}"
@@ -99,7 +99,7 @@ def test_who_refuses_or_ignores_what_changes_the_answer_does_not_fit(fields: dic
     assert unfit(body(**fields), CHAT, OTHER, NOTHING) is None
 
 
-def test_of_several_reasons_the_same_one_is_given_in_every_process() -> None:
+def test_first_reason_is_independent_of_hash_order() -> None:
     demanding = {"n": 2, "stop": ["END"], "logprobs": True, "best_of": 2, "top_logprobs": 3, "logit_bias": {"5": 1}}
     demands = demands_of(body(**demanding), CHAT)
     # By the list, and not by the hashes of names, which are others in each process.
@@ -120,7 +120,7 @@ def test_tools_one_at_a_time_matter_where_there_are_tools() -> None:
     assert unfit(asked, CHAT, OTHER, ignoring) == "takes no parallel_tool_calls"
 
 
-def test_a_form_that_is_not_bound_there_is_not_asked_for_there() -> None:
+def test_unsupported_response_format_does_not_fit() -> None:
     strict, loose = body(response_format=form()), body(response_format=form(strict=False))
     just_json = body(response_format={"type": "json_object"})
     assert unfit(strict, CHAT, OTHER, facts_named("openai")) is None
@@ -133,7 +133,7 @@ def test_a_form_that_is_not_bound_there_is_not_asked_for_there() -> None:
     assert unfit(loose, CHAT, OTHER, unbound) is None
 
 
-def test_an_answer_that_cannot_be_bounded_is_not_asked_for() -> None:
+def test_bounded_call_does_not_fit_without_limit_field() -> None:
     unbounded = facts(max_tokens=False, max_completion_tokens="ignored")
     assert unfit(body(max_tokens=5), CHAT, OTHER, unbounded) == "takes no limit of the answer's length"
     assert unfit(body(), CHAT, OTHER, unbounded) is None
@@ -154,14 +154,12 @@ def test_an_answer_that_cannot_be_bounded_is_not_asked_for() -> None:
         (body(messages=[{"role": "assistant", "audio": {"id": "audio_1"}}, *MESSAGES]), CHAT),
     ],
 )
-def test_what_only_the_application_s_own_provider_keeps_is_asked_for_there(
-    asked: dict[str, Any], endpoint: str
-) -> None:
+def test_stored_reference_fits_only_the_own_provider(asked: dict[str, Any], endpoint: str) -> None:
     assert unfit(asked, endpoint, OWN, NOTHING) is None
     assert unfit(asked, endpoint, OTHER, NOTHING) == "what the call refers to is kept elsewhere"
 
 
-def test_tools_that_a_provider_runs_are_not_asked_of_another_unless_the_catalog_says_so() -> None:
+def test_hosted_tools_fit_only_where_known() -> None:
     asked = {"input": "x", "tools": [{"type": "web_search"}, {"type": "function", "name": "f"}]}
     own = {"input": "x", "tools": [{"type": "custom", "name": "f"}, {"type": "function", "name": "f"}]}
     assert unfit(own, RESPONSES, OTHER, NOTHING) is None
@@ -174,14 +172,14 @@ def test_tools_that_a_provider_runs_are_not_asked_of_another_unless_the_catalog_
 
 
 @pytest.mark.parametrize("field", ["moderation", "access_programs", "context_management"])
-def test_what_a_provider_does_beside_answering_is_not_left_out_silently(field: str) -> None:
+def test_side_effect_field_fits_only_where_known(field: str) -> None:
     asked = {"input": "x", field: {"policy": "block"}}
     assert unfit(asked, RESPONSES, OWN, NOTHING) is None
     assert unfit(asked, RESPONSES, OTHER, NOTHING) == f"is not known to take {field}"
     assert unfit(asked, RESPONSES, model(parameters={field: True}), NOTHING) is None
 
 
-def test_every_field_of_the_api_is_one_that_somebody_has_thought_about() -> None:
+def test_every_api_field_is_classified() -> None:
     # A new version of openai has new ones: does the answer come back as something else without them?
     thought_about = {*FIELDS, *HOSTED, "audio", *TASTES, *PRIVATE, *COMMON}
     for params in (chat.completion_create_params, responses.response_create_params):

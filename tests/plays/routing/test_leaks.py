@@ -135,7 +135,7 @@ def ask(client: Any, row: Row, model: str, **options: Any) -> Any:
     return client.chat.completions.create(model=model, messages=MESSAGES, **row.call)
 
 
-def test_another_provider_sees_nothing_of_it(row: Row, first: CallPeer, second: CallPeer, form: Form) -> None:
+def test_secret_is_not_sent_to_another_provider(row: Row, first: CallPeer, second: CallPeer, form: Form) -> None:
     with client_of(row, first, second, form) as client:
         ask(client, row, "m")
         for _ in range(2):
@@ -152,9 +152,7 @@ def test_another_provider_sees_nothing_of_it(row: Row, first: CallPeer, second: 
 
 
 @pytest.mark.parametrize("row", ["default_headers", "extra_headers: api-key", "OPENAI_CUSTOM_HEADERS"], indirect=True)
-def test_whoever_takes_over_from_a_provider_that_fails_sees_nothing_of_it(
-    row: Row, first: CallPeer, second: CallPeer
-) -> None:
+def test_fallback_provider_gets_no_secret_of_the_first(row: Row, first: CallPeer, second: CallPeer) -> None:
     first.usually = lambda _: Reply(status=503)
     own = model_at(second.url, name="own", quality=9.0).model_copy(update={"base_url": None, "api_key_env": None})
     fast = own.model_copy(update={"tokens_per_s": 10_000.0})
@@ -186,9 +184,7 @@ def test_a_cookie_of_one_provider_stays_there(first: CallPeer, second: CallPeer)
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
-def test_a_provider_that_sends_a_call_on_does_not_hand_on_its_key(
-    first: CallPeer, second: CallPeer, status: int
-) -> None:
+def test_redirect_does_not_forward_the_key(first: CallPeer, second: CallPeer, status: int) -> None:
     second.usually = lambda _: Reply(status=status, headers=(("location", f"{first.url}/v1/elsewhere"),), body=b"")
     clients = UpstreamClients()
     with own_client(first) as client:
@@ -200,9 +196,7 @@ def test_a_provider_that_sends_a_call_on_does_not_hand_on_its_key(
         clients.close()
 
 
-def test_what_ties_spans_together_goes_to_every_provider_and_what_openai_says_of_itself(
-    first: CallPeer, second: CallPeer
-) -> None:
+def test_other_providers_get_trace_and_openai_headers_only(first: CallPeer, second: CallPeer) -> None:
     clients = UpstreamClients()
     with own_client(first) as client:
         given = {"traceparent": "00-1-2-01", "X-Stainless-Helper-Method": "chat.completions.parse", "X-Request": "7"}
@@ -216,7 +210,7 @@ def test_what_ties_spans_together_goes_to_every_provider_and_what_openai_says_of
         clients.close()
 
 
-def test_the_application_s_own_provider_gets_its_call_as_it_was_written(first: CallPeer) -> None:
+def test_own_provider_gets_the_unchanged_request(first: CallPeer) -> None:
     model = model_at("https://never.invalid").model_copy(update={"base_url": None, "api_key_env": None})
     options = options_of(extra_headers={"X-Tenant": SECRET}, extra_query={"tenant": SECRET})
     clients = UpstreamClients()
@@ -229,9 +223,7 @@ def test_the_application_s_own_provider_gets_its_call_as_it_was_written(first: C
         assert asked.header("x-default") == "d"
 
 
-def test_a_key_stands_in_no_repr_and_in_no_error_of_ours(
-    first: CallPeer, second: CallPeer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_key_is_in_no_repr_and_no_error(first: CallPeer, second: CallPeer, monkeypatch: pytest.MonkeyPatch) -> None:
     clients, model = UpstreamClients(), model_at(second.url)
     second.usually = lambda _: Reply(status=401, body=b'{"error": {"message": "wrong key"}}')
     with own_client(first) as client:
@@ -246,7 +238,7 @@ def test_a_key_stands_in_no_repr_and_in_no_error_of_ours(
         clients.close()
 
 
-def test_two_providers_at_one_address_have_a_client_each_with_its_own_key(
+def test_providers_at_one_url_have_clients_with_their_keys(
     first: CallPeer, second: CallPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("THIRD_KEY", "sk-third")
@@ -274,7 +266,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "sk-second")
 
 
-def test_whoever_brings_an_http_client_has_others_on_fastlane_s_connections(first: CallPeer, key: None) -> None:
+def test_custom_http_client_is_not_used_for_other_upstreams(first: CallPeer, key: None) -> None:
     http_client = openai.DefaultHttpxClient()
     for plays in ([Connection(max_connections=5)], []):
         clients = UpstreamClients()
@@ -302,7 +294,7 @@ def test_a_key_that_changes_is_taken_from_the_next_call_on(
 
 
 @pytest.mark.parametrize("given", [None, "", " \n"])
-def test_without_its_key_there_is_no_client_and_the_variable_is_named(
+def test_missing_key_gives_no_client_and_names_the_variable(
     first: CallPeer, monkeypatch: pytest.MonkeyPatch, given: str | None
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
@@ -315,9 +307,7 @@ def test_without_its_key_there_is_no_client_and_the_variable_is_named(
         assert missing_key(model_at(NOWHERE, variable=None)) is None
 
 
-def test_its_calls_have_the_time_outs_and_retries_of_the_client_that_makes_them(
-    first: CallPeer, second: CallPeer
-) -> None:
+def test_upstream_call_has_timeout_and_retries_of_its_client(first: CallPeer, second: CallPeer) -> None:
     clients, model = UpstreamClients(), model_at(second.url)
     with first_client(first, timeout=11.0, max_retries=4) as client:
         run(clients, client, model, options_of())
@@ -333,7 +323,7 @@ def test_its_calls_have_the_time_outs_and_retries_of_the_client_that_makes_them(
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_process_is_not_held_up_by_a_lock_of_its_parent_s(first: CallPeer, key: None) -> None:
+def test_forked_child_is_not_blocked_by_a_parent_lock(first: CallPeer, key: None) -> None:
     clients = UpstreamClients()
     with first_client(first) as client:
         held, done = threading.Event(), threading.Event()
@@ -354,7 +344,7 @@ def test_a_child_process_is_not_held_up_by_a_lock_of_its_parent_s(first: CallPee
         thread.join()
 
 
-def test_which_headers_may_go_elsewhere_is_said_by_name() -> None:
+def test_forwarded_headers_are_listed_by_name() -> None:
     assert checked_forward(["Traceparent", "X-Request"]) == ("traceparent", "x-request")
     with fastlane.OpenAI(api_key="k") as client:
         for headers, sent in ((None, {}), ({"X-REQUEST": "1", "X-Other": "2"}, {"X-REQUEST": "1"})):

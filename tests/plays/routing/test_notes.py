@@ -22,7 +22,7 @@ def running() -> Iterator[tuple[Upstream, Upstream]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_model_that_answers_gets_what_it_takes_and_the_record_says_what_was_changed_for_it(
+def test_record_lists_adaptations_for_the_answering_model(
     kind: str, fails: bool, running: tuple[Upstream, Upstream]
 ) -> None:
     near, far = running

@@ -113,7 +113,7 @@ def picture(size: int, seed: int = 0) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": "data:image/png;base64," + Random(seed).randbytes(size).hex()}}
 
 
-def test_a_picture_counts_as_what_it_is_to_the_model_and_not_as_its_bytes() -> None:
+def test_image_counts_as_model_tokens_not_bytes() -> None:
     asked = ask(knowledge(), call(chat([{"type": "text", "text": "What is this?"}, picture(200_000)])))
     assert asked.body_bytes > 400_000
     assert 500 < asked.input_tokens < 1_500
@@ -126,7 +126,7 @@ def test_a_picture_counts_as_what_it_is_to_the_model_and_not_as_its_bytes() -> N
 # What was requested
 
 
-def test_what_the_route_says_counts_before_what_its_task_says() -> None:
+def test_route_values_override_task_values() -> None:
     asked = ask(knowledge(), call(chat("Hello")), Route(task="triage"))
     assert (asked.min_quality, asked.min_pass_rate, asked.quantile) == (45.0, 0.8, 0.5)
     asked = ask(knowledge(), call(chat("Hello")), Route(task="triage", min_quality=50, min_pass_rate=0.9, quantile=0.9))
@@ -143,7 +143,7 @@ def answered(
     known.note_read(query, CATALOG.named(name), facts, at_s * SECOND_NS)
 
 
-def test_the_model_that_has_read_the_conversation_should_have_it_in_its_cache() -> None:
+def test_conversation_counts_as_cached_where_it_was_read() -> None:
     known = knowledge()
     long = text(40_000)
     answered(known, chat(long), "first")
@@ -164,9 +164,7 @@ def test_other_tools_are_another_beginning() -> None:
     ("facts", "least", "most"),
     [(keeping(True), 0.85, 0.95), (keeping(None), 0.4, 0.6), (keeping(False), 0.0, 0.1)],
 )
-def test_how_much_is_expected_at_first_is_what_is_known_of_the_provider(
-    facts: ProviderFacts, least: float, most: float
-) -> None:
+def test_first_cache_estimate_follows_provider_facts(facts: ProviderFacts, least: float, most: float) -> None:
     known = knowledge()
     answered(known, chat(text(100_000)), "first", facts=facts)
     asked = ask(known, call(chat(text(100_000), "And then?")), facts=lambda _: facts)
@@ -176,7 +174,7 @@ def test_how_much_is_expected_at_first_is_what_is_known_of_the_provider(
 # What goes on from another answer
 
 
-def test_a_call_goes_on_where_its_response_was_made() -> None:
+def test_response_continues_at_its_provider() -> None:
     known = knowledge()
     known.note_response("resp_1", AT["first"])
     body = {"input": "And then?", "previous_response_id": "resp_1", "model": "fastlane/auto"}
@@ -184,7 +182,7 @@ def test_a_call_goes_on_where_its_response_was_made() -> None:
     assert set(ask(known, call(body, RESPONSES)).unfit) == {"own", "second"}
 
 
-def test_what_nobody_has_seen_made_is_the_applications_own() -> None:
+def test_unknown_reference_fits_only_the_own_provider() -> None:
     known = knowledge()
     for field in ({"previous_response_id": "resp_9"}, {"conversation": "conv_9"}, {"conversation": {"id": "conv_9"}}):
         asked = ask(known, call({"input": "And then?", **field}, RESPONSES))
@@ -233,7 +231,7 @@ bodies = st.fixed_dictionaries(
 
 @settings(max_examples=150, deadline=None)
 @given(bodies, st.sampled_from(ENDPOINTS))
-def test_whatever_is_in_a_body_it_is_asked_about_and_left_as_it_is(body: dict[str, Any], endpoint: str) -> None:
+def test_query_reads_any_body_without_changing_it(body: dict[str, Any], endpoint: str) -> None:
     before = copy.deepcopy(body)
     given_call = call(body, endpoint)
     fields = {name: getattr(given_call, name) for name in Call.__dataclass_fields__}

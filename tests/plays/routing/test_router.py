@@ -48,7 +48,7 @@ def test_the_fastest_is_first_and_the_others_follow_in_order() -> None:
     assert known.decide(RouteQuery(), 0).reason == "fastest"
 
 
-def test_at_a_high_quantile_the_steady_one_is_before_the_one_that_is_mostly_faster() -> None:
+def test_high_quantile_prefers_the_steady_model() -> None:
     known = router(model("steady", 1.0), model("wild", 1.0))
     random = Random(0)
     for number in range(300):
@@ -59,7 +59,7 @@ def test_at_a_high_quantile_the_steady_one_is_before_the_one_that_is_mostly_fast
     assert names(known, 300 * S, max_output_tokens=1, quantile=0.95)[0] == "steady"
 
 
-def test_what_cannot_answer_is_rejected_with_the_reason() -> None:
+def test_unfit_model_is_rejected_with_the_reason() -> None:
     known = router(
         model("good", quality=50, capabilities=("tools",), context_tokens=100_000),
         model("dull", quality=30, capabilities=("tools",)),
@@ -80,7 +80,7 @@ def test_what_cannot_answer_is_rejected_with_the_reason() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_a_breaker_has_one_probe_under_way_at_most(data: st.DataObject) -> None:
+def test_breaker_has_at_most_one_probe_in_flight(data: st.DataObject) -> None:
     """A law: as long as a third model is well, no more than one call is in flight to one that is not."""
     known, now, probes = router(model("a", 0.5), model("b", 0.6), model("well", 0.7)), 0, {"a": 0, "b": 0}
     for _ in range(data.draw(st.integers(1, 40))):
@@ -118,7 +118,7 @@ def test_no_more_calls_explore_than_their_share(seed: int, share: float) -> None
 
 @settings(max_examples=25, deadline=None)
 @given(st.data())
-def test_every_model_is_ranked_or_rejected_and_the_ranking_is_by_time(data: st.DataObject) -> None:
+def test_every_model_is_ranked_by_time_or_rejected(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 8))
     known = router(*(model(f"m{at}", data.draw(st.floats(0.01, 20)), quality=float(at)) for at in range(count)))
     for _ in range(data.draw(st.integers(0, 10))):
@@ -131,7 +131,7 @@ def test_every_model_is_ranked_or_rejected_and_the_ranking_is_by_time(data: st.D
         assert totals == sorted(totals)
 
 
-def test_a_sighting_of_a_stranger_is_left_out_and_one_at_the_applications_own_place_is_not() -> None:
+def test_sample_counts_for_catalog_models_only() -> None:
     own = CatalogModel(name="own", first_token_s=((1_000, 1.0),), tokens_per_s=100.0)
     known = router(own)
     known.note(Sighting(model="stranger", origin="https://x.example.com:443", first_token_s=9.0), 0)
@@ -196,7 +196,7 @@ def test_breaker_opens_and_closes(events: str, at_s: int, state: str) -> None:
     assert breaker.state(at_s * S) == state
 
 
-def test_every_probe_that_fails_makes_the_pause_longer_up_to_a_minute() -> None:
+def test_failed_probes_lengthen_the_pause_up_to_a_minute() -> None:
     breaker = opened()
     now, pauses = 0, []
     for _ in range(20):
@@ -212,7 +212,7 @@ def test_every_probe_that_fails_makes_the_pause_longer_up_to_a_minute() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("apfr"), st.integers(0, 30)), max_size=40))
-def test_it_never_rests_longer_than_a_minute_and_a_fifth_unless_it_is_asked_to(events: list[tuple[str, int]]) -> None:
+def test_breaker_pause_is_at_most_72_s_unless_requested(events: list[tuple[str, int]]) -> None:
     breaker = Breaker(Random(0))
     now = 0
     for what, seconds in events:

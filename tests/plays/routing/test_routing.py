@@ -73,7 +73,7 @@ def test_a_catalog_is_read_from_its_file(tmp_path: Any) -> None:
         Routing(tmp_path / "absent.toml")
 
 
-def test_the_fastest_model_above_the_bar_answers(upstreams: tuple[Upstream, Upstream]) -> None:
+def test_fastest_model_above_min_quality_answers(upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
         assert asked(client) == "from near"
@@ -99,7 +99,7 @@ def first_answer(near: Upstream, play: Routing, model: str) -> str:
         return asked(client, model)
 
 
-def test_the_bar_of_the_play_holds_where_the_call_says_none(upstreams: tuple[Upstream, Upstream]) -> None:
+def test_min_quality_of_the_play_is_the_default(upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
 
     def play() -> Routing:
@@ -109,7 +109,7 @@ def test_the_bar_of_the_play_holds_where_the_call_says_none(upstreams: tuple[Ups
     assert first_answer(near, play(), Route(min_quality=0)) == "from near"
 
 
-def test_the_bar_of_a_task_holds(upstreams: tuple[Upstream, Upstream]) -> None:
+def test_min_quality_of_a_task_applies(upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
 
     def answered(task: str) -> str:
@@ -121,7 +121,7 @@ def test_the_bar_of_a_task_holds(upstreams: tuple[Upstream, Upstream]) -> None:
     assert answered("other") == "from near"
 
 
-def test_a_task_that_the_catalog_does_not_have_does_not_take_its_bar_away(
+def test_unknown_task_is_refused_unless_quality_is_given(
     upstreams: tuple[Upstream, Upstream],
 ) -> None:
     near, far = upstreams
@@ -144,7 +144,7 @@ def test_a_task_that_the_catalog_does_not_have_does_not_take_its_bar_away(
         asked(client, Route(task="of any name"))
 
 
-def test_facts_that_nobody_knows_are_told_when_the_play_is_made() -> None:
+def test_unknown_facts_are_refused_when_the_play_is_made() -> None:
     model = CatalogModel(name="tiny", facts="vlmm", first_token_s=((1_000, 0.3),), tokens_per_s=90.0)
     with pytest.raises(
         ConfigurationError, match=r'models\[0\] \("tiny"\): facts: expected one of .*vllm.*, got \'vlmm\''
@@ -154,7 +154,7 @@ def test_facts_that_nobody_knows_are_told_when_the_play_is_made() -> None:
         Routing(Catalog(models=(model,)))
 
 
-def test_the_record_says_what_the_answer_cost(upstreams: tuple[Upstream, Upstream]) -> None:
+def test_record_has_the_cost_of_the_answer(upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
         asked(client)
@@ -163,7 +163,7 @@ def test_the_record_says_what_the_answer_cost(upstreams: tuple[Upstream, Upstrea
     assert json.loads(json.dumps(record.to_dict()))["routing"]["chosen"] == "near"
 
 
-def test_a_prompt_that_a_model_cannot_hold_goes_to_one_that_can(upstreams: tuple[Upstream, Upstream]) -> None:
+def test_long_prompt_goes_to_a_model_with_enough_context(upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     small = model_at(near, first_token_s=0.01, context_tokens=1_000)
     with client_of(near, Routing(Catalog(models=(small, model_at(far, first_token_s=0.5))), exploration=0.0)) as client:
@@ -171,7 +171,7 @@ def test_a_prompt_that_a_model_cannot_hold_goes_to_one_that_can(upstreams: tuple
         assert asked(client, messages=[{"role": "user", "content": "river " * 3_000}]) == "from far"
 
 
-def test_abilities_decide_who_may_answer(upstreams: tuple[Upstream, Upstream]) -> None:
+def test_capabilities_decide_which_model_may_answer(upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
 
     class River(BaseModel):
@@ -188,7 +188,7 @@ def test_abilities_decide_who_may_answer(upstreams: tuple[Upstream, Upstream]) -
 
 
 @pytest.mark.parametrize(("validate", "answered_by"), [(True, "near"), (False, "far")])
-def test_a_schema_that_nobody_checks_goes_where_it_is_kept(
+def test_unvalidated_schema_goes_to_provider_that_enforces_it(
     validate: bool, answered_by: str, upstreams: tuple[Upstream, Upstream]
 ) -> None:
     """BoundedOutput(validate=False) checks no answer, so that the provider has to keep to all of the schema."""
@@ -228,7 +228,7 @@ def test_a_key_that_is_not_set_keeps_a_model_out(
     assert "NEAR_KEY is not set" in [one.why_not for one in record.routing.candidates]
 
 
-def test_it_learns_which_model_is_the_faster(upstreams: tuple[Upstream, Upstream]) -> None:
+def test_routing_learns_the_faster_model(upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
 
     def slowly(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:
@@ -258,9 +258,7 @@ def test_calls_of_other_endpoints_cannot_be_routed(upstreams: tuple[Upstream, Up
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_a_route_that_cannot_be_read_is_an_error_that_says_what_is_allowed(
-    strict: bool, upstreams: tuple[Upstream, Upstream]
-) -> None:
+def test_unreadable_route_raises_with_known_options(strict: bool, upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     plays = [Connection(http2="require"), Routing(catalog_of(near, far))]
     with (
@@ -303,7 +301,7 @@ def test_model_name_without_our_prefix_is_sent_as_it_is(model: str, upstreams: t
     assert record.routing is None
 
 
-def test_a_prompt_that_is_too_long_for_a_model_says_nothing_of_its_health(
+def test_too_long_prompt_keeps_the_model_eligible(
     upstreams: tuple[Upstream, Upstream],
 ) -> None:
     near, far = upstreams
@@ -315,7 +313,7 @@ def test_a_prompt_that_is_too_long_for_a_model_says_nothing_of_its_health(
     assert not [one.why_not for record in records if record.routing for one in record.routing.candidates if one.why_not]
 
 
-def test_lengths_are_learned_from_streams_that_nobody_counts(upstreams: tuple[Upstream, Upstream]) -> None:
+def test_output_lengths_are_learned_from_streams_without_usage(upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
         for _ in range(6):

@@ -29,7 +29,7 @@ def current_urgency() -> str | None:
 # The block
 
 
-def test_the_innermost_block_counts_and_gives_back_what_was() -> None:
+def test_innermost_urgency_block_counts_and_restores_outer() -> None:
     assert current_urgency() is None
     with urgency("background"):
         assert current_urgency() == "background"

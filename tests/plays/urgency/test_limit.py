@@ -99,7 +99,7 @@ def test_limit_after_a_burst_is_what_was_served(served: int, in_order: bool) -> 
     assert queue.limit.value == served
 
 
-def test_limit_is_unchanged_where_all_calls_are_refused() -> None:
+def test_limit_is_unchanged_if_all_calls_are_refused() -> None:
     """An outage has nothing to do with how many calls are under way."""
     queue = SlotQueue()
     refuse(queue, *sent(queue, 100))
@@ -108,7 +108,7 @@ def test_limit_is_unchanged_where_all_calls_are_refused() -> None:
     assert queue.limit.value == 20
 
 
-def test_limit_that_holds_nobody_back_is_forgotten() -> None:
+def test_unneeded_limit_is_removed_after_ten_minutes() -> None:
     now_ns = [S]
     queue = SlotQueue(clock=lambda: now_ns[0])
     first = sent(queue, 40)

@@ -117,7 +117,7 @@ ENDS: dict[str, Callable[[Any], None]] = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_call_gives_its_place_back(form: Form, arguments: dict[str, Any], end: str) -> None:
+def test_call_releases_its_slot(form: Form, arguments: dict[str, Any], end: str) -> None:
     """There is one slot, and no call waits for it."""
     if end == "dropped" and form.asynchronous:
         pytest.skip("what ends a dropped stream is a task of the event loop")
@@ -132,7 +132,7 @@ def test_call_gives_its_place_back(form: Form, arguments: dict[str, Any], end: s
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("seconds", [None, 1e308, float("inf")])
-async def test_a_time_out_that_no_clock_counts_to_is_none(arguments: dict[str, Any], seconds: float | None) -> None:
+async def test_infinite_timeout_waits_for_a_slot(arguments: dict[str, Any], seconds: float | None) -> None:
     async with async_client(arguments) as client:
         stream = await create(client, stream=True)
         second = asyncio.ensure_future(create(client, timeout=seconds))
@@ -143,7 +143,7 @@ async def test_a_time_out_that_no_clock_counts_to_is_none(arguments: dict[str, A
 
 
 @pytest.mark.asyncio
-async def test_a_call_that_is_cancelled_gives_it_back(arguments: dict[str, Any]) -> None:
+async def test_cancelled_call_releases_its_slot(arguments: dict[str, Any]) -> None:
     async with async_client(arguments) as client:
         slow = {"x-emulator-prefill-ms": "60000"}
         task = asyncio.create_task(create(client, extra_headers=slow))
@@ -177,7 +177,7 @@ def in_a_thread(function: Callable[[], Any]) -> Iterator[list[Any]]:
         assert not thread.is_alive()
 
 
-def test_a_call_waits_for_its_place_and_says_so(client: Any) -> None:
+def test_call_waits_for_a_slot_and_records_the_wait(client: Any) -> None:
     stream = create(client, stream=True)
     with in_a_thread(lambda: create(client)) as got:
         until(lambda: waiting() == 1)
@@ -194,7 +194,7 @@ def test_a_call_waits_for_its_place_and_says_so(client: Any) -> None:
     assert first.started_ns - record.timeline.started_ns >= admission.waited_s * 1e9 * 0.99
 
 
-def test_an_interactive_call_goes_before_background_ones_that_came_first(client: Any) -> None:
+def test_interactive_call_overtakes_waiting_background_calls(client: Any) -> None:
     stream = create(client, stream=True)
     order: list[str] = []
 
@@ -212,7 +212,7 @@ def test_an_interactive_call_goes_before_background_ones_that_came_first(client:
 
 
 @pytest.mark.asyncio
-async def test_clients_of_both_kinds_share_the_places(client: Any, arguments: dict[str, Any]) -> None:
+async def test_sync_and_async_clients_share_the_slots(client: Any, arguments: dict[str, Any]) -> None:
     stream = create(client, stream=True)
     async with async_client(arguments) as other:
         task = asyncio.create_task(create(other))
@@ -222,7 +222,7 @@ async def test_clients_of_both_kinds_share_the_places(client: Any, arguments: di
     assert under_way() == 0
 
 
-def test_keys_have_places_of_their_own(client: Any, arguments: dict[str, Any]) -> None:
+def test_keys_have_separate_slots(client: Any, arguments: dict[str, Any]) -> None:
     with (
         create(client, stream=True),
         OpenAI(**{**arguments, "api_key": "sk-other"}, only_plays=[Connection(), ONE]) as other,
@@ -235,7 +235,7 @@ def test_keys_have_places_of_their_own(client: Any, arguments: dict[str, Any]) -
 
 
 @pytest.mark.asyncio
-async def test_a_call_that_is_cancelled_while_it_waits_leaves_nothing_behind(arguments: dict[str, Any]) -> None:
+async def test_cancelled_waiting_call_leaves_no_ticket(arguments: dict[str, Any]) -> None:
     async with async_client(arguments) as client:
         stream = await create(client, stream=True)
         task = asyncio.create_task(create(client))
@@ -266,7 +266,7 @@ def test_a_full_queue_refuses_and_is_not_tried_again(provider: Emulator, argumen
 
 
 @pytest.mark.parametrize("by", ["the play", "the call", "the client"])
-def test_a_place_that_comes_too_late_is_a_time_out(arguments: dict[str, Any], by: str) -> None:
+def test_slot_granted_too_late_is_a_timeout_error(arguments: dict[str, Any], by: str) -> None:
     play = Urgency(max_concurrency=1, max_wait_s=0.05) if by == "the play" else ONE
     options: dict[str, Any] = {"timeout": 0.05} if by == "the client" else {}
     with OpenAI(**arguments, **options, only_plays=[Connection(), play], max_retries=2) as client:
@@ -281,7 +281,7 @@ def test_a_place_that_comes_too_late_is_a_time_out(arguments: dict[str, Any], by
 # Retries and repairs
 
 
-def test_a_retry_waits_without_a_place(client: Any, provider: Emulator) -> None:
+def test_retry_waits_without_holding_a_slot(client: Any, provider: Emulator) -> None:
     retrying = client.with_options(max_retries=1)
     fault = {"x-emulator-fault": "status=503;times=1;retry_after=1", "x-emulator-tag": "retry-place"}
     with in_a_thread(lambda: create(retrying, extra_headers=fault)):
@@ -296,7 +296,7 @@ def test_a_retry_waits_without_a_place(client: Any, provider: Emulator) -> None:
     assert under_way() == 0
 
 
-def test_a_repair_takes_a_place_anew(provider: Emulator, arguments: dict[str, Any]) -> None:
+def test_repair_takes_a_new_slot(provider: Emulator, arguments: dict[str, Any]) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     form: Any = {"type": "json_schema", "json_schema": {"name": "one", "schema": schema}}
     with OpenAI(**arguments, only_plays=[Connection(), BoundedOutput(reasks=1), ONE]) as client:
@@ -308,7 +308,7 @@ def test_a_repair_takes_a_place_anew(provider: Emulator, arguments: dict[str, An
 
 
 @pytest.mark.parametrize("kind", ["status", "connection"])
-def test_a_retry_for_which_no_place_comes_is_not_made(client: Any, provider: Emulator, kind: str) -> None:
+def test_retry_without_a_slot_is_not_sent(client: Any, provider: Emulator, kind: str) -> None:
     fault = "status=500;times=1" if kind == "status" else "reset;times=1"
     headers = {"x-emulator-fault": fault, "x-emulator-tag": f"unretried-{kind}"}
     expected = openai.InternalServerError if kind == "status" else openai.APIConnectionError
@@ -328,7 +328,7 @@ def test_a_retry_for_which_no_place_comes_is_not_made(client: Any, provider: Emu
 
 @pytest.mark.usefixtures("trusting_peers")
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-def test_each_way_of_a_routed_call_has_the_place_of_its_upstream(stream: bool) -> None:
+def test_each_attempt_of_a_routed_call_uses_its_upstream_slot(stream: bool) -> None:
     with two_upstreams() as (near, far):
         near.scripts = [refuse(500)]
         catalog = Catalog(models=(model_at(near, first_token_s=0.01), model_at(far, first_token_s=0.02)))
@@ -343,7 +343,7 @@ def test_each_way_of_a_routed_call_has_the_place_of_its_upstream(stream: bool) -
 
 
 @pytest.mark.usefixtures("trusting_peers")
-def test_a_routed_call_goes_on_where_its_first_upstream_has_no_place() -> None:
+def test_routed_call_falls_back_when_upstream_has_no_slot() -> None:
     with two_upstreams() as (near, far):
         catalog = Catalog(models=(model_at(near, first_token_s=0.01), model_at(far, first_token_s=0.02)))
         plays = [Connection(), Routing(catalog, exploration=0.0), Urgency(max_concurrency=1, max_wait_s=0.0)]
@@ -365,7 +365,7 @@ def hedged(upstream: Upstream, play: Urgency, minimum_delay_s: float = 0.05) -> 
 
 
 @pytest.mark.usefixtures("trusting_peers")
-def test_a_second_attempt_takes_a_place_of_its_own_and_the_loser_gives_its_back() -> None:
+def test_hedge_takes_a_separate_slot_and_the_loser_releases() -> None:
     with Upstream("one") as upstream, hedged(upstream, Urgency(max_concurrency=4, reserved=0)) as client:
         for _ in range(25):
             create(client, stream=False)
@@ -377,7 +377,7 @@ def test_a_second_attempt_takes_a_place_of_its_own_and_the_loser_gives_its_back(
 
 
 @pytest.mark.usefixtures("trusting_peers")
-def test_a_second_attempt_is_not_waited_for() -> None:
+def test_hedge_without_a_free_slot_is_skipped() -> None:
     with Upstream("one") as upstream, hedged(upstream, ONE) as client:
         for _ in range(25):
             create(client)
@@ -394,7 +394,7 @@ def _late(upstream: Upstream, stream: Any, body: Any) -> None:
 
 
 @pytest.mark.usefixtures("trusting_peers")
-def test_a_wait_for_a_place_makes_no_call_late() -> None:
+def test_wait_for_a_slot_triggers_no_hedge() -> None:
     with Upstream("one") as upstream, hedged(upstream, Urgency(max_concurrency=2, reserved=0), 1.5) as client:
         for _ in range(25):
             create(client)

@@ -51,7 +51,7 @@ def read_timeout(client: Any, level: Level, **more: Any) -> float:
 
 
 @streamed
-def test_a_call_that_can_wait_is_served_by_the_tier_that_suits_it(form: Form, stream: bool, tiered: Emulator) -> None:
+def test_background_call_is_served_by_the_flex_tier(form: Form, stream: bool, tiered: Emulator) -> None:
     with client_of(form, tiered) as client:
         call(client, level="background", stream=stream)
         call(client, stream=stream)
@@ -67,7 +67,7 @@ def test_a_call_that_can_wait_is_served_by_the_tier_that_suits_it(form: Form, st
 
 
 @streamed
-def test_a_full_tier_leads_to_the_next_at_once(form: Form, stream: bool, tiered: Emulator) -> None:
+def test_full_tier_is_retried_at_the_next_tier_at_once(form: Form, stream: bool, tiered: Emulator) -> None:
     tiered.change(service_tiers={"flex": {"exhausted": 1.0, "retry_after_s": 60.0}})
     with client_of(form, tiered, max_retries=0) as client:
         call(client, level="offline", stream=stream)
@@ -91,7 +91,7 @@ def scripted(trusting_peers: None) -> Iterator[Upstream]:
         yield upstream
 
 
-def test_a_tier_that_is_full_on_a_later_attempt_takes_no_retry_either(form: Form, scripted: Upstream) -> None:
+def test_full_tier_on_a_later_attempt_takes_no_retry(form: Form, scripted: Upstream) -> None:
     scripted.scripts = [refuse(500), refuse(429, code="resource_unavailable")]
     with client_of(form, scripted, max_retries=1) as client:
         call(client, level="background")
@@ -101,7 +101,7 @@ def test_a_tier_that_is_full_on_a_later_attempt_takes_no_retry_either(form: Form
     assert [body.get("service_tier") for body in scripted.asked] == ["flex", "flex", "default"]
 
 
-def test_where_the_next_tier_fails_too_the_retries_are_those_that_were_left(form: Form, tiered: Emulator) -> None:
+def test_failing_default_tier_uses_the_remaining_retries(form: Form, tiered: Emulator) -> None:
     tiered.change(service_tiers={"flex": {"exhausted": 1.0}})
     tiered.change(service_tiers={"default": {"exhausted": 1.0}})
     with client_of(form, tiered, max_retries=1) as client:
@@ -127,7 +127,7 @@ def test_a_rate_limit_is_no_full_tier(form: Form, code: str | None, scripted: Up
     assert record.urgency.asked_tier == "flex"
 
 
-def test_a_tier_that_is_not_for_this_key_is_left_and_not_asked_for_again(form: Form, scripted: Upstream) -> None:
+def test_tier_refused_for_a_key_is_not_requested_again(form: Form, scripted: Upstream) -> None:
     scripted.scripts = [refuse(403, param="service_tier")]
     with client_of(form, scripted, max_retries=0) as client:
         call(client, level="background")
@@ -138,7 +138,7 @@ def test_a_tier_that_is_not_for_this_key_is_left_and_not_asked_for_again(form: F
     assert [body.get("service_tier") for body in scripted.asked] == ["flex", None, None]
 
 
-def test_the_callers_own_tier_is_kept_though_it_is_full(form: Form, tiered: Emulator) -> None:
+def test_full_tier_set_by_the_caller_is_kept(form: Form, tiered: Emulator) -> None:
     tiered.change(service_tiers={"flex": {"exhausted": 1.0}})
     with client_of(form, tiered, max_retries=0) as client:
         with pytest.raises(openai.RateLimitError):
@@ -159,7 +159,7 @@ def test_the_callers_own_tier_is_kept_though_it_is_full(form: Form, tiered: Emul
     ],
     ids=["flex", "usual", "the caller's own"],
 )
-def test_time_outs_fit_the_tier(
+def test_read_timeout_follows_the_service_tier(
     form: Form, level: Level, options: dict[str, Any], seconds: float, tiered: Emulator
 ) -> None:
     with client_of(form, tiered, **options) as client:
@@ -167,7 +167,7 @@ def test_time_outs_fit_the_tier(
         assert read_timeout(client, level, timeout=30.0) == 30.0
 
 
-def test_a_repair_asks_no_full_tier_again(form: Form, tiered: Emulator) -> None:
+def test_repair_does_not_request_a_full_tier_again(form: Form, tiered: Emulator) -> None:
     tiered.change(service_tiers={"flex": {"exhausted": 1.0}})
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     wanted = {"type": "json_schema", "json_schema": {"name": "one", "schema": schema}}

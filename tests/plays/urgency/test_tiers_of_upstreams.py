@@ -51,7 +51,7 @@ def where_full(then: Script) -> Script:
 
 @both_kinds
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-def test_a_routed_call_falls_to_the_next_tier_before_it_goes_elsewhere(
+def test_routed_call_tries_the_next_tier_before_fallback(
     kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]
 ) -> None:
     near, far = upstreams
@@ -67,7 +67,7 @@ def test_a_routed_call_falls_to_the_next_tier_before_it_goes_elsewhere(
 
 
 @both_kinds
-def test_a_routed_call_goes_elsewhere_when_every_tier_is_full(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+def test_routed_call_falls_back_when_every_tier_is_full(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     near.usually = FULL
     with Asked(kind, near.url, routing(near, far), PATIENT) as asked:
@@ -101,9 +101,7 @@ def test_a_second_attempt_falls_to_the_next_tier_by_itself(
 
 
 @both_kinds
-def test_a_second_attempt_that_finds_every_tier_full_leaves_the_call_to_the_first(
-    kind: str, upstreams: tuple[Upstream, Upstream]
-) -> None:
+def test_hedge_refused_by_every_tier_leaves_first_attempt(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
 
     def first(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:

@@ -27,7 +27,7 @@ SPEED: dict[str, Any] = {"first_token_s": ((1_000, 0.5),), "tokens_per_s": 100}
 KEY = "sk-proj-" + "Ab1" * 12
 
 
-def test_lists_and_tables_become_what_does_not_change() -> None:
+def test_catalog_model_is_immutable_and_hashable() -> None:
     model = CatalogModel(
         name="small",
         first_token_s=[[10_000, 1.5], [1_000, 1]],  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ def test_lists_and_tables_become_what_does_not_change() -> None:
         ({"sandwich": 1}, "sandwich: unknown key, got 1"),
     ],
 )
-def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_invalid_catalog_value_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message) as caught:
         CatalogModel(**{"name": "small", **SPEED, **changes})
 
@@ -97,7 +97,7 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> Non
         {"price": {"input": 1, "api_key": KEY}},
     ],
 )
-def test_what_may_be_a_key_is_refused_and_never_quoted(changes: dict[str, Any]) -> None:
+def test_possible_key_in_a_catalog_is_refused_and_not_quoted(changes: dict[str, Any]) -> None:
     written = {"name": "small", "base_url": "https://api.example.com/v1", **SPEED, **changes}
 
     for make in (lambda: CatalogModel(**written), lambda: Catalog(models=[written])):  # type: ignore[list-item]
@@ -115,7 +115,7 @@ def test_the_name_of_a_variable_is_no_key(name: str) -> None:
     assert model.api_key_env == name
 
 
-def test_the_key_of_a_model_without_a_place_is_the_clients() -> None:
+def test_api_key_env_without_base_url_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="expected a base_url beside api_key_env, got none"):
         CatalogModel(name="small", api_key_env="EXAMPLE_API_KEY", **SPEED)
 
@@ -130,7 +130,7 @@ def test_the_key_of_a_model_without_a_place_is_the_clients() -> None:
         (None, ""),
     ],
 )
-def test_a_model_is_somewhere(base_url: str | None, origin: str) -> None:
+def test_model_origin_comes_from_its_base_url(base_url: str | None, origin: str) -> None:
     catalog = Catalog(models=(CatalogModel(name="small", base_url=base_url, **SPEED),))
 
     assert catalog.origin_of(catalog.models[0]) == origin
@@ -183,7 +183,7 @@ def test_a_call_costs_what_its_tokens_cost(input_tokens: int, output_tokens: int
     assert price.of(input_tokens, output_tokens, cached_tokens) <= price.of(input_tokens, output_tokens)
 
 
-def test_another_process_imports_no_catalog_before_it_asks_for_one_and_finds_the_same_digest() -> None:
+def test_catalog_is_imported_lazily_with_a_stable_digest() -> None:
     # Sets of texts are in another order there.
     code = """
 import sys
@@ -198,7 +198,7 @@ print(Catalog.example().digest)
     assert done.stdout == f"{Catalog.example().digest}\n"
 
 
-def test_scores_belong_to_the_tasks_of_the_catalog_where_it_has_some() -> None:
+def test_scores_need_a_task_of_the_catalog_if_it_has_tasks() -> None:
     small = CatalogModel(name="small", scores={"invioce": Score(1, 2)}, **SPEED)
 
     with pytest.raises(
@@ -252,14 +252,14 @@ def test_the_file_in_the_documentation_can_be_used(tmp_path: Path) -> None:
         ("= 3", "expected TOML, got something else"),
     ],
 )
-def test_a_file_that_cannot_be_used_says_why(text: str, message: str, tmp_path: Path) -> None:
+def test_invalid_catalog_file_is_refused_with_reason(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=message) as caught:
         load(tmp_path, text)
 
     assert str(caught.value).startswith(str(tmp_path / "catalog.toml"))
 
 
-def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+def test_catalog_errors_are_reported_together(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load(tmp_path, '[[models]]\nname = "a"\nquality = "b"\n[[models]]\nname = "c"\nprovider = 1\nfacts = 2')
 
@@ -284,12 +284,12 @@ def test_a_key_in_a_file_is_not_quoted(tmp_path: Path) -> None:
     ("path", "message"),
     [("missing.toml", "No such file"), (".", "Is a directory"), ("a\0b", "expected a TOML file with a catalog")],
 )
-def test_what_is_no_file_is_refused(path: str, message: str, tmp_path: Path) -> None:
+def test_missing_catalog_file_is_refused(path: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Catalog.load(tmp_path / path)
 
 
-def test_the_example_makes_the_talks_case() -> None:
+def test_example_catalog_has_the_published_ratios() -> None:
     catalog = Catalog.example()
     bar = catalog.tasks["example"].min_quality
 
@@ -307,7 +307,7 @@ def test_the_example_makes_the_talks_case() -> None:
     assert seconds["GPT-5.5"] / seconds["gpt-oss-120b"] == pytest.approx(44, abs=0.1)
 
 
-def test_every_model_of_the_example_has_its_source_and_known_facts() -> None:
+def test_every_example_model_has_a_source_and_known_facts() -> None:
     catalog = Catalog.example()
 
     for model in catalog.models:
@@ -316,7 +316,7 @@ def test_every_model_of_the_example_has_its_source_and_known_facts() -> None:
         assert facts_of(catalog.origin_of(model)).slug != "unknown"
 
 
-def test_the_figures_in_the_documentation_are_those_of_the_example() -> None:
+def test_documented_figures_match_the_example_catalog() -> None:
     page = (ROOT / "docs/catalog.md").read_text()
 
     for model in Catalog.example().models:
@@ -324,7 +324,7 @@ def test_the_figures_in_the_documentation_are_those_of_the_example() -> None:
         assert row in page
 
 
-def test_a_file_that_nests_deeply_or_has_too_many_digits_is_refused_like_any_other(tmp_path: Path) -> None:
+def test_deeply_nested_or_huge_catalog_file_is_refused(tmp_path: Path) -> None:
     for written in (f"models = {'[' * 5_000}", f"models.{'a.' * 3_000}b = 1", f"currency = {'9' * 4_400}"):
         with pytest.raises(ConfigurationError, match=r"catalog\.toml: "):
             load(tmp_path, written)
@@ -361,7 +361,7 @@ def test_a_score_that_cannot_be_is_refused(passed: int, count: int) -> None:
         (None, None, 0.8, Score(15, 19), None),
     ],
 )
-def test_what_clears_a_bar(
+def test_model_clears_quality_and_pass_rate_bars(
     quality: float | None, bar: float | None, rate: float | None, measured: Score, why: str | None
 ) -> None:
     assert clears(model(quality), min_quality=bar, min_pass_rate=rate, measured=measured) == why
@@ -391,7 +391,7 @@ ASKED = st.fixed_dictionaries(
 )
 
 
-def test_is_the_text_that_asks_for_it() -> None:
+def test_route_is_its_model_string() -> None:
     route = Route(task="triage", min_quality=45)
 
     assert route == "fastlane/auto?min_quality=45&task=triage"
@@ -402,7 +402,7 @@ def test_is_the_text_that_asks_for_it() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(ASKED)
-def test_comes_back_from_its_text(asked: dict[str, Any]) -> None:
+def test_route_round_trips_through_its_text(asked: dict[str, Any]) -> None:
     route = Route(**asked)
 
     parsed = Route.parse(str(route))
@@ -414,7 +414,7 @@ def test_comes_back_from_its_text(asked: dict[str, Any]) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(ASKED)
-def test_comes_back_from_pickles_and_copies(asked: dict[str, Any]) -> None:
+def test_route_round_trips_through_pickle_and_copy(asked: dict[str, Any]) -> None:
     route = Route(**asked)
 
     for again in (pickle.loads(pickle.dumps(route)), copy.deepcopy(route), copy.copy(route)):
@@ -423,7 +423,7 @@ def test_comes_back_from_pickles_and_copies(asked: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("model", ["gpt-4.1", "", "fastlane/auto-2", "fastlane/automatic", "fastlane", "openai/auto"])
-def test_a_plain_model_asks_for_no_route(model: str) -> None:
+def test_plain_model_name_is_no_route(model: str) -> None:
     assert Route.parse(model) is None
 
 
@@ -441,19 +441,19 @@ def test_a_plain_model_asks_for_no_route(model: str) -> None:
         ("fastlane/auto?task=%ff", "expected .*name=value"),
     ],
 )
-def test_a_text_that_asks_for_something_else_is_refused(text: str, message: str) -> None:
+def test_invalid_route_text_is_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Route.parse(text)
 
 
-def test_what_it_leaves_open_is_as_others_say() -> None:
+def test_route_takes_missing_values_from_defaults() -> None:
     defaults = Route(min_quality=40, task="triage", quantile=0.9)
 
     assert Route(min_quality=45).over(defaults) == Route(min_quality=45, task="triage", quantile=0.9)
     assert Route().over(Route()) == "fastlane/auto"
 
 
-def test_cannot_be_changed() -> None:
+def test_route_is_immutable() -> None:
     route = Route(task="triage")
 
     with pytest.raises(AttributeError, match="make another one"):

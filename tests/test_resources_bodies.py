@@ -151,7 +151,7 @@ CALLING = {
     "content": None,
     "tool_calls": [{"id": "1", "type": "function", "function": {"name": "look", "arguments": '{"at": "sea"}'}}],
 }
-TOLD = {"role": "tool", "tool_call_id": "1", "content": "blue"}
+TOOL_RESULT = {"role": "tool", "tool_call_id": "1", "content": "blue"}
 PARTS = {
     "role": "user",
     "content": [
@@ -183,7 +183,7 @@ Call = Callable[[], dict[str, Any]]
 
 CHAT: dict[str, Call] = {
     "a word": lambda: {"messages": [USER]},
-    "a conversation": lambda: {"messages": [USER, CALLING, TOLD, PARTS] * 3, "tools": [TOOL]},
+    "a conversation": lambda: {"messages": [USER, CALLING, TOOL_RESULT, PARTS] * 3, "tools": [TOOL]},
     "everything plain": lambda: {
         "messages": [{"role": "system", "content": "?", "name": "n"}, USER],
         "audio": {"format": "wav", "voice": "alloy"},
@@ -221,15 +221,15 @@ CHAT: dict[str, Call] = {
     "extra body": lambda: {"messages": [USER], "extra_body": {"top_k": 4, "model": "other"}},
     "extra body that is not plain": lambda: {"messages": [USER], "extra_body": {"at": dt.date(2026, 1, 2)}},
     "extra headers and query": lambda: {"messages": [USER], "extra_headers": {"a": "b"}, "extra_query": {"c": "d"}},
-    "messages of a tuple": lambda: {"messages": (USER, CALLING, TOLD), "tools": (TOOL,)},
-    "messages of a generator": lambda: {"messages": (message for message in [USER, CALLING, TOLD])},
+    "messages of a tuple": lambda: {"messages": (USER, CALLING, TOOL_RESULT), "tools": (TOOL,)},
+    "messages of a generator": lambda: {"messages": (message for message in [USER, CALLING, TOOL_RESULT])},
     "messages of a dictionary's values": lambda: {"messages": {1: USER}.values()},
     "tuples inside": lambda: {"messages": [{**PARTS, "content": tuple(PARTS["content"])}], "stop": ("a", "b")},
     "a generator inside": lambda: {"messages": [{**PARTS, "content": (part for part in PARTS["content"])}, USER]},
     "messages of a map and a set": lambda: {"messages": map(dict, [USER]), "stop": {"a"}},
-    "an answer's message": lambda: {"messages": [USER, MESSAGE, TOLD], "tools": [TOOL]},
+    "an answer's message": lambda: {"messages": [USER, MESSAGE, TOOL_RESULT], "tools": [TOOL]},
     "a parsed message": lambda: {"messages": [USER, PARSED, USER]},
-    "an answer's tool calls": lambda: {"messages": [USER, {**CALLING, "tool_calls": MESSAGE.tool_calls}, TOLD]},
+    "an answer's tool calls": lambda: {"messages": [USER, {**CALLING, "tool_calls": MESSAGE.tool_calls}, TOOL_RESULT]},
     "a model of the application's": lambda: {"messages": [USER], "metadata": Ticket(name="a", count=1)},
     "a model in a message": lambda: {"messages": [{"role": "user", "content": Ticket(name="a", count=1)}]},
     "a tool of a model": lambda: {"messages": [USER], "tools": [openai.pydantic_function_tool(Ticket), TOOL]},

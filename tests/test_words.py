@@ -32,10 +32,20 @@ BANNED = {
 }
 PATTERNS = {phrase: re.compile(rf"(?<![\w-])(?:{phrase})(?![\w-])", re.IGNORECASE) for phrase in BANNED}
 
+EXCLUDED = {
+    Path(__file__),  # It lists the phrases.
+    ROOT / "scripts/servers.py",  # It names the Unix user `nobody`.
+}
+
 FILES = [
     *(ROOT / name for name in ("README.md", "SECURITY.md", "CHANGELOG.md")),
     *(path for tree in ("docs", "examples") for path in sorted((ROOT / tree).rglob("*.md"))),
-    *(path for tree in ("fastlane", "examples") for path in sorted((ROOT / tree).rglob("*.py"))),
+    *(
+        path
+        for tree in ("fastlane", "examples", "tests", "benchmarks", "scripts")
+        for path in sorted((ROOT / tree).rglob("*.py"))
+        if path not in EXCLUDED
+    ),
 ]
 
 

@@ -328,12 +328,7 @@ class CallState:
     @property
     def usage(self) -> Usage:
         """The token counts that the provider reported."""
-        return self.usage_reader()
-
-    @property
-    def usage_reader(self) -> Callable[[], Usage]:
-        """What reads the token counts that the provider has reported so far."""
-        return partial(usage_of, self.answer.usage, self.cached_path)
+        return usage_of(self.answer.usage, self.cached_path)
 
     # The end
 

@@ -130,11 +130,6 @@ class CallOutcome:
         return self._state.usage
 
     @property
-    def usage_reader(self) -> Callable[[], Usage]:
-        """What reads `usage` later, and may be kept: most records are never read."""
-        return self._state.usage_reader
-
-    @property
     def finish_reason(self) -> str | None:
         """The finish reason as the provider sent it."""
         return self._state.answer.finish_reason

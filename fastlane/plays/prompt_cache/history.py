@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import islice
 from operator import itemgetter
@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from fastlane.engine.session import CallOutcome
     from fastlane.providers import ProviderFacts
     from fastlane.records.plays import PromptCacheRecord
-    from fastlane.records.usage import Usage
 
-_MAX_LINES, _MAX_ENDS, _MAX_CHUNKS, _MAX_HEADS, _MAX_STABLE_KEYS, _MAX_USAGES = 1_000, 64, 32, 64, 8_192, 64
+_MAX_LINES, _MAX_ENDS, _MAX_CHUNKS, _MAX_FORMS, _MAX_STABLE_KEYS = 1_000, 64, 32, 64, 8_192
 # Earlier prompts that the beginning of a new conversation is compared with, and those that may explain a drift.
 _MAX_COMPARED, _MAX_EARLIER = 8, 256
 # If the provider does not count: https://help.openai.com/en/articles/4936856-what-are-tokens-and-how-to-count-them.
@@ -79,17 +78,15 @@ class CacheRules:
 
 
 class PromptHead:
-    """A request without its messages."""
+    """What is read of a request before its messages."""
 
-    def __init__(self, call: Call, items_name: str, *, is_read: bool) -> None:
+    def __init__(self, call: Call) -> None:
         body = call.body
-        self.items_name = items_name
+        self.items_name = PROMPT_FIELDS[call.endpoint]
         self.facts = call.facts
         self.rules = CacheRules(call.facts)
-        self.is_read = is_read
-        """Whether anything of such a prompt was ever read from the cache, as far as that was looked at."""
-        self.usages: deque[Callable[[], Usage]] = deque(maxlen=_MAX_USAGES)
-        """Read what the provider has counted of the latest prompts that were not looked at."""
+        self.is_read = False
+        """Whether anything of such a prompt was ever read from the cache."""
         self.address = (call.origin, call.endpoint)
         self.parameters: dict[str, Any] = {"model": call.model}
         """What the provider keeps caches apart by, without the cache key."""
@@ -105,13 +102,28 @@ class PromptHead:
         is_template = isinstance(body.get("prompt"), Mapping)
         self.is_stored = is_template or any(body.get(field) is not None for field in _STORED)
         """Whether most of the prompt is not in the request."""
-        before, _, after = json_of({**body, items_name: [0]}).partition(b'"%b":[0]' % items_name.encode())
-        self.front = before + b'"%b":' % items_name.encode()
+
+    def shared_by(self, other: PromptHead) -> PromptHead:
+        """Return this head if another one equals it: calls that differ in their `user` alone share one."""
+        if self.facts is other.facts and (self.number, self.is_stored) == (other.number, other.is_stored):
+            return self
+        other.is_read = self.is_read
+        return other
+
+
+class RequestForm:
+    """The JSON of a request before and after its messages."""
+
+    def __init__(self, call: Call, earlier: RequestForm | None) -> None:
+        head = PromptHead(call)
+        self.head: PromptHead = head if earlier is None else earlier.head.shared_by(head)
+        name = head.items_name.encode()
+        before, _, after = json_of({**call.body, head.items_name: [0]}).partition(b'"%b":[0]' % name)
+        self.front = before + b'"%b":' % name
         self.tail = b"]" + after
-        """The JSON of the request before and after the messages."""
 
     def is_of(self, written: bytes) -> bool:
-        """Return whether a request, as JSON, has this head, and a list of messages."""
+        """Return whether a request, as JSON, has this form, and a list of messages."""
         return written.endswith(self.tail) and written.startswith(self.front) and written[len(self.front)] == _BRACKET
 
 
@@ -142,10 +154,8 @@ class SentPrompt:
     """How many calls were answered before it was sent."""
     known_size: int = 0
     """Bytes of the longest prefix that an earlier prompt had and that has not expired."""
-    known_usage: Callable[[], Usage] | None = None
-    """Reads the count of that prefix, if it was a prompt of its own."""
     known_tokens: int | None = None
-    """Its tokens, if it was counted."""
+    """Tokens of that prefix, if it was counted as a prompt of its own."""
     earlier: PromptLine | None = None
     """The earlier prompt."""
     goes_on: bool = False
@@ -207,8 +217,8 @@ class PromptLine:
         self.opening = hash((prompt.opening, prompt.key))
         self.group = hash((prompt.head.seed, prompt.key))
         """The provider, the model and the key."""
-        self.usage: Callable[[], Usage] | None = None
-        """Reads what the provider has counted."""
+        self.tokens: int | None = None
+        """Its tokens as the provider counted them."""
         self.used_ns = 0
         self.ends: deque[tuple[int, int, int]] = deque(maxlen=_MAX_ENDS)
         """For each call: how many calls were answered before it, the number of messages, and its time."""
@@ -229,7 +239,7 @@ class PromptHistory:
         starts_over(self)
 
     def _forget(self) -> None:
-        self._heads: dict[Any, PromptHead] = {}
+        self._forms: dict[Any, RequestForm] = {}
         self._stable_keys: dict[int, str] = {}
         self.lines: OrderedDict[PromptLine, None] = OrderedDict()
         """In the order of their last use."""
@@ -254,14 +264,15 @@ class PromptHistory:
         items = body.get(name)
         written = b"" if volatile else call.written or b""
         like = (call.origin, endpoint, body.get("model"), *body)
-        head = self._heads.get(like)
-        is_known = head is not None and head.facts is call.facts and head.is_of(written)
-        if head is None or not is_known:
-            head = PromptHead(call, name, is_read=head is not None and head.is_read)
-            if len(self._heads) >= _MAX_HEADS:
-                self._heads.clear()
-            self._heads[like] = head
-            is_known = head.is_of(written)
+        form = self._forms.get(like)
+        is_known = form is not None and form.head.facts is call.facts and form.is_of(written)
+        if form is None or not is_known:
+            form = RequestForm(call, form)
+            if len(self._forms) >= _MAX_FORMS:
+                self._forms.clear()
+            self._forms[like] = form
+            is_known = form.is_of(written)
+        head = form.head
         beginning: list[Any] = [head.number]
         count = 1
         if type(items) is list:
@@ -280,7 +291,7 @@ class PromptHistory:
         prompt = SentPrompt()
         prompt.head, prompt.count, prompt.sent_ns = head, count, call.issued_ns
         if is_known:
-            prompt.kept = written, len(head.front), len(written) - len(head.tail)
+            prompt.kept = written, len(form.front), len(written) - len(form.tail)
         elif items is not None:
             messages = json_of(items)
             prompt.kept = messages, 0, len(messages) - 1
@@ -319,12 +330,12 @@ class PromptHistory:
             if line is not None and known_size:
                 prompt.earlier, prompt.known_size = line, known_size
                 is_whole = known_size == line.size
-                prompt.known_usage = line.usage if is_whole else None
+                prompt.known_tokens = line.tokens if is_whole else None
                 prompt.goes_on = is_whole or known_size == prompt.size
 
     def forget_key(self, prompt: SentPrompt) -> None:
         """Take note that the provider has refused the cache key, and that the prompt was sent without it."""
-        prompt.key = prompt.earlier = prompt.known_usage = None
+        prompt.key = prompt.earlier = prompt.known_tokens = None
         prompt.shards, prompt.known_size, prompt.goes_on = 1, 0, False
 
     def enter(self, prompt: SentPrompt, outcome: CallOutcome) -> None:
@@ -332,13 +343,12 @@ class PromptHistory:
         head, status = prompt.head, outcome.status_code
         prompt.answered = status is not None and status < 300
         if prompt.answered:
-            usage = outcome.usage_reader
-            if not head.is_read:
-                head.usages.append(usage)
+            usage = outcome.usage
+            head.is_read = head.is_read or bool(usage.cached_tokens)
             with self.lock:
                 self._answered += 1
                 if self.kept_bytes and not head.is_stored and prompt.size > len(head.text):
-                    prompt.line = self._line_with(prompt, usage, outcome.ended_ns)
+                    prompt.line = self._line_with(prompt, usage.input_tokens, outcome.ended_ns)
         prompt.kept = SentPrompt.kept
 
     def settle(self, prompt: SentPrompt, outcome: CallOutcome) -> PromptCacheRecord:
@@ -348,15 +358,12 @@ class PromptHistory:
         rules, cached = head.rules, None if usage.estimated else usage.cached_tokens
         counted = usage.input_tokens
         tokens = prompt.tokens = round(size * _TOKENS_PER_BYTE) if counted is None else counted
-        known = None if prompt.known_usage is None else prompt.known_usage().input_tokens
-        prompt.known_tokens = None if known is None or known > tokens else known
+        if prompt.known_tokens is not None and prompt.known_tokens > tokens:
+            prompt.known_tokens = None
         reusable = prompt.tokens_of(prompt.known_size) if prompt.known_size else 0
         if cached and prompt.shards > 1:
             # Some providers keep the prompts of all keys in one cache: what was read was sent before.
             reusable = max(reusable, cached)
-        with self.lock:
-            while head.usages and not head.is_read:
-                head.is_read = bool(head.usages.popleft()().cached_tokens)
         keeps = bool(rules.automatic or prompt.key is not None or head.is_read)
         keeps = keeps and answered and not head.is_stored and self.kept_bytes > 0
         expected = rules.kept(reusable) if keeps else None
@@ -376,7 +383,7 @@ class PromptHistory:
             shards=prompt.shards,
         )
 
-    def _line_with(self, prompt: SentPrompt, usage: Callable[[], Usage], now_ns: int) -> PromptLine:
+    def _line_with(self, prompt: SentPrompt, tokens: int | None, now_ns: int) -> PromptLine:
         """Return the conversation that the prompt goes on with, or a new one, with the prompt as its end."""
         line = prompt.earlier
         # A line that has grown since then may be another branch of the conversation.
@@ -393,7 +400,7 @@ class PromptHistory:
             line.end, line.size = body[stop : stop + 1], prompt.size
             self._text_bytes += added
         if added >= 0:
-            line.usage = usage
+            line.tokens = tokens
         line.used_ns = now_ns
         line.ends.append((self._answered, prompt.count, now_ns))
         self._openings[line.opening] = line

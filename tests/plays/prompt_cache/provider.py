@@ -97,9 +97,7 @@ def settled(
     reason: str | None = None,
 ) -> Any:
     """End a prompt's call, and return the section of its record."""
-    outcome: Any = SimpleNamespace(
-        status_code=status, usage=usage, usage_reader=lambda: usage, ended_ns=now_ns, cache_reason=reason
-    )
+    outcome: Any = SimpleNamespace(status_code=status, usage=usage, ended_ns=now_ns, cache_reason=reason)
     history.enter(prompt, outcome)
     return history.settle(prompt, outcome)
 

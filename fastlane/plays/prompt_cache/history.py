@@ -263,7 +263,7 @@ class PromptHistory:
         name = PROMPT_FIELDS[endpoint]
         items = body.get(name)
         written = b"" if volatile else call.written or b""
-        like = (call.origin, endpoint, body.get("model"), *body)
+        like = (call.origin, endpoint, call.model, *body)
         form = self._forms.get(like)
         is_known = form is not None and form.head.facts is call.facts and form.is_of(written)
         if form is None or not is_known:

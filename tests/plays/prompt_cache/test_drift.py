@@ -7,6 +7,7 @@ import json
 import pickle
 import random
 import threading
+import tracemalloc
 import uuid
 from string import ascii_uppercase
 from typing import Any
@@ -455,6 +456,7 @@ def test_unused_beginning_expires() -> None:
     "body",
     [
         {}, {"messages": []}, {"messages": None}, {"messages": 17}, {"messages": ["odd", 3]}, {"messages": "text"},
+        {"model": ["odd"], "messages": []},
         {"messages": [{"role": "user", "content": "\ud800"}]}, {"messages": [{"role": "user", "content": 1 << 70}]},
         {"messages": [{"role": "user", "content": object()}], "tools": object(), "text": 3, "reasoning": []},
     ],
@@ -544,3 +546,17 @@ def test_reusable_tokens_are_the_longest_common_beginning(prompts: list[list[Any
             longest = max(longest, count)
         assert record.reusable_tokens == longest
         sent.append(text)
+
+
+def test_calls_of_many_users_share_their_tools() -> None:
+    tools = [{"type": "function", "function": {"name": "look_up", "description": "Look up a word. " * 1_000}}]
+    provider = Provider()
+    provider.call(turns(1), tools=tools, user="user 0")
+    tracemalloc.start()
+    for number in range(1, 101):
+        provider.call([message_of("user", f"question {number}")], tools=tools, user=f"user {number}")
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert len(provider.history.lines) == 101
+    assert held < 20 * len(str(tools))

@@ -503,7 +503,7 @@ def routing_regret(quick: bool) -> Report:
     the last ten answers. Regret: mean end-to-end time over the oracle's, less 1. Then, in a fleet that only drifts, the
     usual model becomes slow: `left_…_calls` are the calls until at most one of the next ten goes to it in vain.
 
-    Inside: simulated seconds of the calls, failed attempts too. Outside: CPU time (`routing_cost`), connections,
+    Inside: simulated seconds of the calls, failed attempts too. Outside: CPU time (`decide_cpu_us`), connections,
     uploads.
     """
     made, source = requests()

@@ -275,13 +275,6 @@ class Pipeline:
         for other in self._sharing_log:
             other.add_listener(listener)
 
-    def remove_listener(self, listener: Listener) -> None:
-        """Remove a listener."""
-        self.listeners = tuple(each for each in self.listeners if each is not listener)
-        self.shapes_calls = bool(self._openers or self.listeners)
-        for other in self._sharing_log:
-            other.remove_listener(listener)
-
     @property
     def calls(self) -> tuple[CallRecord, ...]:
         """The records of the last 1,000 calls, oldest first."""

@@ -87,7 +87,7 @@ SPOILT: dict[str, Callable[[Case], None]] = {
     "prompt in a cause": lambda case: fail_both(case, openai.OpenAIError("no"), ValueError(PROMPT)),
     "prompt in the record": lambda case: case.now_the_record_is(changes=(f"cut {PROMPT}",)),
     "key elsewhere": lambda case: put(case.counts, keys_elsewhere=1),
-    "noise": lambda case: put(case.ours, noise=["tasks are left"]),
+    "a complaint": lambda case: put(case.ours, complaints=["tasks are left"]),
 }
 
 

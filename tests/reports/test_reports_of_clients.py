@@ -15,7 +15,7 @@ import pytest
 import fastlane
 from fastlane import BoundedOutput, Connection, ContextTrimming, Hedging, PromptCache, RequestEncoding, Routing
 from fastlane.catalog import Catalog, ModelPrice
-from fastlane.emulator import Emulator
+from fastlane.emulator import Emulator, preset
 from fastlane.providers import Fact, ProviderFacts, registered
 from tests.attempts.scripted import (
     KINDS,
@@ -48,8 +48,14 @@ def fact(value: Any) -> Fact[Any]:
 
 
 @pytest.fixture
+def running_provider() -> Iterator[Emulator]:
+    """A provider of one test: a connection that another test's client has left open would be reused."""
+    with Emulator(model=preset("instant"), seed=0) as provider:
+        yield provider
+
+
+@pytest.fixture
 def takes_gzip(provider: Emulator) -> Iterator[None]:
-    provider.forget_prompts()
     facts = ProviderFacts(slug="example", encodings={"/chat/completions": fact(["json", "json+gzip"])})
     with registered(facts, origins=[provider.base_url]):
         yield

@@ -98,12 +98,12 @@ class RequestQueue:
     def __init__(
         self,
         *,
-        clock: Callable[[], int] = now_ns,
-        call_at: Callable[[int, Callable[[], None]], object] = timer.call_at,
+        clock: Callable[[], int] | None = None,
+        call_at: Callable[[int, Callable[[], None]], object] | None = None,
     ) -> None:
         """`clock` returns nanoseconds; `call_at` calls a function at a time of that clock."""
-        self.clock = clock
-        self._call_at = call_at
+        self.clock = clock or now_ns
+        self._call_at = call_at or timer.call_at
         self.lock = new_lock()
         self.queued = [0, 0, 0]
         self._alarm_ns: int | None = None

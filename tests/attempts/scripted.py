@@ -251,27 +251,36 @@ def routing(near: Upstream, far: Upstream, **settings: Any) -> Routing:
     return Routing(Catalog(models=models), **{"exploration": 0.0, **settings})
 
 
-def used_to(asked: Asked, *upstreams: Upstream, model: str = "fastlane/auto") -> tuple[Upstream, ...]:
-    """Enough calls for a client to know when an answer of these is late; they themselves, the one asked last first.
-
-    Two calls are made, and the others are reported.
-    """
-    for _ in range(2):
+def used_to(asked: Asked, *upstreams: Upstream, model: str) -> None:
+    """Make so many calls that a client knows when an answer of these upstreams is late."""
+    for _ in range(22):
         asked.text(model)
+    forget_calls(*upstreams)
+
+
+def used_to_routes(asked: Asked, *upstreams: Upstream) -> tuple[Upstream, ...]:
+    """The same for the models of a route: two calls are made, and the others are reported. The one asked last first."""
+    for _ in range(2):
+        asked.text()
     routed, time_ns = asked.record.routing, now_ns()
+    assert routed is not None
     for play in asked.client._fastlane.pipeline.plays:
         if isinstance(play, Hedging):
             play.memory.budget.earn(20_000)
             for upstream in upstreams:
-                at = ModelAt(model if routed is None else f"{upstream.name}-1", upstream.url.removesuffix("/v1"))
+                at = ModelAt(f"{upstream.name}-1", upstream.url.removesuffix("/v1"))
                 for _ in range(20):
                     seen = Sighting(model=at.model, origin=at.origin, uncached_tokens=10.0, first_token_s=0.005)
                     play.memory.lateness(at).note(seen, time_ns)
+    forget_calls(*upstreams)
+    return tuple(sorted(upstreams, key=lambda upstream: upstream.name != routed.chosen))
+
+
+def forget_calls(*upstreams: Upstream) -> None:
     for upstream in upstreams:
         upstream.connections.clear()
         upstream.asked.clear()
         upstream.answered.clear()
-    return tuple(sorted(upstreams, key=lambda upstream: routed is None or upstream.name != routed.chosen))
 
 
 class Asked:

@@ -39,6 +39,7 @@ from tests.attempts.scripted import (
     say_nothing,
     two_upstreams,
     used_to,
+    used_to_routes,
 )
 from tests.transport.peer import Stream
 
@@ -108,7 +109,7 @@ def test_unstreamable_call_is_never_hedged(kind: str, upstreams: tuple[Upstream,
 def test_skipped_hedge_leaves_fallback_model_available(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     with Asked(kind, near.url, alike(near, far), hedging(budget=1e-9)) as asked:
-        first, other = used_to(asked, near, far)
+        first, other = used_to_routes(asked, near, far)
         first.usually = late(0.15, refuse(500))
         assert asked.text().strip() == f"from {other.name}"
         record = asked.record
@@ -309,7 +310,7 @@ def test_finished_call_needs_no_garbage_collection(scene: str, kind: str, upstre
     # Only where time is what runs out is there little of it, and still enough for what comes before.
     deadline_s = 1.5 if scene == "time is up" else 20.0
     with Asked(kind, near.url, alike(near, far, deadline_s=deadline_s), hedging()) as asked:
-        for upstream, script in zip(used_to(asked, near, far), SCENES[scene], strict=True):
+        for upstream, script in zip(used_to_routes(asked, near, far), SCENES[scene], strict=True):
             if script is not None:
                 upstream.scripts = [script]
         text = Text("Name a river.")

@@ -26,6 +26,7 @@ from tests.attempts.scripted import (
     say_nothing,
     two_upstreams,
     used_to,
+    used_to_routes,
 )
 
 pytestmark = pytest.mark.usefixtures("trusting_peers")
@@ -215,7 +216,7 @@ def test_first_token_timeout_applies_while_hedging(kind: str, upstreams: tuple[U
     near, far = upstreams
     play = routing(near, far, first_token_timeout_s=0.3)
     with Asked(kind, near.url, play, hedging()) as asked:
-        used_to(asked, near)
+        used_to_routes(asked, near)
         near.usually = say_nothing
         assert asked.text().strip() == "from far"
         assert asked.record.routing is not None

@@ -33,11 +33,9 @@ from fastlane import (
 )
 from fastlane.catalog import Catalog, CatalogModel
 from fastlane.providers import Fact, ProviderFacts, registered
-from fastlane.providers.facts import Cache, Tiers
-from fastlane.records.attempts import Form
 
 URL = "http://provider.example/v1"
-FORMS: tuple[Form, ...] = ("json+gzip", "msgpack", "msgpack+gzip")
+FORMS: Any = ("json+gzip", "msgpack", "msgpack+gzip")
 # Each example is two calls and a client.
 FEW = settings(max_examples=40)
 # They say how a body is written, and how long it is then.
@@ -62,19 +60,26 @@ def fact(value: Any) -> Fact[Any]:
 
 
 # A provider that takes all that a play may send.
-ABLE = ProviderFacts(
-    slug="able",
-    encodings={endpoint: fact(("json", *FORMS)) for endpoint in ("/chat/completions", "/responses")},
-    cache=Cache(automatic=fact(True), key_field=fact("prompt_cache_key"), lifetime_s=fact(300.0)),
-    parameters={name: fact(True) for name in ("prompt_cache_key", "max_completion_tokens", "max_output_tokens")}
-    | {"service_tier": fact(("auto", "default", "flex"))},
-    tiers=Tiers(
-        field=fact("service_tier"),
-        values=fact(("auto", "default", "flex")),
-        standard=fact("default"),
-        patient={"*": fact("flex")},
-        endpoints=fact(("/chat/completions", "/responses")),
-    ),
+ENDPOINTS, TIERS = ("/chat/completions", "/responses"), ("auto", "default", "flex")
+PARAMETERS = dict.fromkeys(("prompt_cache_key", "max_completion_tokens", "max_output_tokens"), fact(True))
+ABLE = ProviderFacts.model_validate(
+    {
+        "slug": "able",
+        "encodings": dict.fromkeys(ENDPOINTS, fact(("json", *FORMS))),
+        "cache": {
+            "automatic": fact(True),
+            "key_field": fact("prompt_cache_key"),
+            "lifetime_s": fact(300.0),
+        },
+        "parameters": PARAMETERS | {"service_tier": fact(TIERS)},
+        "tiers": {
+            "field": fact("service_tier"),
+            "values": fact(TIERS),
+            "standard": fact("default"),
+            "patient": {"*": fact("flex")},
+            "endpoints": fact(ENDPOINTS),
+        },
+    }
 )
 
 
@@ -232,7 +237,7 @@ def test_timing_plays_and_unrouted_calls_change_no_body(asked: Any) -> None:
 
 @settings(FEW)
 @given(ASKED, st.sampled_from(FORMS))
-def test_encoded_body_equals_the_json_of_the_stock_client(asked: Any, form: Form) -> None:
+def test_encoded_body_equals_the_json_of_the_stock_client(asked: Any, form: Any) -> None:
     _, _, client = both(asked, RequestEncoding(forms=(form,), min_bytes=0), headers=OF_THE_FORM)
 
     assert client.last_call.request_encoding is not None

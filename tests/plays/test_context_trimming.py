@@ -10,18 +10,17 @@ import pytest
 import fastlane
 from fastlane import Call, ContextTrimming
 from fastlane.emulator import Emulator
-from fastlane.plays.context_trimming.section import ContextTrimmingSection
-from fastlane.records import Usage
+from fastlane.records import ContextTrimmingRecord, Usage
 
 CHAT = "/chat/completions"
 SYSTEM = {"role": "system", "content": "Be brief."}
 
 
-def plan(play: ContextTrimming, asked: Call) -> tuple[Call, ContextTrimmingSection]:
+def plan(play: ContextTrimming, asked: Call) -> tuple[Call, ContextTrimmingRecord]:
     session: Any = play.open(asked)
     planned = session.plan(asked)
     section = session.close(SimpleNamespace(usage=Usage()))
-    assert isinstance(section, ContextTrimmingSection)
+    assert isinstance(section, ContextTrimmingRecord)
     return planned, section
 
 

@@ -15,10 +15,9 @@ from fastlane.errors import ConfigurationError
 from fastlane.plays.request_encoding.bodies import Writing, write
 from fastlane.plays.request_encoding.session import RequestEncodingSession
 from fastlane.providers import Fact, ProviderFacts
-from fastlane.records.attempts import Form
 
 CHAT = "/chat/completions"
-ALL: tuple[Form, ...] = ("json", "json+gzip", "msgpack", "msgpack+gzip")
+ALL: tuple[Any, ...] = ("json", "json+gzip", "msgpack", "msgpack+gzip")
 TEXT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Is water wet?"}]}
 FILE = """
 name = "Example"
@@ -35,7 +34,7 @@ def fact(value: Any) -> Fact[Any]:
     return Fact(value=value, source="https://example.com/docs", checked=date(2026, 11, 22), evidence="documented")
 
 
-def facts(*forms: Form, endpoint: str = CHAT, **others: Any) -> ProviderFacts:
+def facts(*forms: Any, endpoint: str = CHAT, **others: Any) -> ProviderFacts:
     return ProviderFacts(slug="example", encodings={endpoint: fact(forms)} if forms else {}, **others)
 
 
@@ -47,7 +46,7 @@ def call(body: dict[str, Any] | None = None, **changed: Any) -> Call:
 class Chosen(NamedTuple):
     """What a session has chosen for a call."""
 
-    forms: tuple[Form, ...]
+    forms: tuple[Any, ...]
     writing: Writing
 
 
@@ -114,7 +113,7 @@ def test_a_prompt_of_token_ids_goes_as_messagepack_first(prompt: Any, first: str
     ],
 )
 def test_only_what_the_provider_takes_and_the_application_allows(
-    taken: tuple[Form, ...], allowed: tuple[Form, ...] | None, expected: tuple[Form, ...]
+    taken: tuple[Any, ...], allowed: tuple[Any, ...] | None, expected: tuple[Any, ...]
 ) -> None:
     found = choose(RequestEncoding(forms=allowed), call(facts=facts(*taken)))
 
@@ -155,7 +154,7 @@ def test_body_described_by_another_play_is_not_encoded(name: str) -> None:
     assert session.close(outcome) is None
 
 
-FORMS: tuple[Form, ...] = ("json+gzip", "msgpack", "msgpack+gzip")
+FORMS: tuple[Any, ...] = ("json+gzip", "msgpack", "msgpack+gzip")
 
 
 def read(body: bytes, form: str) -> Any:
@@ -180,7 +179,7 @@ JSON = st.recursive(
 
 @given(body=st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), JSON, max_size=5))
 @pytest.mark.parametrize("form", FORMS)
-def test_every_encoding_decodes_to_the_json(body: dict[str, Any], form: Form) -> None:
+def test_every_encoding_decodes_to_the_json(body: dict[str, Any], form: Any) -> None:
     plain = json.dumps(body).encode()
 
     decoded = read(write(plain, form, Writing())[0], form)

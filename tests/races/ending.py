@@ -24,7 +24,7 @@ from typing import Any
 import fastlane
 from fastlane import Connection, Hedging, Urgency
 from fastlane.plays.routing.clients import upstream_clients_of
-from tests.attempts.scripted import MESSAGES, routing, used_to
+from tests.attempts.scripted import MESSAGES, routing
 
 LIMIT_S = 40.0
 """Longer than any program takes to end on the busiest machine, and shorter than any timeout of its calls."""
@@ -127,10 +127,8 @@ async def before_a_retry(program: Program) -> None:
 
 async def hedged(program: Program) -> None:
     client = program.client(Hedging(budget=1.0))
-    for _ in range(2):
+    for _ in range(22):
         await program.of(ask(client, "answer"))
-    asked: Any = SimpleNamespace(client=client, record=client.last_call, text=len)
-    used_to(asked, upstream_at(program.url), model="answer")
     program.beside(lambda: ask(client, "answer", extra_body={"user": "silent"}, stream=True))
     await program.until(
         lambda: sum(one.http.open_exchanges for one in connections(client) if one.http is not None) == 2

@@ -59,11 +59,6 @@ def ctrl_c_when(happened: Callable[[], object], raises: type[BaseException] = Ke
     assert failed == []
 
 
-@pytest.fixture(params=["HTTP/2", "HTTP/1.1"])
-def protocol(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def client_of(upstream: Upstream, *plays: Any, **options: Any) -> Any:
     return client_at(upstream.url, *plays, **options)
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fastlane.records.timeline import seconds
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedRequest:
@@ -34,7 +32,7 @@ class ServedRequest:
     @property
     def time_to_first_token_s(self) -> float | None:
         """Seconds from the whole request to the first content."""
-        return seconds(self.received_ns, self.sent_ns[0] if self.sent_ns else None)
+        return (self.sent_ns[0] - self.received_ns) / 1e9 if self.sent_ns else None
 
     @property
     def time_per_output_token_s(self) -> float | None:

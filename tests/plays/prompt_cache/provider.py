@@ -11,7 +11,6 @@ from typing import Any
 from fastlane import Call, PromptCache
 from fastlane.plays.prompt_cache.history import PromptHistory, SentPrompt
 from fastlane.providers import Fact, ProviderFacts
-from fastlane.providers.facts import Cache
 from fastlane.records import Usage
 
 CHAT = "/chat/completions"
@@ -27,11 +26,8 @@ def facts(**cache: Any) -> ProviderFacts:
     """Facts of a provider that keeps prompts of 1,024 tokens and more for five minutes; `cache` says otherwise."""
     known = {"automatic": True, "minimum_tokens": 1024, "block_tokens": 128, "lifetime_s": 300.0} | cache
     made: dict[str, Any] = {name: fact(value) for name, value in known.items() if value is not None}
-    return ProviderFacts(
-        slug="example",
-        cache=Cache(**made),
-        parameters={"prompt_cache_key": fact(True)} if "key_field" in cache else {},
-    )
+    parameters = {"prompt_cache_key": fact(True)} if "key_field" in cache else {}
+    return ProviderFacts.model_validate({"slug": "example", "cache": made, "parameters": parameters})
 
 
 def call(body: dict[str, Any], **changed: Any) -> Call:

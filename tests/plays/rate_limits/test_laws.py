@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from fastlane.plays.rate_limits.limiter import RateLimiter
-from fastlane.records.plays import Level
 from tests.plays.rate_limits.simulated import Bucket, Provider, Window, run, steady
 
 END_S, FROM_S = 180.0, 60.0
@@ -29,7 +28,7 @@ def offer(
     per_s: float = 20.0,
     tokens: int = 100,
     seed: int = 0,
-    level: Level = "interactive",
+    level: str = "interactive",
     **more: Any,
 ) -> tuple[float, float, float]:
     """Return the share of refusals, that of the first half minute, and what was admitted each second from then on."""
@@ -53,7 +52,7 @@ def offer(
     ],
 )
 def test_limit_is_used_and_hardly_anything_is_refused(
-    kind: Make, level: Level, per_s: float, slow_s: float, least: float
+    kind: Make, level: str, per_s: float, slow_s: float, least: float
 ) -> None:
     provider = Provider(kind(per_s * 60), None)
     refused, _, used = offer(provider, per_s=2 * per_s, level=level, first_token_s=(slow_s / 4, slow_s))

@@ -12,14 +12,13 @@ import fastlane
 from fastlane import RequestEncoding
 from fastlane.emulator import Emulator, RequestLog
 from fastlane.providers import ProviderFacts, load
-from fastlane.records.attempts import Form as BodyForm
 from tests.waiting import Form
 
 PROMPT = " ".join(f"Sentence {number} of the text that is to be looked at." for number in range(600))
 MESSAGES: list[Any] = [{"role": "user", "content": PROMPT}]
 CALL: dict[str, Any] = {"model": "m", "messages": MESSAGES, "max_tokens": 3}
 
-GZIP: tuple[BodyForm, ...] = ("json+gzip",)
+GZIP: tuple[Any, ...] = ("json+gzip",)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ import fastlane
 from fastlane import BoundedOutput, Connection, Urgency, urgency
 from fastlane.emulator import Emulator
 from fastlane.providers import facts_named, registered
-from fastlane.records.plays import Level
 from tests.attempts.scripted import MESSAGES, Upstream, refuse
 from tests.plays.urgency.conftest import statuses
 from tests.waiting import Form
@@ -30,7 +29,7 @@ def client_of(form: Form, provider: Emulator | Upstream, *plays: Any, **options:
     return form.make(fastlane, **settings)
 
 
-def call(client: Any, *, level: Level | None = None, **more: Any) -> None:
+def call(client: Any, *, level: Any = None, **more: Any) -> None:
     """Make a call, and read it whole."""
     with nullcontext() if level is None else urgency(level):
         result = client.chat.completions.create(model=MODEL, messages=MESSAGES, **more)
@@ -42,7 +41,7 @@ def asked(provider: Emulator) -> list[str | None]:
     return [request.asked_tier for request in provider.log()]
 
 
-def read_timeout(client: Any, level: Level, **more: Any) -> float:
+def read_timeout(client: Any, level: Any, **more: Any) -> float:
     """What the request that was answered has for a timeout, in seconds."""
     with urgency(level):
         raw = client.chat.completions.with_raw_response.create(model=MODEL, messages=MESSAGES, **more)
@@ -160,7 +159,7 @@ def test_full_tier_set_by_the_caller_is_kept(form: Form, tiered: Emulator) -> No
     ids=["flex", "usual", "the caller's own"],
 )
 def test_read_timeout_follows_the_service_tier(
-    form: Form, level: Level, options: dict[str, Any], seconds: float, tiered: Emulator
+    form: Form, level: Any, options: dict[str, Any], seconds: float, tiered: Emulator
 ) -> None:
     with client_of(form, tiered, **options) as client:
         assert read_timeout(client, level) == seconds

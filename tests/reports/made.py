@@ -5,8 +5,10 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
+import fastlane
 from fastlane import CallRecord
 from fastlane.records import Attempt, Timeline, WireStamps
+from fastlane.reports import Report
 from tests.with_sections import with_sections
 
 MS = 1_000_000
@@ -88,3 +90,22 @@ def failed(**more: Any) -> CallRecord:
         "outcome": "failed", "error": "InternalServerError", "status_code": 500, "tokens": (), "ended": 5, **more
     }  # fmt: skip
     return record(**given)
+
+
+class RecordedClient(fastlane.OpenAI):
+    """A client that has made the calls of these records."""
+
+    records: tuple[CallRecord, ...] = ()
+
+    @property
+    def calls(self) -> tuple[CallRecord, ...]:
+        return self.records
+
+
+CLIENT = RecordedClient(api_key="sk-test")
+
+
+def report(*records: CallRecord, **filters: Any) -> Report:
+    """The report of a client that has made these calls."""
+    CLIENT.records = records
+    return CLIENT.report(**filters)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from fastlane import CallRecord
 from fastlane.records import (
@@ -21,17 +21,22 @@ from fastlane.records import (
     RequestEncodingRecord,
     UrgencyRecord,
     Usage,
+    WireStamps,
 )
-from fastlane.records.quantiles import quantile
-from fastlane.records.savings import figures
-from fastlane.records.timeline import WireStamps
-from fastlane.reports.groups import percentiles
-from fastlane.reports.phases import PHASES, Phase, opening_of, phases_of
-from fastlane.reports.report import ledger_of, openings
-from tests.reports.made import MS, ORIGIN, attempt, failed, record
+from tests.reports.made import MS, ORIGIN, attempt, failed, record, report
+
+PHASES = (
+    "prepare", "wait_for_place", "earlier attempts", "queue", "dns", "connect", "tls", "send", "wait", "first token",
+    "decode", "body", "tail", "validate", "hand over", "other",
+)  # fmt: skip
 
 
-def milliseconds(found: Mapping[Phase, float]) -> dict[Phase, float]:
+def phases_of(call: CallRecord) -> dict[str, float]:
+    """Seconds of each phase of a call."""
+    return {phase: found.total_s for phase, found in report(call).everything.phases.items()}
+
+
+def milliseconds(found: Mapping[str, float]) -> dict[str, float]:
     return {phase: round(took * 1e3, 6) for phase, took in found.items()}
 
 
@@ -115,31 +120,19 @@ def test_validate_phase_counts_only_after_the_last_byte(began: float, ended: flo
     assert found["hand over"] == 2 - (took or 0)
 
 
-def test_opening_time_comes_only_from_opening_attempts() -> None:
-    assert opening_of(record()) == []
-    assert opening_of(record(attempts=(attempt(opened=True), attempt(kind="retry", at=20)))) == [(ORIGIN, 0.007)]
+moments = st.lists(st.integers(10, 1_000_000), min_size=1, max_size=150)
 
 
-times = st.floats(min_value=0, max_value=1e6, allow_nan=False)
-some = st.lists(times, min_size=1, max_size=150)
+@settings(max_examples=30)
+@given(moments)
+def test_percentiles_are_numpys_and_left_out_of_too_few_values(ended: list[int]) -> None:
+    values = [ended_ms / 1e3 for ended_ms in ended]
+    found = report(*(record(tokens=(), ended=ended_ms) for ended_ms in ended)).everything.metrics["duration_s"]
 
-
-@given(some, st.floats(0, 1))
-def test_a_quantile_is_numpys_and_lies_among_the_values(values: list[float], share: float) -> None:
-    found = quantile(sorted(values), share)
-
-    assert found == pytest.approx(float(np.quantile(values, share)), rel=1e-9, abs=1e-12)
-    assert min(values) <= found <= max(values)
-
-
-@given(some)
-def test_a_percentile_of_too_few_values_is_left_out(values: list[float]) -> None:
-    found = percentiles(values)
-
-    assert found is not None
-    assert (found.n, found.highest) == (len(values), max(values))
-    assert (found.p95 is None) == (len(values) < 20)
-    assert (found.p99 is None) == (len(values) < 100)
+    assert (found.n, found.highest) == (len(values), pytest.approx(max(values)))
+    assert found.p50 == pytest.approx(float(np.quantile(values, 0.5)))
+    assert found.p95 == (None if len(values) < 20 else pytest.approx(float(np.quantile(values, 0.95))))
+    assert found.p99 == (None if len(values) < 100 else pytest.approx(float(np.quantile(values, 0.99))))
 
 
 counts = st.none() | st.integers(0, 10_000)
@@ -206,16 +199,20 @@ records = st.builds(
 
 @given(st.lists(records, max_size=12))
 def test_every_total_is_the_sum_of_what_the_calls_say(calls: list[CallRecord]) -> None:
-    ledger = ledger_of(calls, {})
+    ledger = report(*calls).ledger
 
     assert ledger.calls == len(calls)
-    for name in [name for name, figure in figures().items() if figure.unit and figure.only_with is None]:
-        known: list[Any] = [call.savings[name].value for call in calls if name in call.savings]
-        total = ledger.total(name)
-        assert (total is None) == (not known)
-        if total is not None:
-            assert total.value == pytest.approx(sum(known))
-            assert (total.calls, total.unit) == (len(known), figures()[name].unit)
+    numbers = {
+        name
+        for call in calls
+        for name, entry in call.savings.items()
+        if not isinstance(entry.value, str | bool) and name != "cache_expected_tokens"
+    }
+    assert numbers <= {total.name for total in ledger.totals}
+    for total in ledger.totals:
+        known: list[Any] = [call.savings[total.name].value for call in calls if total.name in call.savings]
+        if total.name != "cache_expected_tokens":  # which counts beside what was read alone
+            assert (total.value, total.calls) == (pytest.approx(sum(known)), len(known))
     assert sum(ledger.counts.get("tier", {}).values()) == sum(call.service_tier is not None for call in calls)
     made = ledger.total("hedges_made")
     assert ledger.count("hedge", "won") + ledger.count("hedge", "lost") <= (0 if made is None else made.value)
@@ -223,9 +220,9 @@ def test_every_total_is_the_sum_of_what_the_calls_say(calls: list[CallRecord]) -
 
 @given(st.lists(records, max_size=8), st.lists(records, max_size=8))
 def test_ledger_of_all_calls_is_the_sum_of_parts(some: list[CallRecord], others: list[CallRecord]) -> None:
-    one, other, both = (ledger_of(calls, {}) for calls in (some, others, some + others))
+    one, other, both = (report(*calls).ledger for calls in (some, others, some + others))
 
-    for name in figures():
+    for name in {total.name for ledger in (one, other, both) for total in ledger.totals}:
         parts = [total for ledger in (one, other) if (total := ledger.total(name)) is not None]
         whole = both.total(name)
         assert (whole is None) == (not parts)
@@ -243,7 +240,7 @@ def test_expected_cache_covers_calls_that_report_cached_tokens(calls: list[CallR
         and call.prompt_cache.expected_tokens is not None
         and call.usage.cached_tokens is not None
     ]
-    total = ledger_of(calls, {}).total("cache_expected_tokens")
+    total = report(*calls).ledger.total("cache_expected_tokens")
 
     assert (total.value if total is not None else None) == (sum(said) if said else None)
 
@@ -254,7 +251,7 @@ def cold(origin: str = ORIGIN, **more: Any) -> CallRecord:
 
 def test_reused_connection_saves_measured_opening_time() -> None:
     calls = [cold(), record(), record(), failed()]
-    ledger = ledger_of(calls, openings(calls))
+    ledger = report(*calls).ledger
 
     assert (ledger.connections_reused, ledger.connections_known, ledger.connections_unpriced) == (3, 4, 0)
     assert ledger.connections_saved_s == pytest.approx(3 * 0.007)
@@ -264,7 +261,7 @@ def test_a_total_of_counts_and_estimates_is_an_estimate() -> None:
     counted = RejectedAnswer(verdict="invalid", problem="x", input_tokens=10, output_tokens=5)
     guessed = RejectedAnswer(verdict="invalid", problem="x", input_tokens=10, output_tokens=5, estimated=True)
     calls = [record(output=BoundedOutputRecord(rejected=(one,))) for one in (counted, guessed)]
-    mixed, certain = ledger_of(calls, {}).total("rejected_tokens"), ledger_of(calls[:1], {}).total("rejected_tokens")
+    mixed, certain = (report(*some).ledger.total("rejected_tokens") for some in (calls, calls[:1]))
 
     assert mixed is not None
     assert certain is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,9 @@ from fastlane.records import (
     Usage,
 )
 from fastlane.records.plays import OutputVerdict
-from fastlane.reports import Report
-from fastlane.reports.report import report_of
-from tests.reports.made import attempt, failed, record
+from tests.reports.made import attempt, failed, record, report
 
 CONNECTION = "Connection(http2='auto', idle_s=300)"
-
-
-def report(*records: CallRecord, now_s: float = 1_000, **filters: Any) -> Report:
-    return report_of(records, now_ns=int(now_s * 1e9), **filters)
 
 
 TABLE = Path(__file__).parent / "table.txt"
@@ -134,20 +129,21 @@ def test_play_warnings_are_counted_and_shown_first() -> None:
 
 
 def test_calls_are_chosen_by_model_user_action_and_age() -> None:
+    now_s = time.perf_counter()
     calls = [
-        record(model="a", user_actions=("x", "y"), issued_s=10),
-        record(model="b", response_model="b-2026", issued_s=90),
-        record(model="c", routing=routed(model="near"), issued_s=95),
+        record(model="a", user_actions=("x", "y"), issued_s=now_s - 9_000),
+        record(model="b", response_model="b-2026", issued_s=now_s - 10),
+        record(model="c", routing=routed(model="near"), issued_s=now_s - 5),
     ]
 
     assert report(*calls, model="a").calls == 1
     assert report(*calls, model="b-2026").models[0].model == "b"
     assert report(*calls, model="near").models[0].model == "c"
     assert report(*calls, user_action="y").calls == 1
-    assert report(*calls, now_s=100, since_s=20).calls == 2
-    assert report(*calls, now_s=100, since_s=20, model="a").calls == 0
-    assert "1 call of 'a' in 'y' issued in the last 95 s" in str(
-        report(*calls, now_s=100, model="a", user_action="y", since_s=95)
+    assert report(*calls, since_s=900).calls == 2
+    assert report(*calls, since_s=900, model="a").calls == 0
+    assert "1 call of 'a' in 'y' issued in the last 9500 s" in str(
+        report(*calls, model="a", user_action="y", since_s=9_500)
     )
 
 

@@ -6,15 +6,20 @@ import copy
 import json
 import pickle
 from collections import Counter
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
 
 import pytest
 from hypothesis import given, strategies as st
 from openai.types.chat import ChatCompletionMessage
 
-from fastlane import ConfigurationError
-from fastlane.plays.prompt_cache.prompts import Marked, arrange, unmarked
+import fastlane
+from fastlane import Call, ConfigurationError, PromptCache
+from fastlane.plays import Stage
 from fastlane.prompts import Prompt, session, stable, volatile
+from tests.call_peer import ANSWER
+from tests.prepared_server import LIBRARY
+from tests.session_play import SessionPlay
 
 
 def test_texts_become_messages_in_order() -> None:
@@ -74,7 +79,6 @@ def test_a_copy_keeps_the_mark(copied: Any) -> None:
     message = volatile({"role": "user", "content": ["a"]})
     another = copied(message)
 
-    assert isinstance(another, Marked)
     assert (another, another.placement) == (message, "volatile")
     assert another is not message
 
@@ -111,9 +115,30 @@ def result(of: str) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": of, "content": f"what {of} gave"}
 
 
-def laid(*messages: Any) -> list[Any]:
-    plain, declared = unmarked(messages)
-    return arrange(plain, declared or ())[0]
+@dataclass(frozen=True, slots=True)
+class LastPlay(SessionPlay):
+    """Sees each call as it is sent."""
+
+    stage: ClassVar[Stage] = Stage.ENCODE
+
+    def plan(self, call: Call) -> Call:
+        PLANNED.append(call)
+        return call
+
+
+PLANNED: list[Call] = []
+HTTP = LIBRARY.Client(transport=LIBRARY.MockTransport(lambda _: LIBRARY.Response(200, json=ANSWER)))
+CLIENT = fastlane.OpenAI(
+    api_key="k", base_url="http://server", http_client=HTTP, only_plays=[PromptCache(), LastPlay()]
+)
+
+
+def laid(*messages: Any, field: str = "messages") -> list[Any]:
+    """The messages that are sent for these."""
+    create: Any = CLIENT.chat.completions.create if field == "messages" else CLIENT.responses.create
+    create(model="m", **{field: list(messages)})
+    sent: list[Any] = PLANNED[-1].body[field]
+    return sent
 
 
 @st.composite
@@ -157,13 +182,14 @@ def test_arranging_keeps_every_message_once_and_unchanged(messages: list[Any]) -
 
 @given(conversations())
 def test_stable_messages_come_first_and_volatile_last(messages: list[Any]) -> None:
-    plain, declared = unmarked(messages)
-    arranged, found = arrange(plain, declared or ())
+    arranged = laid(*messages)
+    found = PLANNED[-1].placements
 
-    assert len(found) == len(arranged)
-    assert list(found) == sorted(found, key=ORDER.__getitem__)
-    # Once more changes nothing.
-    assert arrange(arranged, found) == (arranged, found)
+    if found is None:
+        assert arranged == messages
+    else:
+        assert len(found) == len(arranged)
+        assert list(found) == sorted(found, key=ORDER.__getitem__)
 
 
 @given(conversations())
@@ -180,9 +206,10 @@ def test_results_follow_their_calls(messages: list[Any]) -> None:
 
 @given(conversations())
 def test_unmarked_messages_keep_their_order(messages: list[Any]) -> None:
-    plain, _ = unmarked(messages)
-    # A system message in the midst of a conversation belongs to it.
-    assert arrange(plain, (None,) * len(plain))[0] == plain
+    """A system message in the midst of a conversation belongs to it."""
+    plain = json.loads(json.dumps(messages))
+
+    assert laid(*plain) == plain
 
 
 def test_items_of_a_response_stay_together() -> None:
@@ -197,7 +224,9 @@ def test_items_of_a_response_stay_together() -> None:
     ]
     question, another = message("user", "Hi."), message("user", "And now?")
 
-    assert laid(question, *items, another, volatile("10:04")) == [question, *items, another, message("system", "10:04")]
+    sent = laid(question, *items, another, volatile("10:04"), field="input")
+
+    assert sent == [question, *items, another, message("system", "10:04")]
 
 
 def test_assistant_prefill_stays_last() -> None:

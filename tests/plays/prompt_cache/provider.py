@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Mapping
 from datetime import date
 from types import SimpleNamespace
 from typing import Any
 
 from fastlane import Call, PromptCache
-from fastlane.plays.prompt_cache.history import PromptHistory, SentPrompt
 from fastlane.providers import Fact, ProviderFacts
 from fastlane.records import Usage
 
@@ -44,69 +44,55 @@ def planned_by(play: PromptCache, given: Call) -> Call:
 SMALL = facts(minimum_tokens=256, block_tokens=64)
 
 
-class Provider:
-    """Sends prompts to a history, and counts and reads what the test says."""
+class SentPrompt:
+    """A prompt that the play has seen sent, and that waits for its answer."""
 
-    def __init__(self, *, kept_bytes: int = 1 << 23, **settings: Any) -> None:
-        self.history = PromptHistory(kept_bytes=kept_bytes, **settings)
+    def __init__(self, play: PromptCache, given: Call) -> None:
+        self.session: Any = play.open(given)
+        self.session.plan(given)
+        self.size = len(prompt_text(given.body))
+
+    def end(self, usage: Usage, now_ns: int, reason: str | None = None) -> Any:
+        """End the call with a response, and return the section of its record."""
+        outcome: Any = SimpleNamespace(status_code=200, usage=usage, ended_ns=now_ns, cache_reason=reason, refused=())
+        return self.session.close(outcome)(outcome)
+
+
+class Provider:
+    """Sends prompts through a play, and counts and reads what the test says."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.play = PromptCache(key=False, **settings)
         self.now_ns = 0
 
     def sent(
-        self,
-        messages: Any,
-        *,
-        known: ProviderFacts | None = SMALL,
-        key: str | None = None,
-        shards: int = 1,
-        origin: str = ORIGIN,
-        endpoint: str = CHAT,
-        **body: Any,
+        self, messages: Any, *, known: ProviderFacts | None = SMALL, endpoint: str = CHAT, **body: Any
     ) -> SentPrompt:
         self.now_ns += SECOND_NS
         name = "input" if endpoint == "/responses" else "messages"
         # As from another process: no object is the one that was sent before.
         body = json.loads(json.dumps({"model": "large", name: messages, **body}))
-        given = call(body, facts=known, origin=origin, endpoint=endpoint, issued_ns=self.now_ns)
-        prompt = self.history.read(given)
-        prompt.key, prompt.shards = key, shards
-        self.history.expect(prompt)
-        return prompt
+        return SentPrompt(self.play, call(body, facts=known, endpoint=endpoint, issued_ns=self.now_ns))
 
-    def answer(
-        self, prompt: SentPrompt, cached: int | None = None, *, answered: bool = True, reason: str | None = None
-    ) -> Any:
-        usage = Usage(input_tokens=prompt.size, cached_tokens=cached) if answered else Usage()
+    def answer(self, prompt: SentPrompt, cached: int | None = None, *, reason: str | None = None) -> Any:
         self.now_ns += SECOND_NS
-        return settled(self.history, prompt, usage, status=200 if answered else None, now_ns=self.now_ns, reason=reason)
+        return prompt.end(Usage(input_tokens=prompt.size, cached_tokens=cached), self.now_ns, reason)
 
     def call(self, messages: Any, cached: int | None = None, **options: Any) -> Any:
         return self.answer(self.sent(messages, **options), cached)
 
 
-def settled(
-    history: PromptHistory,
-    prompt: SentPrompt,
-    usage: Usage,
-    *,
-    now_ns: int,
-    status: int | None = 200,
-    reason: str | None = None,
-) -> Any:
-    """End a prompt's call, and return the section of its record."""
-    outcome: Any = SimpleNamespace(status_code=status, usage=usage, ended_ns=now_ns, cache_reason=reason)
-    history.enter(prompt, outcome)
-    return history.settle(prompt, outcome)
-
-
-def text_of(prompt: SentPrompt) -> bytes:
-    """Return what is read of a prompt, as JSON."""
-    body, start, stop = prompt.kept
-    return prompt.head.text + body[start:stop]
+def prompt_text(body: Mapping[str, Any]) -> bytes:
+    """Return what is compared of a prompt, as JSON: what comes before its messages, and these."""
+    head = {name: body[name] for name in ("tools", "instructions", "text", "response_format") if body.get(name)}
+    messages = body.get("messages", body.get("input"))
+    texts = (json.dumps(part, ensure_ascii=False, separators=(",", ":")) for part in (head, messages))
+    return "".join(texts)[:-1].encode("utf-8", "surrogatepass")
 
 
 def size_of(messages: list[Any], **body: Any) -> int:
     """Return the bytes, and so the tokens, of a prompt."""
-    return PromptHistory(kept_bytes=0).read(call({"model": "large", "messages": messages, **body})).size
+    return len(prompt_text({"messages": messages, **body}))
 
 
 SYSTEM = {

@@ -10,13 +10,14 @@ import threading
 import tracemalloc
 import uuid
 from string import ascii_uppercase
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from benchmarks._mutations import MUTATORS
-from fastlane.plays.prompt_cache.history import PromptHistory, PromptLine
+from fastlane import PromptCache
 from fastlane.records import Usage
 from tests.plays.prompt_cache.provider import (
     SECOND_NS,
@@ -27,9 +28,8 @@ from tests.plays.prompt_cache.provider import (
     edited,
     facts,
     message_of,
-    settled,
+    prompt_text,
     size_of,
-    text_of,
     turns,
 )
 
@@ -437,7 +437,7 @@ def test_call_in_flight_is_not_in_the_cache_yet() -> None:
     assert provider.answer(second).reusable_tokens == 0
     assert provider.answer(first).reusable_tokens == 0
     assert provider.call(turns(2)).reusable_tokens == size_of(turns(2))
-    assert len(provider.history.lines) == 1
+    assert len(provider.play.history.lines) == 1
 
 
 def test_unused_beginning_expires() -> None:
@@ -462,11 +462,12 @@ def test_unused_beginning_expires() -> None:
     ],
 )  # fmt: skip
 def test_odd_bodies_are_no_error(body: dict[str, Any]) -> None:
-    history = PromptHistory(kept_bytes=1 << 20)
+    play = PromptCache(key=False)
     for now_ns in (1, 2, 3):
-        prompt = history.read(call({**body, "temperature": now_ns}, facts=SMALL))
-        history.expect(prompt)
-        assert settled(history, prompt, Usage(), now_ns=now_ns).drift is None
+        session: Any = play.open(call({**body, "temperature": now_ns}, facts=SMALL))
+        session.plan(call({**body, "temperature": now_ns}, facts=SMALL))
+        outcome: Any = SimpleNamespace(status_code=200, usage=Usage(), ended_ns=now_ns, cache_reason=None, refused=())
+        assert session.close(outcome)(outcome).drift is None
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 100_000])
@@ -476,15 +477,11 @@ def test_text_is_kept_only_within_its_limit(kept_bytes: int) -> None:
     provider.call(secret)
     record = provider.call(edited(secret, 0, "10:04:33", "10:09:59"))
 
-    held = [SECRET.encode() in b"".join(line.chunks) for line in provider.history.lines]
+    held = [SECRET.encode() in b"".join(line.chunks) for line in provider.play.history.lines]
     assert held == [True] * (2 if kept_bytes else 0)
     assert (record.drift is not None) == (kept_bytes > 0)
     assert SECRET not in repr(record)
     assert SECRET not in str(record.to_dict())
-
-
-def text_bytes(line: PromptLine) -> int:
-    return sum(map(len, line.chunks))
 
 
 def test_memory_is_bounded() -> None:
@@ -495,9 +492,9 @@ def test_memory_is_bounded() -> None:
         prompt = provider.sent([{"role": "system", "content": rules}, message_of("user", f"question {number}")])
         provider.answer(prompt)
 
-    history = provider.history
-    assert sum(map(text_bytes, history.lines)) == history._text_bytes <= 50_000
-    assert len(history._openings) == len(history.lines) <= 1_000
+    lines = provider.play.history.lines
+    assert sum(len(chunk) for line in lines for chunk in line.chunks) <= 50_000
+    assert len(lines) <= 1_000
 
 
 def test_threads_may_share_a_history() -> None:
@@ -536,7 +533,7 @@ def test_reusable_tokens_are_the_longest_common_beginning(prompts: list[list[Any
     sent: list[bytes] = []
     for messages in prompts:
         prompt = provider.sent(messages)
-        text = text_of(prompt)
+        text = prompt_text({"messages": messages})
         record = provider.answer(prompt)
         longest = 0
         for earlier in sent:
@@ -558,5 +555,5 @@ def test_calls_of_many_users_share_their_tools() -> None:
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert len(provider.history.lines) == 101
+    assert len(provider.play.history.lines) == 101
     assert held < 20 * len(str(tools))

@@ -18,12 +18,11 @@ import fastlane
 from fastlane import Call, Connection, PromptCache
 from fastlane.emulator import Dialect, Emulator, preset
 from fastlane.errors import ConfigurationError
-from fastlane.plays.prompt_cache.history import SentPrompt
 from fastlane.providers import ProviderFacts, facts_of, registered
 from fastlane.records import Usage
 from tests.call_peer import CallPeer, Reply
 from tests.knowledge.forks import in_child
-from tests.plays.prompt_cache.provider import CHAT, call as call_of, fact, facts, planned_by, settled
+from tests.plays.prompt_cache.provider import CHAT, SentPrompt, call as call_of, fact, facts, planned_by
 from tests.waiting import Form
 
 POLICY = "You answer questions about our airline's policy.\n" + "Two bags of up to 23 kg are free of charge.\n" * 150
@@ -47,6 +46,9 @@ def known(provider: Emulator) -> Iterator[None]:
     provider.forget_prompts()
     with registered(facts(key_field="prompt_cache_key"), origins=[provider.base_url]):
         yield
+
+
+PLACEMENTS = ("stable", "session", "volatile")
 
 
 # What is planned
@@ -132,11 +134,8 @@ def test_volatile_messages_are_expected_in_no_later_call() -> None:
     play, reported = PromptCache(), []
     for number in (0, 1, 2, 2):
         now = {"role": "system", "content": f"It is 10:0{number}. " * 40}
-        asked = call({"model": "m", "messages": [*conversation(), now]}, placements=("stable", "session", "volatile"))
-        planned_by(play, asked)
-        prompt = play.history.read(asked, volatile=1)
-        play.history.expect(prompt)
-        reported.append(settled(play.history, prompt, Usage(), now_ns=number))
+        body = {"model": "m", "messages": [*conversation(), now]}
+        reported.append(SentPrompt(play, call(body, placements=PLACEMENTS)).end(Usage(), number))
 
     assert [record.drift for record in reported] == [None] * 4
     assert reported[1].reusable_tokens > 1_024
@@ -354,7 +353,7 @@ def test_ended_call_keeps_nothing_of_its_prompt(provider: Emulator, arguments: d
         gc.collect()
 
         assert len(client.calls) == 4
-        assert not [one for one in gc.get_objects() if type(one) is SentPrompt and one.kept[0]]
+        assert not [one for one in gc.get_objects() if type(one).__name__ == "SentPrompt" and one.kept[0]]
 
 
 def test_error_that_quotes_the_key_does_not_take_it_away(one_peer: CallPeer) -> None:

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fastlane import ConfigurationError
-from fastlane.providers.origins import origin_of, pattern_of
+from fastlane.providers import ProviderFacts, facts_of, registered
 
 
 def matches(pattern: str, url: str) -> bool:
-    origin = origin_of(url)
-    return origin is not None and pattern_of(pattern).matches(origin)
+    with registered(ProviderFacts(slug="matched"), origins=[pattern]):
+        return facts_of(url).slug == "matched"
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ def test_pattern_does_not_match_other_origins(pattern: str, url: str) -> None:
 )
 def test_invalid_pattern_is_refused_with_examples(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"must be like .* got '"):
-        pattern_of(text)
+        matches(text, "https://api.example.com")
 
 
 @given(st.text(max_size=60))
 def test_no_text_is_too_strange_to_be_looked_at(text: str) -> None:
-    origin_of(text)
-    origin_of(f"https://{text}")
+    assert facts_of(text).slug
+    assert facts_of(f"https://{text}").slug

@@ -169,13 +169,6 @@ def test_no_more_origins_are_remembered_than_one_application_has() -> None:
     assert 0 < remembered <= 1_000
 
 
-@pytest.fixture
-def no_identified_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    registry._identified.clear()
-    monkeypatch.setattr(registry, "_found", {})
-
-
-@pytest.mark.usefixtures("no_identified_servers")
 def test_unknown_server_is_identified_by_its_header() -> None:
     origin = "http://10.1.2.3:4000"
     assert facts_of(origin).slug == "unknown"
@@ -186,13 +179,12 @@ def test_unknown_server_is_identified_by_its_header() -> None:
     assert facts_of("http://10.1.2.3:4001").slug == "unknown"
 
 
-@pytest.mark.usefixtures("no_identified_servers")
 def test_first_server_header_counts_below_known_origin() -> None:
-    note_server("http://10.1.2.3:4000", {})
-    note_server("http://10.1.2.3:4000", {"x-litellm-version": "1.109.1"})
+    note_server("http://10.1.2.5:4000", {})
+    note_server("http://10.1.2.5:4000", {"x-litellm-version": "1.109.1"})
     note_server("https://api.openai.com:443", {"x-litellm-version": "1.109.1"})
 
-    assert facts_of("http://10.1.2.3:4000").slug == "unknown"
+    assert facts_of("http://10.1.2.5:4000").slug == "unknown"
     assert facts_of("https://api.openai.com:443").slug == "openai"
     with registered(facts_named("openai"), origins=["http://10.1.2.4"]):
         note_server("http://10.1.2.4:80", {"x-litellm-version": "1.109.1"})

@@ -48,8 +48,10 @@ class SentPrompt:
     """A prompt that the play has seen sent, and that waits for its answer."""
 
     def __init__(self, play: PromptCache, given: Call) -> None:
-        self.session: Any = play.open(given)
-        self.session.plan(given)
+        session = play.open(given)
+        assert session is not None
+        session.plan(given)
+        self.session: Any = session
         self.size = len(prompt_text(given.body))
 
     def end(self, usage: Usage, now_ns: int, reason: str | None = None) -> Any:

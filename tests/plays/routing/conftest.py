@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.call_peer import CallPeer
-from tests.plays.routing.driving import VARIABLE
+
+VARIABLE = "SECOND_KEY"
 
 
 @pytest.fixture(scope="module")

@@ -15,16 +15,23 @@ import pytest
 from openai.types.chat import ChatCompletion
 
 import fastlane
-from fastlane import ConfigurationError, Connection, Routing
+from fastlane import CallRefusedError, ConfigurationError, Connection, Routing
 from fastlane.catalog import Catalog, CatalogModel
-from fastlane.plays.routing.clients import UpstreamClients, checked_forward, missing_key, options_for
+from fastlane.plays.routing.clients import UpstreamClients
 from tests.call_peer import JSON, MESSAGES, Asked, CallPeer, Reply
-from tests.plays.routing.driving import VARIABLE, model_at, options_of, run
+from tests.plays.routing.conftest import VARIABLE
 from tests.transport.peer import authority
 from tests.waiting import SYNC, Form
 
 SECRET = "planted-secret"
 PLAYS = [Connection(http2="prefer")]
+FORWARDED = ("traceparent", "tracestate")
+
+
+def model_at(url: str, *, variable: str | None = VARIABLE, **fields: Any) -> CatalogModel:
+    """A model of a catalog at a server's address."""
+    given = {"name": "second", "first_token_s": [(1_000, 0.5)], "tokens_per_s": 100.0, **fields}
+    return CatalogModel(base_url=f"{url}/v1", api_key_env=variable, **given)
 
 
 @dataclass(frozen=True)
@@ -166,166 +173,141 @@ def test_fallback_provider_gets_no_secret_of_the_first(row: Row, first: CallPeer
     assert planted(first.take()) != []
 
 
-def own_client(first: CallPeer, **options: Any) -> fastlane.OpenAI:
-    return fastlane.OpenAI(**{"api_key": "sk-first", "base_url": f"{first.url}/v1", "only_plays": PLAYS, **options})
+def routed(first: CallPeer, *models: CatalogModel, forward: Sequence[str] = FORWARDED, **options: Any) -> Any:
+    """A client of the first provider that sends what names no model to these."""
+    routing = Routing(Catalog(models=models), streams=False, exploration=0.0, forward_headers=forward)
+    given: dict[str, Any] = {"api_key": "sk-first", "base_url": f"{first.url}/v1", "max_retries": 0}
+    return fastlane.OpenAI(**{**given, "only_plays": [*PLAYS, routing], **options})
+
+
+def auto(client: Any, **options: Any) -> Any:
+    return client.chat.completions.create(model="fastlane/auto", messages=MESSAGES, **options)
+
+
+def keys(asked: list[Asked]) -> list[str | None]:
+    return [one.header("authorization") for one in asked]
 
 
 def test_a_cookie_of_one_provider_stays_there(first: CallPeer, second: CallPeer) -> None:
     # Both have the same name, and a browser would send what one of them has set to the other.
     first.usually = second.usually = lambda _: Reply(headers=(JSON, ("set-cookie", f"session={SECRET}; Path=/")))
-    clients = UpstreamClients()
-    with own_client(first) as client:
+    with routed(first, model_at(second.url)) as client:
         for _ in range(2):
-            run(clients, client, model_at(second.url), options_of())
+            auto(client)
             client.chat.completions.create(model="m", messages=MESSAGES)
-        assert [planted([asked]) for asked in first.take()] == [[], ["cookie"]]
-        assert [planted([asked]) for asked in second.take()] == [[], ["cookie"]]
-        clients.close()
+    assert [planted([asked]) for asked in first.take()] == [[], ["cookie"]]
+    assert [planted([asked]) for asked in second.take()] == [[], ["cookie"]]
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_redirect_does_not_forward_the_key(first: CallPeer, second: CallPeer, status: int) -> None:
     second.usually = lambda _: Reply(status=status, headers=(("location", f"{first.url}/v1/elsewhere"),), body=b"")
-    clients = UpstreamClients()
-    with own_client(first) as client:
-        run(clients, client, model_at(second.url), options_of(extra_headers={"X-Tenant": SECRET}))
-        (asked,) = first.take()
-        assert asked.target == "/v1/elsewhere"
-        assert not any(b"sk-" in value for _, value in asked.headers)
-        assert planted([asked]) == []
-        clients.close()
+    with routed(first, model_at(second.url)) as client:
+        auto(client, extra_headers={"X-Tenant": SECRET})
+    (asked,) = first.take()
+    assert asked.target == "/v1/elsewhere"
+    assert not any(b"sk-" in value for _, value in asked.headers)
+    assert planted([asked]) == []
 
 
 def test_other_providers_get_trace_and_openai_headers_only(first: CallPeer, second: CallPeer) -> None:
-    clients = UpstreamClients()
-    with own_client(first) as client:
-        given = {"traceparent": "00-1-2-01", "X-Stainless-Helper-Method": "chat.completions.parse", "X-Request": "7"}
-        run(clients, client, model_at(second.url), options_of(extra_headers=given))
-        run(clients, client, model_at(second.url), options_of(extra_headers=given), forward=("x-request",))
-        usual, chosen = second.take()
-        assert (usual.header("traceparent"), usual.header("x-request")) == ("00-1-2-01", None)
-        assert (chosen.header("traceparent"), chosen.header("x-request")) == (None, "7")
-        assert usual.header("x-stainless-helper-method") == "chat.completions.parse"
-        assert (usual.header("user-agent") or "").startswith("OpenAI/Python")
-        clients.close()
+    given = {"traceparent": "00-1-2-01", "X-Stainless-Helper-Method": "chat.completions.parse", "X-Request": "7"}
+    for forward in (FORWARDED, ("x-request",)):
+        with routed(first, model_at(second.url), forward=forward) as client:
+            auto(client, extra_headers=given)
+    usual, chosen = second.take()
+    assert (usual.header("traceparent"), usual.header("x-request")) == ("00-1-2-01", None)
+    assert (chosen.header("traceparent"), chosen.header("x-request")) == (None, "7")
+    assert usual.header("x-stainless-helper-method") == "chat.completions.parse"
+    assert (usual.header("user-agent") or "").startswith("OpenAI/Python")
 
 
 def test_own_provider_gets_the_unchanged_request(first: CallPeer) -> None:
-    model = model_at("https://never.invalid").model_copy(update={"base_url": None, "api_key_env": None})
-    options = options_of(extra_headers={"X-Tenant": SECRET}, extra_query={"tenant": SECRET})
-    clients = UpstreamClients()
-    with own_client(first, default_headers={"X-Default": "d"}) as client:
-        assert clients.of(client, model) is client
-        run(clients, client, model, options)
-        (asked,) = first.take()
-        assert planted([asked]) == ["target", "x-tenant"]
-        assert asked.header("authorization") == "Bearer sk-first"
-        assert asked.header("x-default") == "d"
+    own = model_at(NOWHERE).model_copy(update={"base_url": None, "api_key_env": None})
+    with routed(first, own, default_headers={"X-Default": "d"}) as client:
+        auto(client, extra_headers={"X-Tenant": SECRET}, extra_query={"tenant": SECRET})
+    (asked,) = first.take()
+    assert planted([asked]) == ["target", "x-tenant"]
+    assert asked.header("authorization") == "Bearer sk-first"
+    assert asked.header("x-default") == "d"
 
 
 def test_key_is_in_no_repr_and_no_error(first: CallPeer, second: CallPeer, monkeypatch: pytest.MonkeyPatch) -> None:
-    clients, model = UpstreamClients(), model_at(second.url)
+    model = model_at(second.url)
     second.usually = lambda _: Reply(status=401, body=b'{"error": {"message": "wrong key"}}')
-    with own_client(first) as client:
+    with routed(first, model) as client:
         with pytest.raises(openai.AuthenticationError) as caught:
-            run(clients, client, model, options_of())
-        sibling: Any = clients.of(client, model)
-        for made in (clients, sibling, sibling._fastlane, model, caught.value, client.last_call):
+            auto(client)
+        for made in (client, client.plays, model, caught.value, client.last_call):
             assert "sk-" not in f"{made!r}{made}"
         monkeypatch.setenv("SECOND_KEY", "sk-with\x07bell")
-        assert clients.of(client, model) is None
-        assert missing_key(model) == "SECOND_KEY holds what no HTTP header can"
-        clients.close()
+        with pytest.raises(CallRefusedError, match="SECOND_KEY holds what no HTTP header can"):
+            auto(client)
 
 
-def test_providers_at_one_url_have_clients_with_their_keys(
+def test_providers_at_one_url_get_their_own_keys(
     first: CallPeer, second: CallPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("THIRD_KEY", "sk-third")
-    clients = UpstreamClients()
-    with own_client(first) as client:
-        for variable in ("SECOND_KEY", "THIRD_KEY", None):
-            run(clients, client, model_at(second.url, variable=variable), options_of())
-        sent = [asked.header("authorization") for asked in second.take()]
-        assert sent == ["Bearer sk-second", "Bearer sk-third", "Bearer none"]
-        clients.close()
+    for variable in ("SECOND_KEY", "THIRD_KEY", None):
+        with routed(first, model_at(second.url, variable=variable)) as client:
+            auto(client)
+    assert keys(second.take()) == ["Bearer sk-second", "Bearer sk-third", "Bearer none"]
 
 
-# Clients for other upstreams: one for each, on the shared connections, whatever the caller's client is
+# Clients for other upstreams, whatever the caller's client is
 
 
 NOWHERE = "https://never.invalid"
 
 
-def first_client(first: CallPeer, **options: Any) -> fastlane.OpenAI:
-    return fastlane.OpenAI(**{"api_key": "sk-first", "base_url": f"{first.url}/v1", **options})
-
-
-@pytest.fixture
-def key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "sk-second")
-
-
-def test_custom_http_client_is_not_used_for_other_upstreams(first: CallPeer, key: None) -> None:
-    http_client = openai.DefaultHttpxClient()
-    for plays in ([Connection(max_connections=5)], []):
-        clients = UpstreamClients()
-        client = first_client(first, http_client=http_client, only_plays=plays)
-        sibling: Any = clients.of(client, model_at(NOWHERE))
-        assert sibling._client is not http_client
-        assert sibling._fastlane.transport == "fastlane"
-        assert sibling._client._transport.settings.max_connections == (5 if plays else 1_000)
-        clients.close()
-    assert not http_client.is_closed
-    http_client.close()
+@pytest.mark.parametrize("plays", [PLAYS, []])
+def test_custom_http_client_is_not_used_for_other_upstreams(
+    first: CallPeer, second: CallPeer, plays: list[Any]
+) -> None:
+    sent: list[Any] = []
+    with openai.DefaultHttpxClient(event_hooks={"request": [sent.append]}) as http_client:
+        routing = Routing(Catalog(models=(model_at(second.url),)), streams=False, exploration=0.0)
+        auto(routed(first, model_at(NOWHERE), http_client=http_client, only_plays=[*plays, routing]))
+        assert not http_client.is_closed
+    assert (len(sent), len(second.take())) == (0, 1)
 
 
 def test_a_key_that_changes_is_taken_from_the_next_call_on(
     first: CallPeer, second: CallPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clients, model = UpstreamClients(), model_at(second.url)
-    with first_client(first) as client:
+    with routed(first, model_at(second.url)) as client:
         for given in ("sk-1", "sk-1", "sk-2", "sk-2\n"):
             monkeypatch.setenv(VARIABLE, given)
-            run(clients, client, model, options_of())
-        sent = [asked.header("authorization") for asked in second.take()]
-        assert sent == ["Bearer sk-1", "Bearer sk-1", "Bearer sk-2", "Bearer sk-2"]
-        clients.close()
+            auto(client)
+    assert keys(second.take()) == ["Bearer sk-1", "Bearer sk-1", "Bearer sk-2", "Bearer sk-2"]
 
 
 @pytest.mark.parametrize("given", [None, "", " \n"])
-def test_missing_key_gives_no_client_and_names_the_variable(
+def test_missing_key_refuses_the_model_and_names_the_variable(
     first: CallPeer, monkeypatch: pytest.MonkeyPatch, given: str | None
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     if given is not None:
         monkeypatch.setenv(VARIABLE, given)
-    clients = UpstreamClients()
-    with first_client(first) as client:
-        assert clients.of(client, model_at(NOWHERE)) is None
-        assert missing_key(model_at(NOWHERE)) == "SECOND_KEY is not set"
-        assert missing_key(model_at(NOWHERE, variable=None)) is None
+    with routed(first, model_at(NOWHERE)) as client, pytest.raises(CallRefusedError, match="SECOND_KEY is not set"):
+        auto(client)
 
 
-def test_upstream_call_has_timeout_and_retries_of_its_client(first: CallPeer, second: CallPeer) -> None:
-    clients, model = UpstreamClients(), model_at(second.url)
-    with first_client(first, timeout=11.0, max_retries=4) as client:
-        run(clients, client, model, options_of())
-        run(clients, client.with_options(timeout=12.0), model, options_of())
-        run(clients, client, model, options_of(timeout=13.0))
-        assert [asked.header("x-stainless-read-timeout") for asked in second.take()] == ["11.0", "12.0", "13.0"]
-
-        options = options_of()
-        assert options_for(options, client).max_retries == 4
-        assert options_for(options_of(), client.with_options(max_retries=0)).max_retries == 0
-        clients.close()
+def test_upstream_call_has_the_timeout_of_its_client(first: CallPeer, second: CallPeer) -> None:
+    with routed(first, model_at(second.url), timeout=11.0) as client:
+        auto(client)
+        auto(client.with_options(timeout=12.0))
+        auto(client, timeout=13.0)
+    assert [asked.header("x-stainless-read-timeout") for asked in second.take()] == ["11.0", "12.0", "13.0"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_forked_child_is_not_blocked_by_a_parent_lock(first: CallPeer, key: None) -> None:
+def test_forked_child_is_not_blocked_by_a_parent_lock(first: CallPeer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "sk-second")
     clients = UpstreamClients()
-    with first_client(first) as client:
+    with routed(first, model_at(NOWHERE)) as client:
         held, done = threading.Event(), threading.Event()
 
         def hold() -> None:
@@ -344,15 +326,16 @@ def test_forked_child_is_not_blocked_by_a_parent_lock(first: CallPeer, key: None
         thread.join()
 
 
-def test_forwarded_headers_are_listed_by_name() -> None:
-    assert checked_forward(["Traceparent", "X-Request"]) == ("traceparent", "x-request")
-    with fastlane.OpenAI(api_key="k") as client:
-        for headers, sent in ((None, {}), ({"X-REQUEST": "1", "X-Other": "2"}, {"X-REQUEST": "1"})):
-            options = options_of(extra_headers=headers)
-            assert options_for(options, client, ("x-request",)).headers == sent
-    for wrong in ("traceparent", ["Authorization"], ["API-Key"], ["cookie"], ["X-A: secret"], [""], [7], 7):
-        with pytest.raises(ConfigurationError, match="forward_headers takes") as caught:
-            checked_forward(wrong)
+def test_credentials_and_non_names_are_refused_as_forwarded_headers() -> None:
+    catalog = Catalog(models=(model_at(NOWHERE),))
+    assert Routing(catalog, forward_headers=["Traceparent", "X-Request"]).forward_headers == (
+        "traceparent",
+        "x-request",
+    )
+    wrong: list[Any] = ["traceparent", ["Authorization"], ["API-Key"], ["cookie"], ["X-A: secret"], [""], [7], 7]
+    for one in wrong:
+        with pytest.raises(ConfigurationError, match="forward_headers") as caught:
+            Routing(catalog, forward_headers=one)
         assert "secret" not in str(caught.value)
 
 
@@ -362,9 +345,6 @@ def test_no_password_file_of_the_machine_is_looked_into(
     netrc = tmp_path / "netrc"
     netrc.write_text(f"machine {httpx2.URL(second.url).host} login planted password planted\n")
     monkeypatch.setenv("NETRC", str(netrc))
-    clients = UpstreamClients()
-    with first_client(first) as client:
-        run(clients, client, model_at(second.url), options_of())
-        (asked,) = second.take()
-        assert asked.header("authorization") == "Bearer sk-second"
-        clients.close()
+    with routed(first, model_at(second.url)) as client:
+        auto(client)
+    assert keys(second.take()) == ["Bearer sk-second"]

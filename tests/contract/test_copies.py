@@ -50,9 +50,10 @@ def test_a_copy_keeps_plays_hooks_and_log(form: Form, arguments: dict[str, Any])
         assert record.plays == (repr(Mark()),)
         assert record.changes == ("marked mark",)
         assert type(inner_of(copied)) is type(inner_of(client))
-        assert inner_of(copied)._client is inner_of(client)._client
         assert client.calls == copied.calls == tuple(records)
         assert client.last_call is copied.last_call
+        copied.close()
+        assert client.is_closed()
 
 
 def test_with_plays_adds_to_the_plays_of_the_client(client: fastlane.OpenAI) -> None:

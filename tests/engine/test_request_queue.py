@@ -96,15 +96,6 @@ class Clock:
 # Its order
 
 
-def test_ticket_more_urgent_is_granted_first() -> None:
-    clock = Clock(1)
-    held = clock.come(0)
-    offline, background, interactive = (clock.come(level) for level in (2, 1, 0))
-    for ticket in (held, interactive, background):
-        ticket.release()
-    assert clock.granted == [interactive, background, offline]
-
-
 def test_cancelled_tickets_do_not_fill_the_memory() -> None:
     clock = Clock(1)
     clock.come(0)
@@ -266,16 +257,6 @@ def entered(queue: RequestQueue, level: int = 0, max_wait_s: float | None = 60) 
 async def async_entered(queue: RequestQueue, level: int = 0, max_wait_s: float | None = 60) -> QueueTicket:
     ticket: QueueTicket = await async_run(acquired(queue, level, max_wait_s))
     return ticket
-
-
-def test_ticket_is_released_once() -> None:
-    queue = FixedSlotQueue(3)
-    first, second = entered(queue), entered(queue)
-    first.release()
-    first.release()
-    assert queue.under_way == 1
-    second.release()
-    assert queue.under_way == 0
 
 
 def test_threads_and_tasks_never_exceed_the_slots() -> None:

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fastlane import ConfigurationError
-from fastlane.plays.prompt_cache.volatile import kind_of_change
 from fastlane.prompts import Prompt, lint, stable, volatile
 
 POLICY = "Be kind. Refunds take 5 to 7 business days. Book at most 2 flights, such as HAT001 on 2024-05-01."
@@ -199,26 +198,6 @@ def test_values_come_in_order_and_overlap_nowhere(text: str) -> None:
     for _, first, last in find(text):
         assert before <= first < last <= len(text)
         before = last
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "kind"),
-    [
-        ("x2025-03-03T10:04:33zip", "x2025-03-03T10:05:33zip", "timestamp"),
-        ("It is Monday.", "It is Tuesday.", "timestamp"),
-        ("id4f9c0d36-5d4b-4d0e-9f0a-0c8f5b1f2a3d!", "idffffffff-5d4b-4d0e-9f0a-0c8f5b1f2a3d!", "uuid"),
-        ("Visitors: 999.", "Visitors: 1,000.", "counter"),
-        ("order 123456", "order 987654", "random"),
-        ("run=a3f4c2b1;", "run=ffe4c2b1;", "random"),
-        ("two  bags", "two bags", "whitespace"),
-        ("two bags", "three bags", None),
-        ("The fare is final", "the fare is final", None),
-    ],
-)
-def test_change_is_of_the_kind_of_the_value(old: str, new: str, kind: str | None) -> None:
-    at = next(at for at, (one, other) in enumerate(zip(old, new, strict=False)) if one != other)
-
-    assert kind_of_change(old, new, at) == kind
 
 
 def test_long_texts_without_borders_are_read_in_good_time() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import fastlane
 from fastlane import Connection
 from fastlane.plays import Reproducible
-from fastlane.plays.reproducible.section import ReproducibleSection
 from fastlane.providers import Fact, ProviderFacts, registered
 from tests.call_peer import ANSWER, JSON, MESSAGES, CallPeer, Reply, ours
 from tests.waiting import Form
@@ -34,7 +33,7 @@ def asked(peer: CallPeer, form: Form, **arguments: Any) -> tuple[dict[str, Any],
         result = client.chat.completions.create(**{"model": "m", "messages": MESSAGES, **arguments})
         if arguments.get("stream"):
             list(result)
-        return json.loads(peer.asked[-1].body), client.last_call.get(ReproducibleSection)
+        return json.loads(peer.asked[-1].body), client.last_call.get(Reproducible.section)
 
 
 def test_equal_requests_have_equal_seeds(one_peer: CallPeer, form: Form) -> None:

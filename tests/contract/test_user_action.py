@@ -10,7 +10,6 @@ import pytest
 
 import fastlane
 from fastlane import FastlaneError, user_action
-from fastlane.engine.user_action import REMEMBERED_CALLS
 from tests.contract.entry_points import ENTRIES, async_chat, async_chat_streamed
 
 
@@ -76,11 +75,11 @@ def test_copied_context_inherits_action_and_new_thread_does_not(client: fastlane
 def test_a_long_action_keeps_the_last_calls_and_counts_all(arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments) as client, user_action("job") as job:
         ENTRIES["chat"](client)
-    for _ in range(REMEMBERED_CALLS + 10):
+    for _ in range(1_010):
         job.add(job.calls[0])
 
-    assert len(job.calls) == REMEMBERED_CALLS
-    assert job.call_count == REMEMBERED_CALLS + 11
+    assert len(job.calls) == 1_000
+    assert job.call_count == 1_011
 
 
 @pytest.mark.asyncio

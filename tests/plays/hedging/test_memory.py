@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from fastlane import Call, Hedging
 from fastlane.knowledge.sightings import Sighting
-from fastlane.plays.hedging.memory import Budget, Lateness, sightings_of
+from fastlane.plays.hedging.memory import sightings_of
 from fastlane.records import Usage
 from tests.plays.hedging.simulated import ORIGIN, attempt, call, record, run, usual
 
@@ -88,9 +88,14 @@ def test_extra_tokens_stay_within_the_budget_at_any_load(share: float, budget: f
 # The breaker
 
 
+def lateness(quantile: float = 0.95) -> Any:
+    """What a new client knows of an upstream."""
+    return Hedging(quantile=quantile, minimum_delay_s=0.0).memory.lateness(HERE)
+
+
 def share_open(late_share: float, *, quantile: float = 0.95, calls: int = 4_000) -> float:
     """The share of the second half of the calls that found the breaker open."""
-    random, known, found = Random(0), Lateness(quantile=quantile, minimum_delay_s=0.0), 0
+    random, known, found = Random(0), lateness(quantile), 0
     for number in range(calls):
         known.count(is_late=random.random() < late_share)
         found += known.is_open and number >= calls // 2
@@ -116,7 +121,7 @@ def test_breaker_many_late_calls_open_it(late_share: float, quantile: float, lea
 
 
 def test_breaker_opens_after_late_calls_and_closes_after_others() -> None:
-    known = Lateness(quantile=0.95, minimum_delay_s=0.0)
+    known = lateness()
     for number in range(11):
         assert not known.is_open, number
         known.count(is_late=True)
@@ -137,7 +142,7 @@ def test_breaker_opens_after_late_calls_and_closes_after_others() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_delay_late_calls_do_not_move_it_far(tail: float, factor: float, most: float, seed: int) -> None:
     """The 95th percentile of the body is 1.51."""
-    random, known = Random(seed), Lateness(quantile=0.95, minimum_delay_s=0.0)
+    random, known = Random(seed), lateness()
     for number in range(1_000):
         seconds = random.lognormvariate(0, 0.25) * (factor if random.random() < tail else 1)
         known.note(Sighting(model="m", origin=ORIGIN, uncached_tokens=1_000, first_token_s=seconds), number * 10**8)
@@ -367,7 +372,7 @@ EVENTS = st.lists(
 @settings(max_examples=60)
 @given(EVENTS, st.sampled_from([0.01, 0.05, 0.5, 1.0]))
 def test_second_attempts_never_cost_more_than_their_share(events: list[tuple[str, float]], share: float) -> None:
-    budget = Budget(share)
+    budget = Hedging(budget=share).memory.budget
     tokens = used = 0.0
     under_way: list[float] = []
     for what, number in events:
@@ -386,7 +391,7 @@ def test_second_attempts_never_cost_more_than_their_share(events: list[tuple[str
 
 
 def test_budget_is_used_up_to_its_share_and_saves_up_little() -> None:
-    budget = Budget(0.05)
+    budget = Hedging(budget=0.05).memory.budget
     budget.earn(2_000)
     assert budget.reserve(100)
     budget.settle(100, 30)

@@ -14,50 +14,56 @@ import pytest
 import fastlane
 from fastlane import Connection, Urgency, urgency
 from fastlane.emulator import Emulator
-from fastlane.engine.call import attached
 from fastlane.errors import ConfigurationError
-from fastlane.records.plays import CallUrgency
+from tests.call_peer import ANSWER
+from tests.prepared_server import LIBRARY
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]
 
 
-def current_urgency() -> str | None:
-    block = attached.get().get(CallUrgency)
-    return None if block is None else block.level
+HTTP = LIBRARY.Client(transport=LIBRARY.MockTransport(lambda _: LIBRARY.Response(200, json=ANSWER)))
+CLIENT = fastlane.OpenAI(api_key="k", base_url="http://server", http_client=HTTP, only_plays=[Urgency()])
+
+
+def current_urgency() -> str:
+    """The urgency of a call that is made here; without a block it is interactive."""
+    CLIENT.chat.completions.create(model="m", messages=MESSAGES)
+    record: Any = CLIENT.last_call
+    return str(record.urgency.urgency)
 
 
 # The block
 
 
 def test_innermost_urgency_block_counts_and_restores_outer() -> None:
-    assert current_urgency() is None
+    assert current_urgency() == "interactive"
     with urgency("background"):
         assert current_urgency() == "background"
-        with urgency("interactive"):
-            assert current_urgency() == "interactive"
+        with urgency("offline"):
+            assert current_urgency() == "offline"
         assert current_urgency() == "background"
-    assert current_urgency() is None
+    assert current_urgency() == "interactive"
 
 
 def test_functions_are_decorated() -> None:
     @urgency("background")
-    def level(of: int) -> tuple[int, str | None]:
+    def level(of: int) -> tuple[int, str]:
         return of, current_urgency()
 
     assert level(3) == (3, "background")
     assert level.__name__ == "level"
-    assert current_urgency() is None
+    assert current_urgency() == "interactive"
 
 
 @pytest.mark.asyncio
 async def test_coroutine_functions_are_decorated() -> None:
     @urgency("offline")
-    async def level() -> str | None:
+    async def level() -> str:
         await asyncio.sleep(0)
         return current_urgency()
 
     assert await level() == await asyncio.create_task(level()) == "offline"
-    assert current_urgency() is None
+    assert current_urgency() == "interactive"
 
 
 def test_generators_are_not_decorated() -> None:

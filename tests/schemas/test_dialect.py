@@ -8,7 +8,8 @@ import typing
 from dataclasses import dataclass
 from datetime import date
 from random import Random
-from typing import Annotated, Any, Literal
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal, NamedTuple
 
 import pydantic
 import pytest
@@ -18,12 +19,10 @@ from openai.lib._pydantic import to_strict_json_schema
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from fastlane import ConfigurationError
+from fastlane import BoundedOutput, Call, ConfigurationError
 from fastlane.emulator._schema import value_for
-from fastlane.providers import Fact, facts_named
-from fastlane.providers.facts import Structured
+from fastlane.providers import Fact, ProviderFacts, facts_named
 from fastlane.schemas import bound
-from fastlane.schemas.dialect import WireSchema, wire_schema
 
 EVERYTHING_REFUSED = (
     "allOf", "const", "contains", "default", "else", "format", "if", "maxItems", "maxLength", "minimum", "minLength",
@@ -40,28 +39,56 @@ def known(value: Any) -> Fact[Any]:
     return Fact(value=value, source="https://docs.example.com", checked=date(2026, 11, 22), evidence="documented")
 
 
-def takes(*refused: str, **rules: Any) -> Structured:
-    return Structured(
-        refused_keywords=known(refused) if refused else None, **{name: known(value) for name, value in rules.items()}
-    )
+def takes(*refused: str, **rules: Any) -> ProviderFacts:
+    structured = {name: known(value) for name, value in rules.items()}
+    if refused:
+        structured["refused_keywords"] = known(refused)
+    return ProviderFacts.model_validate({"slug": "example", "structured": structured})
 
 
 STRICT = takes(closed_objects=True, all_required=True, bare_references=True)
 
 
-def sent(schema: dict[str, Any], structured: Structured | None, *, strict: bool = True) -> WireSchema:
+class WireSchema(NamedTuple):
+    """A schema as it is sent, the keywords that were dropped, and what else was changed."""
+
+    schema: dict[str, Any]
+    dropped: tuple[str, ...]
+    changes: tuple[str, ...]
+
+
+def sent(schema: dict[str, Any], facts: ProviderFacts | None, *, strict: bool = True) -> WireSchema:
     before = copy.deepcopy(schema)
-    wire = wire_schema(schema, structured, strict=strict)
+    found = wire_of(schema, facts, strict=strict)
     assert schema == before
-    return wire
+    return found
+
+
+def wire_of(schema: dict[str, Any], facts: ProviderFacts | None, *, strict: bool = True) -> WireSchema:
+    """The schema of a call as the play sends it to a provider of these facts."""
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "strict": strict}}
+    call = Call(
+        call_id="1",
+        endpoint="/chat/completions",
+        origin="https://a.example:443",
+        body={"model": "m", "messages": [], "max_tokens": 9, "response_format": form},
+        stream=False,
+        facts=facts,
+        caller=SimpleNamespace(report_error=pytest.fail),
+    )
+    session: Any = BoundedOutput(early_stop=False).open(call)
+    planned = session.plan(call)
+    section = session.close(SimpleNamespace(refused=()))
+    changes = tuple(change.removeprefix("BoundedOutput: ") for change in planned.changes)
+    return WireSchema(planned.body["response_format"]["json_schema"]["schema"], section.dropped_keywords, changes)
 
 
 def an_object(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
 
 
-@pytest.mark.parametrize("structured", [None, Structured(), takes("pattern"), STRICT])
-def test_accepted_schema_is_sent_unchanged(structured: Structured | None) -> None:
+@pytest.mark.parametrize("structured", [None, takes(), takes("pattern"), STRICT])
+def test_accepted_schema_is_sent_unchanged(structured: ProviderFacts | None) -> None:
     schema = an_object(name={"type": "string"})
 
     wire = sent(schema, structured)
@@ -81,11 +108,11 @@ def test_a_request_that_is_not_strict_keeps_its_schema() -> None:
 def test_a_schema_of_a_model_becomes_what_openai_makes_of_it(slug: str) -> None:
     strict = to_strict_json_schema(Line)
 
-    wire = sent(Line.model_json_schema(), facts_named(slug).structured)
+    wire = sent(Line.model_json_schema(), facts_named(slug))
 
     assert wire.schema == strict
     assert wire.changes == ("the schema was made strict: objects closed, properties required",)
-    assert sent(strict, facts_named(slug).structured).schema is strict
+    assert sent(strict, facts_named(slug)).schema is strict
 
 
 def test_a_refused_keyword_is_dropped_and_described() -> None:
@@ -137,7 +164,7 @@ def test_a_discriminated_union_is_sent_as_any_of() -> None:
     class Pet(BaseModel):
         pet: Annotated[Cat | Dog, Field(discriminator="kind")]
 
-    wire = sent(Pet.model_json_schema(), facts_named("openai").structured)
+    wire = sent(Pet.model_json_schema(), facts_named("openai"))
 
     assert set(wire.schema["properties"]["pet"]) == {"anyOf", "title"}
     assert len(wire.schema["properties"]["pet"]["anyOf"]) == 2
@@ -157,7 +184,7 @@ def test_too_deeply_nested_schema_is_sent_unchanged() -> None:
     for _ in range(2_000):
         schema = an_object(inner=schema)
 
-    assert wire_schema(schema, takes("pattern", all_required=True), strict=True).schema is schema
+    assert wire_of(schema, takes("pattern", all_required=True)).schema is schema
 
 
 # Laws.

@@ -305,7 +305,7 @@ def telemetry_cost(quick: bool) -> Report:
                 for what, bar in (("call", "<= 40"), ("chunk", "<= 1"))
                 for name in ("call", "call_metrics")
             },
-            **{f"{name}_call_us": "<= 6" for name in ("unsampled", "unsampled_metrics")},
+            **{f"{name}_call_us": "<= 8" for name in ("unsampled", "unsampled_metrics")},
         },
     )
 

@@ -35,7 +35,8 @@ MAX_NAME_CHARACTERS: Final = 256
 
 MOST_ATTRIBUTES: Final = 25  # of fastlane's own on a span at the level "call"
 
-_OPERATIONS = {CHAT: "chat", RESPONSES: "chat", COMPLETIONS: "text_completion", EMBEDDINGS: "embeddings"}
+OPERATIONS: Final = {CHAT: "chat", RESPONSES: "chat", COMPLETIONS: "text_completion", EMBEDDINGS: "embeddings"}
+"""`gen_ai.operation.name` by the endpoint; others have no spans."""
 _API_TYPES = {CHAT: "chat_completions", RESPONSES: "responses"}
 _INT64 = 2**63
 
@@ -60,11 +61,6 @@ def printable(name: str) -> str:
 
 
 # The request
-
-
-def operation_name(method: str, endpoint: str) -> str | None:
-    """Return `gen_ai.operation.name` of a call; None for an endpoint without spans."""
-    return _OPERATIONS.get(endpoint) if method == "POST" else None
 
 
 def provider_name(origin: str) -> str:

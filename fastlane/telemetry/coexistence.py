@@ -91,6 +91,8 @@ def other_tools(client: Any = None) -> Tools:
     modules, methods, tools = _last
     if modules != len(sys.modules):
         tools = _find_tools()
+    elif not methods:
+        return NO_TOOLS
     else:
         for get, name, method in methods:
             if get(name) is not method:  # by identity: a wrapper may claim to equal what it wraps
@@ -173,6 +175,9 @@ class Standing(NamedTuple):
     """Whether fastlane records the `gen_ai.*` metrics of the call: no other tool does."""
 
 
+_ALONE: Final = Standing("own", Context())
+
+
 @contextmanager
 def attached(context: Context | None) -> Iterator[None]:
     """Make a context the current one; None: leave it.
@@ -195,7 +200,7 @@ def standing_of(issued: Issued | None, client: Any = None) -> Standing:
     context = context_api.get_current()
     tools = other_tools(client)
     if not tools and not context:
-        return Standing("own", context)
+        return _ALONE
     span = _span_of_tool(get_current_span(context))
     suppressed = any(context.get(key) for key in _SUPPRESS)
     if span is None and (suppressed or context.get(_SUPPRESS_MODELS)):

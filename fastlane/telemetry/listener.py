@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ..engine.call_state import CallState
     from ..engine.user_action import user_action
     from ..records.listeners import ActionTrace, CallTrace
+    from .settings import Providers
 
 
 @cache  # an import statement takes microseconds of each call
@@ -24,8 +25,11 @@ def _traces() -> Any:
 class _Telemetry(listeners.CallListener):
     """Spans and metrics of OpenTelemetry."""
 
+    _providers: Providers
+
     def is_active(self) -> bool:
-        return providers().is_active
+        found = self._providers = providers()
+        return found.is_active
 
     def prepare(self) -> None:
         # With a client and not with its first call, which may be made on an event loop: 30 ms of CPU.
@@ -38,7 +42,7 @@ class _Telemetry(listeners.CallListener):
                 warn_of_error("finding a provider", error)
 
     def trace_call(self, observation: CallState) -> CallTrace | None:
-        return _traces().trace_of(observation)  # type: ignore[no-any-return]
+        return _traces().trace_of(observation, self._providers)  # type: ignore[no-any-return]
 
     def trace_action(self, action: user_action, before: Any) -> ActionTrace | None:
         return _traces().ActionSpan(action, before)  # type: ignore[no-any-return]

@@ -54,13 +54,16 @@ def from_environment(environment: Mapping[str, str]) -> TelemetrySettings:
 
 # What is in force
 
+_module = sys.modules.get
+
 
 class Providers:
     """The settings in force, the providers that they lead to, and what is made once for these."""
 
     def __init__(self, settings: TelemetrySettings) -> None:
         self.settings = settings
-        self.global_tracer_provider, self.global_meter_provider = _global_providers()
+        self.global_tracer_provider = getattr(_module("opentelemetry.trace"), "_TRACER_PROVIDER", None)
+        self.global_meter_provider = getattr(_module("opentelemetry.metrics._internal"), "_METER_PROVIDER", None)
         self.tracer_provider = settings.tracer_provider or self.global_tracer_provider
         self.meter_provider = settings.meter_provider or self.global_meter_provider
         is_on = settings.level != "off"
@@ -102,21 +105,14 @@ def providers() -> Providers:
     """
     global _latest  # noqa: PLW0603
     latest = _latest
-    if latest is None or _global_providers() != (latest.global_tracer_provider, latest.global_meter_provider):
+    tracers = getattr(_module("opentelemetry.trace"), "_TRACER_PROVIDER", None)
+    meters = getattr(_module("opentelemetry.metrics._internal"), "_METER_PROVIDER", None)
+    if latest is None or tracers is not latest.global_tracer_provider or meters is not latest.global_meter_provider:
         latest = _latest = Providers(current())
     return latest
 
 
 _PLACEHOLDERS = frozenset({"ProxyTracerProvider", "_ProxyMeterProvider", "NoOpTracerProvider", "NoOpMeterProvider"})
-
-
-def _global_providers() -> tuple[Any, Any]:
-    """Return the global providers of spans and metrics that OpenTelemetry's API keeps; None if none has been set."""
-    module = sys.modules.get
-    return (
-        getattr(module("opentelemetry.trace"), "_TRACER_PROVIDER", None),
-        getattr(module("opentelemetry.metrics._internal"), "_METER_PROVIDER", None),
-    )
 
 
 def _is_placeholder(provider: Any) -> bool:

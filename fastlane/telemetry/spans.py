@@ -6,8 +6,8 @@ They are made with the SDK's tracer, or much cheaper where its processors only l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.context import Context
@@ -24,6 +24,7 @@ from opentelemetry.trace import (
     Status,
     StatusCode,
     TraceFlags,
+    TraceState,
     get_current_span,
     get_tracer_provider,
     set_span_in_context,
@@ -38,11 +39,22 @@ if TYPE_CHECKING:
     from ..records.record import CallRecord
     from .settings import Providers
 
-Compute = Callable[[], Mapping[str, Any]]
-"""Computes attributes in the thread that exports them. It must neither block nor depend on the calling thread."""
 
-Step = tuple[str, int, int, Attributes]
-"""Name, start and end of a span in monotonic nanoseconds, and its attributes."""
+class Step(NamedTuple):
+    """A span that is over: of a call, an attempt or a part of one."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    attributes: Mapping[str, Any] = {}
+    """Those that a sampler sees."""
+    kind: SpanKind = SpanKind.INTERNAL
+    links: Sequence[Link] = ()
+    error: str | None = None
+    """A class or a code, because no status holds text of an error."""
+    compute: Callable[[], Mapping[str, Any]] = dict
+    """Returns further attributes, in the thread that exports them."""
+
 
 _UNSET = Status(StatusCode.UNSET)
 _SAMPLED, _NOT_SAMPLED = TraceFlags(TraceFlags.SAMPLED), TraceFlags(TraceFlags.DEFAULT)
@@ -53,35 +65,21 @@ _HOOKS = tuple(name for name in ("on_start", "_on_ending") if hasattr(SpanProces
 _NO_OPS = frozenset(getattr(kind, name) for kind in _EXPORTING for name in _HOOKS)
 
 
-class LazyAttributes(Mapping[str, Any]):
-    """The attributes of a span that has ended, computed and checked when an exporter first reads them."""
+class EndedSpan(ReadableSpan):
+    """A span that has ended. All but its context and its parent is filled in when an exporter first reads it."""
 
-    def __init__(self, attributes: Mapping[str, Any], compute: Compute, limits: SpanLimits) -> None:
-        self._attributes, self._compute, self._limits = attributes, compute, limits
+    def __init__(
+        self, maker: SpanMaker, context: SpanContext, parent: SpanContext | None, describe: Callable[[], Step]
+    ) -> None:
+        self._maker, self._context, self._parent = maker, context, parent
+        self._describe: Callable[[], Step] | None = describe
 
-    @cached_property
-    def _all(self) -> Mapping[str, Any]:
-        attributes = self._attributes
-        try:
-            attributes = {**attributes, **self._compute()}
-        except Exception as error:  # noqa: BLE001 - one span must not lose the batch that it is in
-            warn_of_error("computing attributes", error)
-        self._compute = dict  # it holds the whole call
-        # As the SDK does: it drops values of invalid types and keeps to the limits of OTEL_SPAN_ATTRIBUTE_*.
-        limits = self._limits
-        return BoundedAttributes(limits.max_span_attributes, attributes, max_value_len=limits.max_span_attribute_length)
-
-    def __getitem__(self, name: str) -> Any:
-        return self._all[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all)
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-    def __bool__(self) -> bool:
-        return True
+    def __getattr__(self, name: str) -> Any:  # called only for attributes that are missing
+        describe = self.__dict__.get("_describe")
+        if describe is not None:
+            self._maker.fill(self, describe())
+            self._describe = None  # it holds the whole call
+        return object.__getattribute__(self, name)
 
 
 class SpanMaker:
@@ -103,32 +101,11 @@ class SpanMaker:
         self._follows_parent = sampler is DEFAULT_ON or sampler is DEFAULT_OFF
         self._processors: tuple[Any, bool] = (None, False)
 
-    def make(
-        self,
-        name: str,
-        context: Context,
-        start_ns: int,
-        end_ns: int,
-        attributes: Mapping[str, Any],
-        *,
-        parent: SpanContext | None = None,
-        kind: SpanKind = SpanKind.INTERNAL,
-        links: Sequence[Link] = (),
-        error: str | None = None,
-        compute: Compute = dict,
-    ) -> SpanContext | None:
-        """Make a span that is over, and return its context; None if it is not recorded.
-
-        Its parent is `parent`, or else the span of `context`. `attributes` are shown to the sampler, those that
-        `compute` gives are not.
-        """
-
-        def around() -> Context:
-            return context if parent is None else set_span_in_context(NonRecordingSpan(parent), context)
-
-        tracer = self._tracer
+    def make(self, step: Step, context: Context, parent: SpanContext | None = None) -> SpanContext | None:
+        """Make a span below `parent`, or else below the span of `context`. Return its context; None if not recorded."""
+        tracer, (name, start_ns, end_ns, attributes, kind, links, error, compute) = self._tracer, step
         if not self.is_lazy():
-            span = self.start(name, around(), kind, dict(attributes), links, start_ns)
+            span = self.start(name, _below(parent, context), kind, dict(attributes), links, start_ns)
             if not span.is_recording():
                 return None
             try:
@@ -136,34 +113,58 @@ class SpanMaker:
             finally:
                 span.end(end_ns)  # which does nothing once it has ended
             return span.get_span_context()
-        above = _parent_in(context) if parent is None else parent
+        above = parent or parent_in(context)
+        is_sampled = self.decision(above)
+        if is_sampled is not None:
+            return self.add(above, lambda: step) if is_sampled else None
         trace_id = tracer.id_generator.generate_trace_id() if above is None else above.trace_id
-        is_sampled = is_recording = self._decision(above)
-        state = None if above is None else above.trace_state
-        if is_sampled is None:
-            sampling = tracer.sampler.should_sample(around(), trace_id, name, kind, attributes, links)
-            is_sampled, is_recording = sampling.decision.is_sampled(), sampling.decision.is_recording()
-            state, attributes = sampling.trace_state, sampling.attributes
-        if not is_recording:
+        sampling = tracer.sampler.should_sample(_below(parent, context), trace_id, name, kind, attributes, links)
+        if not sampling.decision.is_recording():
             return None
-        flags = _SAMPLED if is_sampled else _NOT_SAMPLED
-        span_context = SpanContext(trace_id, tracer.id_generator.generate_span_id(), False, flags, state)
-        tracer.span_processor.on_end(
-            ReadableSpan(
-                name,
-                span_context,
-                above,
-                tracer.resource,
-                LazyAttributes(attributes, compute, self._limits),
-                links=links,
-                kind=kind,
-                status=_UNSET if error is None else Status(StatusCode.ERROR, error),
-                start_time=start_ns,
-                end_time=end_ns,
-                instrumentation_scope=self._scope,
-            )
+        step = step._replace(attributes=sampling.attributes)
+        flags = _SAMPLED if sampling.decision.is_sampled() else _NOT_SAMPLED
+        return self.add(above, lambda: step, trace_id, sampling.trace_state, flags)
+
+    def add(
+        self,
+        parent: SpanContext | None,
+        describe: Callable[[], Step],
+        trace_id: int = 0,
+        state: TraceState | None = None,
+        flags: TraceFlags = _SAMPLED,
+    ) -> SpanContext:
+        """Add a span that is recorded. `describe` is called in the thread that exports it."""
+        tracer = self._tracer
+        if parent is not None and not trace_id:
+            trace_id, state = parent.trace_id, parent.trace_state
+        trace_id = trace_id or tracer.id_generator.generate_trace_id()
+        context = SpanContext(trace_id, tracer.id_generator.generate_span_id(), False, flags, state)
+        tracer.span_processor.on_end(EndedSpan(self, context, parent, describe))
+        return context
+
+    def fill(self, span: EndedSpan, step: Step) -> None:
+        """Fill in a span, when an exporter first reads it."""
+        attributes = step.attributes
+        try:
+            attributes = {**attributes, **step.compute()}
+        except Exception as caught:  # noqa: BLE001 - one span must not lose the batch that it is in
+            warn_of_error("computing attributes", caught)
+        # As the SDK does: it drops values of invalid types and keeps to the limits of OTEL_SPAN_ATTRIBUTE_*.
+        most, longest = self._limits.max_span_attributes, self._limits.max_span_attribute_length
+        ReadableSpan.__init__(
+            span,
+            step.name,
+            span._context,
+            span._parent,
+            self._tracer.resource,
+            BoundedAttributes(most, attributes, max_value_len=longest),
+            links=step.links,
+            kind=step.kind,
+            status=_UNSET if step.error is None else Status(StatusCode.ERROR, step.error),
+            start_time=step.start_ns,
+            end_time=step.end_ns,
+            instrumentation_scope=self._scope,
         )
-        return span_context
 
     def is_lazy(self) -> bool:
         """Return whether no processor acts on the start of a span: then `make` starts none, at a fifth of the cost."""
@@ -178,21 +179,23 @@ class SpanMaker:
             self._processors = (processors, found)
         return found and self._is_enabled()
 
-    def drops(self, context: Context) -> bool:
-        """Return whether a span that is made in this context is certainly not sampled."""
-        return self._root_decision is not None and not self._decision(_parent_in(context))
-
-    def _decision(self, parent: SpanContext | None) -> bool | None:
+    def decision(self, parent: SpanContext | None) -> bool | None:
         """Return whether a span is sampled; None if the sampler has to be asked."""
         if parent is None or self._root_decision is None or not self._follows_parent:
             return self._root_decision
         return parent.trace_flags.sampled
 
 
-def _parent_in(context: Context) -> SpanContext | None:
+def parent_in(context: Context) -> SpanContext | None:
     """Return the span that a context has; None if it has none."""
-    parent = get_current_span(context).get_span_context() if context else None
-    return None if parent is None or not parent.is_valid else parent
+    if not context:
+        return None
+    parent = get_current_span(context).get_span_context()
+    return parent if parent.is_valid else None
+
+
+def _below(parent: SpanContext | None, context: Context) -> Context:
+    return context if parent is None else set_span_in_context(NonRecordingSpan(parent), context)
 
 
 def span_maker(providers: Providers) -> SpanMaker:
@@ -205,7 +208,7 @@ def span_maker(providers: Providers) -> SpanMaker:
 
 
 def end_span(span: Span, end_ns: int, attributes: Mapping[str, Any], error: str | None) -> None:
-    """End a span. `error`: a class or a code, because no status holds text of an error."""
+    """End a span. `error` is that of `Step`."""
     span.set_attributes(attributes)
     if error is not None:
         span.set_status(Status(StatusCode.ERROR, error))
@@ -237,30 +240,25 @@ def make_spans_below(
     made: dict[int, SpanContext] = {}
     attempts = sorted(record.attempts, key=lambda attempt: attempt.number)
 
-    def add(above: SpanContext | None, step: Step, **more: Any) -> SpanContext | None:
-        name, start_ns, end_ns, attributes = step
-        end_ns = max(start_ns, end_ns) + offset_ns
-        return maker.make(name, context, start_ns + offset_ns, end_ns, attributes, parent=above, **more)
+    def add(above: SpanContext | None, step: Step) -> SpanContext | None:
+        start_ns, end_ns = step.start_ns + offset_ns, max(step.start_ns, step.end_ns) + offset_ns
+        return maker.make(step._replace(start_ns=start_ns, end_ns=end_ns), context, above)
 
     if has_phases and attempts:
         started_ns = attempts[0].wire.started_ns
         waiting_ns = started_ns - queued_ns(record, started_ns - timeline.started_ns)
         if waiting_ns - timeline.started_ns >= PREPARE_SPAN_MIN_NS:
-            add(parent, ("prepare", timeline.started_ns, waiting_ns, {}))
+            add(parent, Step("prepare", timeline.started_ns, waiting_ns))
         if waiting_ns < started_ns:
-            add(parent, ("wait_for_place", waiting_ns, started_ns, {}))
+            add(parent, Step("wait_for_place", waiting_ns, started_ns))
     for attempt in attempts:
         before = made.get(attempt.number - 1)
         reason = "retry" if attempt.kind == "plain" else attempt.kind
         ended_ns = timeline.ended_ns if attempt.wire.ended_ns is None else attempt.wire.ended_ns
-        own = add(
-            parent,
-            (record.method, attempt.wire.started_ns, ended_ns, {}),
-            kind=SpanKind.CLIENT,
-            links=() if before is None else (Link(before, {"fastlane.link.reason": reason}),),
-            error=attempt_error(attempt),
-            compute=partial(attempt_attributes, attempt, record),
-        )
+        links = () if before is None else (Link(before, {"fastlane.link.reason": reason}),)
+        compute = partial(attempt_attributes, attempt, record)
+        step = Step(record.method, attempt.wire.started_ns, ended_ns, {}, SpanKind.CLIENT, links)
+        own = add(parent, step._replace(error=attempt_error(attempt), compute=compute))
         if own is not None:
             made[attempt.number] = own
             for phase, steps in _phases(attempt, record) if has_phases else ():
@@ -269,7 +267,7 @@ def make_spans_below(
                     add(below, step)
     if has_phases and timeline.validate_started_ns and timeline.validate_ended_ns:
         verdict = {} if record.verdict is None else {"fastlane.output.verdict": record.verdict}
-        add(parent, ("validate", timeline.validate_started_ns, timeline.validate_ended_ns, verdict))
+        add(parent, Step("validate", timeline.validate_started_ns, timeline.validate_ended_ns, verdict))
 
 
 def _phases(attempt: Attempt, record: CallRecord) -> Iterator[tuple[Step, Sequence[Step]]]:
@@ -281,7 +279,7 @@ def _phases(attempt: Attempt, record: CallRecord) -> Iterator[tuple[Step, Sequen
     opening_ns = wire.dns_started_ns if wire.dns_started_ns is not None else wire.connect_started_ns
     wait_ended_ns = wire.send_started_ns if opening_ns is None else opening_ns
     if wire.connection_wait_started_ns is not None and wait_ended_ns is not None:
-        yield (f"HTTP wait_for_connection {address}", wire.connection_wait_started_ns, wait_ended_ns, {}), ()
+        yield Step(f"HTTP wait_for_connection {address}", wire.connection_wait_started_ns, wait_ended_ns), ()
     if opening_ns is not None:
         tls = {} if attempt.tls_version is None else {"tls.protocol.version": attempt.tls_version.removeprefix("TLSv")}
         peer = attempt.peer_address or address
@@ -291,26 +289,26 @@ def _phases(attempt: Attempt, record: CallRecord) -> Iterator[tuple[Step, Sequen
             (f"TLS client handshake {host}", wire.tls_started_ns, wire.tls_ended_ns, tls),
         )
         steps = [
-            (name, from_ns, until_ns, attributes)
+            Step(name, from_ns, until_ns, attributes)
             for name, from_ns, until_ns, attributes in possible
             if from_ns is not None and until_ns is not None
         ]
-        end_ns = max([opening_ns, *(until_ns for _, _, until_ns, _ in steps)])
-        yield (f"HTTP connection_setup {address}", opening_ns, end_ns, {}), steps
+        end_ns = max([opening_ns, *(step.end_ns for step in steps)])
+        yield Step(f"HTTP connection_setup {address}", opening_ns, end_ns), steps
     sent_ns, head_ns = wire.send_ended_ns, wire.headers_received_ns
     if wire.send_started_ns is None or sent_ns is None:
         return
     if head_ns is not None:
         # The sending thread may read the clock only after another has seen the head of the response.
         sent_ns = max(wire.send_started_ns, min(sent_ns, head_ns))
-    yield ("HTTP send_request", wire.send_started_ns, sent_ns, {}), ()
+    yield Step("HTTP send_request", wire.send_started_ns, sent_ns), ()
     if head_ns is None:
         return
-    yield ("HTTP wait_for_response", sent_ns, head_ns, {}), ()
+    yield Step("HTTP wait_for_response", sent_ns, head_ns), ()
     first_ns = timeline.first_token_ns
     if attempt.number != record.attempts[-1].number or first_ns is None:
         return
     kind = {} if timeline.first_token_kind is None else {"fastlane.first_token.kind": timeline.first_token_kind}
-    yield ("first_token", head_ns, first_ns, kind), ()
+    yield Step("first_token", head_ns, first_ns, kind), ()
     if len(timeline.token_ns) > 1:
-        yield ("decode", first_ns, timeline.token_ns[-1], {}), ()
+        yield Step("decode", first_ns, timeline.token_ns[-1]), ()

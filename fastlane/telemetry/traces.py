@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from opentelemetry.context import Context, attach, detach, get_current
 from opentelemetry.trace import Span, SpanContext, SpanKind, get_current_span, set_span_in_context
@@ -17,10 +17,10 @@ from ..transport.drivers.transports import TRACED
 from . import running_calls
 from .attributes import (
     CANCELLATIONS,
+    OPERATIONS,
     call_attributes,
     experiment_attributes,
     most_important,
-    operation_name,
     printable,
     request_attributes,
     span_start,
@@ -38,7 +38,7 @@ from .coexistence import (
 from .experiments import ExperimentArm, experiment_of
 from .metrics import EndedAction, EndedCall, meters_of
 from .settings import Level, Providers, providers
-from .spans import end_span, make_spans_below, span_maker, status_of
+from .spans import Step, end_span, make_spans_below, parent_in, span_maker, status_of
 
 if TYPE_CHECKING:
     from ..engine.call_state import CallState
@@ -48,53 +48,50 @@ if TYPE_CHECKING:
 _NOTHING: AbstractContextManager[None] = nullcontext()
 _trace_context = TraceContextTextMapPropagator()  # never baggage, which holds values of the application
 _FAILED = frozenset({"failed", "truncated"})
-_PROMPT_FIELDS = frozenset({"messages", "input", "instructions", "prompt", "tools"})
+_Keeps = Literal["early", True, False] | None
+"""Whether a call has a span: it begins early, is certainly sampled, or not; None: its sampler is asked at the end."""
+_PROMPT_FIELDS = ("messages", "input", "instructions", "prompt", "tools")
 
 
-def trace_of(observation: CallState) -> TracedCall | None:
+def trace_of(observation: CallState, found: Providers) -> TracedCall | None:
     """Return the trace of a call that has begun; None for an endpoint without spans."""
-    operation = operation_name(observation.method, observation.endpoint)
+    operation = OPERATIONS.get(observation.endpoint) if observation.method == "POST" else None
     if operation is None:
         return None
-    found = providers()
     if found.measures:
         meters_of(found)
-    standing, maker = standing_of(observation.issued), span_maker(found)
+    standing = standing_of(observation.issued)
     # Whether another tool, the provider's processors or the server need the span while the call lasts.
-    starts_early, is_dropped = True, False
+    keeps: _Keeps = "early"
     if standing.mode == "own" and not found.settings.propagate:
         if not found.keeps_spans:
-            starts_early, is_dropped = False, True
-        elif HTTP_INSTRUMENTATION not in sys.modules and maker.is_lazy():
-            starts_early, is_dropped = False, maker.drops(standing.context)
-        if is_dropped and not found.measures:
+            keeps = False
+        elif HTTP_INSTRUMENTATION not in sys.modules:
+            maker = found.span_maker or span_maker(found)
+            if maker.is_lazy():
+                keeps = maker.decision(parent_in(standing.context) if standing.context else None)
+        if keeps is False and not found.measures:
             return None
-    return TracedCall(
-        found, operation, standing, experiment_of(observation.experiment), starts_early, is_dropped,
-        found.settings.level, standing.span,
-    )  # fmt: skip
+    return TracedCall(found, operation, standing, experiment_of(observation.experiment), keeps)
 
 
-@dataclass(slots=True, eq=False)
 class TracedCall:
     """The trace of one call, with all of its attempts at all upstreams."""
 
-    _providers: Providers
-    _operation: str
-    _standing: Standing
-    _experiment: ExperimentArm | None
-    _starts_early: bool
-    _is_dropped: bool
-    """The call is measured, and has no span."""
-    _level: Level
-    _span: Span | None
-    """fastlane's own span, or the one of another tool that fastlane adds to."""
-    _body: Mapping[str, Any] | None = None
+    _body: dict[str, Any] | None = None
     """The first upstream's request."""
     _parent: Context | None = None
     """The parent of the spans of requests, where the call's span is another tool's."""
-    _is_started: bool = False
-    _open: list[bool] = field(default_factory=lambda: [True])
+    _is_started = False
+
+    def __init__(
+        self, found: Providers, operation: str, standing: Standing, arm: ExperimentArm | None, keeps: _Keeps
+    ) -> None:
+        self._providers, self._operation, self._standing, self._experiment = found, operation, standing, arm
+        self._keeps = keeps
+        self._level: Level = found.settings.level
+        self._span: Span | None = standing.span  # fastlane's own, or the one of another tool that fastlane adds to
+        self._open = [True]
 
     @property
     def is_deferred(self) -> bool:
@@ -105,17 +102,19 @@ class TracedCall:
 
     def planned(self, observation: CallState, body: Any) -> None:
         """Note the parameters of the request that the plays have planned."""
-        if self._is_dropped:
+        if self._keeps is False:
             return
-        if self._body is None and isinstance(body, Mapping):
+        if self._body is None and (type(body) is dict or isinstance(body, Mapping)):
             # The prompt must not wait for an exporter.
-            self._body = {name: value for name, value in body.items() if name not in _PROMPT_FIELDS}
+            self._body = kept = dict(body)
+            for name in _PROMPT_FIELDS:
+                kept.pop(name, None)
         if running_calls.watched is not None:
             running_calls.watched.begin(id(self), observation)
 
     def attempting(self, observation: CallState, request: Any) -> None:
         """An attempt is about to be sent: the first one begins the call's span, where that is needed early."""
-        if not self._starts_early:
+        if self._keeps != "early":
             return
         try:
             if not self._is_started:
@@ -178,7 +177,7 @@ class TracedCall:
 
     def progressed(self, observation: CallState) -> None:
         """A part of the call is over: give another tool's span, which may end before the call, what is known."""
-        if not self.is_deferred:
+        if self._standing.mode != "defer":
             return
         try:
             if self._span is not None and self._span.is_recording():
@@ -198,13 +197,13 @@ class TracedCall:
             running_calls.watched.end(id(self))
         standing, context = self._standing, None
         try:
-            if self._starts_early and not self._is_started:
+            if self._keeps == "early" and not self._is_started:
                 self._start(observation)
             if standing.mode == "defer":
                 # Under a suppressing context, tracers make spans that record nothing.
                 with attached(standing.context) if standing.suppresses else _NOTHING:
                     context = self._end_other(observation)
-            elif standing.mode == "own" and not self._is_dropped:
+            elif standing.mode == "own" and self._keeps is not False:
                 context = self._end_own(observation)
         finally:
             self._body = None  # an upstream that was left still refers to this
@@ -226,31 +225,30 @@ class TracedCall:
         span, context = self._span, self._standing.context
         if span is not None and not span.is_recording():
             return span.get_span_context()
-        body, operation = self._body, self._operation
-
-        def attributes() -> dict[str, Any]:
-            asked = request_attributes(observation.endpoint, body) if body else {}
-            return {"gen_ai.operation.name": operation, **asked, **self._attributes(observation.record())}
-
-        maker = span_maker(self._providers)
-        # (A record takes longer to make than all else here.)
-        has_failed = observation.outcome in _FAILED
-        status = status_of(observation.record()) if has_failed else None
-        name, start = span_start(self._operation, observation.origin, observation.model, observation.stream)
-        start_ns = observation.started_wall_ns
-        end_ns = start_ns + observation.ended_ns - observation.started_ns
+        maker = self._providers.span_maker or span_maker(self._providers)
+        error = status_of(observation.record()) if observation.outcome in _FAILED else None
+        step = partial(self._step, observation, self._body, error)
         made: SpanContext | None
-        if span is None:
-            made = maker.make(
-                name, context, start_ns, end_ns, start, kind=SpanKind.CLIENT, error=status, compute=attributes
-            )
+        if self._keeps is True:
+            made = maker.add(parent_in(context) if context else None, step)
+        elif span is None:
+            made = maker.make(step(), context)
         else:
-            made = span.get_span_context()
+            made, (name, _, end_ns, start, _, _, _, compute) = span.get_span_context(), step()
             span.update_name(name)  # of the model that answered, where a call fell back to another one
-            end_span(span, end_ns, {**start, **attributes()}, status)
+            end_span(span, end_ns, {**start, **compute()}, error)
         if made is not None and self._level != "call":
             make_spans_below(maker, context, observation.record(), self._level, made)
         return made
+
+    def _step(self, observation: CallState, body: dict[str, Any] | None, error: str | None) -> Step:
+        def attributes() -> dict[str, Any]:
+            asked = request_attributes(observation.endpoint, body) if body else {}
+            return {"gen_ai.operation.name": self._operation, **asked, **self._attributes(observation.record())}
+
+        name, start = span_start(self._operation, observation.origin, observation.model, observation.stream)
+        end_ns = observation.started_wall_ns + observation.ended_ns - observation.started_ns
+        return Step(name, observation.started_wall_ns, end_ns, start, SpanKind.CLIENT, (), error, attributes)
 
     def _attributes(self, record: CallRecord) -> dict[str, Any]:
         found = call_attributes(record, self._experiment)

@@ -106,6 +106,7 @@ def test_openinference_is_detected_at_request_wrapper(replace: Replace, client: 
 
 
 def test_logfire_is_detected_by_its_marker(client: fastlane.OpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "logfire", ModuleType("logfire"))
     monkeypatch.setitem(client.__dict__, "_is_instrumented_by_logfire", True)
     assert other_tools(client) == {"logfire"}
     assert other_tools() == set()

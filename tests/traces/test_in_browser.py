@@ -4,25 +4,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from fastlane.traces import entries, page as page_of, read_spans
-from scripts.servers import BROWSER_ARGUMENTS, UnavailableError, program
 from tests.traces.recorded import everyday, many, recording
 
 Opens = Callable[..., Page]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    try:
-        executable = program("chromium")
-    except UnavailableError as error:
-        pytest.skip(str(error))
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=list(BROWSER_ARGUMENTS))
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

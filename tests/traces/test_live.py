@@ -13,12 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, expect
 
 from fastlane._clock import wall_ns
 from fastlane.emulator import Emulator, preset
 from fastlane.traces._live import Follower, LiveServer
-from scripts.servers import BROWSER_ARGUMENTS, UnavailableError, program
 from tests.races.callers import until
 from tests.traces.recorded import MODEL, START_NS, everyday, recording
 
@@ -214,18 +213,6 @@ def test_live_page_needs_the_secret_in_its_url(server: LiveServer, tmp_path: Pat
 
     assert list(statuses.values()) == [404, 404, 404, 200]
     assert json.loads(text)["saved"]["calls"] == 1
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    try:
-        executable = program("chromium")
-    except UnavailableError as error:
-        pytest.skip(str(error))
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=list(BROWSER_ARGUMENTS))
-        yield browser
-        browser.close()
 
 
 def test_the_page_shows_calls_as_they_come(server: LiveServer, tmp_path: Path, browser: Browser) -> None:

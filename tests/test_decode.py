@@ -16,6 +16,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 
 from fastlane.decode import _decoders, answer_decoder, event_decoder, probes as _seams
+from fastlane.decode._one_pass import one_pass_of
 from fastlane.decode._proof import same
 from fastlane.decode._types import told_apart
 from tests.fuzz import corpus
@@ -38,6 +39,16 @@ def test_mutated_documents_decode_as_in_stock_or_fall_back(name: str) -> None:
     for data in differential.payloads(500):
         assert differential.check(data) is None, data
     assert differential.accepted["ours"] > differential.accepted["stock"] * 0.7
+
+
+@pytest.mark.parametrize(
+    ("model", "document"), [(ChatCompletionChunk, corpus.CHUNKS[0]), (ChatCompletion, corpus.COMPLETIONS[0])]
+)
+def test_plain_documents_are_made_in_one_pass(model: Any, document: dict[str, Any]) -> None:
+    data = written(document)
+    decode = one_pass_of(model, otherwise=lambda _: None, is_event=model is ChatCompletionChunk)
+    assert decode is not None
+    assert same(decode(data), stock(model, data))
 
 
 def test_the_fuzz_draws_on_every_model_of_the_types() -> None:

@@ -133,7 +133,7 @@ def _model(source: Source, model: Any, values: str, outer: _Outer) -> str:
 def _field(source: Source, name: str, field: Any, get: str, outer: _Outer) -> str:
     """Lines that prepare one field; returns the expression of its value."""
     default = field_get_default(field)
-    copied = _is_copied(field.annotation)
+    copied = is_copied(field.annotation)
     if copied and default is None:
         return f"{get}({name!r})"
     value = source.name("value")
@@ -147,7 +147,7 @@ def _field(source: Source, name: str, field: Any, get: str, outer: _Outer) -> st
     return value
 
 
-def _is_copied(annotation: Any) -> bool:
+def is_copied(annotation: Any) -> bool:
     """Whether every JSON value of this type stays as it is: a string in or out of place is never changed."""
     try:
         found = types.members(annotation)
@@ -162,7 +162,7 @@ def _is_copied(annotation: Any) -> bool:
 
 def _convert(source: Source, annotation: Any, value: str, outer: _Outer | None, metadata: Any = None) -> None:
     """Lines that turn the parsed JSON in the variable `value` into what stands in its place in the model."""
-    if _is_copied(annotation):
+    if is_copied(annotation):
         return
     try:
         plain = types.bare(annotation)
@@ -190,7 +190,7 @@ def _convert(source: Source, annotation: Any, value: str, outer: _Outer | None, 
 
 
 def _convert_items(source: Source, annotation: Any, value: str, outer: _Outer | None) -> None:
-    if _is_copied(annotation):
+    if is_copied(annotation):
         source.line(f"{value} = {value}.copy()")
         return
     if annotation is float:

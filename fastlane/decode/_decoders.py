@@ -1,7 +1,7 @@
 """Decode the bytes of one JSON document to openai's typed object, or leave it to openai's own code; equal, always.
 
-pydantic-core parses the JSON, and a builder makes the object (`_build`): about a fifteenth of the stock client's CPU
-time for a streamed chunk.
+pydantic-core parses the JSON and makes the object (`_one_pass`), or a builder makes it of the parsed JSON (`_build`):
+about a thirtieth of the stock client's CPU time for a streamed chunk.
 """
 
 from __future__ import annotations
@@ -102,23 +102,18 @@ def parsed(data: bytes) -> Any:
 def decoder_of_model(model: Any, *, is_event: bool) -> Decoder:
     """Return the decoder of a model that the stock client constructs."""
     from ._build import builder_of
-
-    build = builder_of(model)
+    from ._one_pass import one_pass_of
 
     def decode(data: bytes) -> Any:
         try:
-            try:
-                # Not `parsed`, whose frame each chunk would pay for. Ids and texts are not worth remembering.
-                values = pydantic_core.from_json(data, cache_strings="keys")
-            except ValueError:
-                values = parsed(data)
+            values = parsed(data)
             if values.__class__ is not dict or (is_event and values.get("error")):
                 return None
-            return build(values)
+            return builder_of(model)(values)
         except Exception:  # noqa: BLE001 - the stock client raises what it raises
             return None
 
-    return decode
+    return one_pass_of(model, decode, is_event=is_event) or decode
 
 
 def decoder_of_union(union: Any) -> Decoder:

@@ -41,6 +41,7 @@ def main() -> None:
         print(f"Usage: fastlane COMMAND [ARGS]...\n\n{_ABOUT}\n")
         for name, (_, what, extras) in _COMMANDS.items():
             print(f"  {name:10} {what:60} pip install 'fastlane-llm[{extras}]'")
+        print("\nIn a clone: pip install '.[cli]', and so on.")
         return
     app()
 

@@ -78,6 +78,11 @@ def run(
     client = _client_of(base_url, api_key_env)
     with Queue(where, client, schema=schema) as queue:
         worker = QueueWorker(queue.storage, client, worker_settings)
+        if (found := queue.status()).batches and found.workers:
+            _note(
+                f"{found.jobs['packed']:,} jobs are held by other workers. If one was killed, its jobs continue when "
+                "its lease ends (lease_s, by default 60 s)"
+            )
         with _stopped_by_signals(worker, ended_by):
             worker.work(until_empty=until_empty)
         now = queue.status()

@@ -24,7 +24,7 @@ def emulator(
         list[str] | None,
         typer.Option(
             "--set",
-            help="A setting of ProviderModel, as JSON or text: 'rate_limits.requests_per_minute=600'. Repeatable.",
+            help="A setting of ProviderModel, as JSON or text: late_share=0.05, batches.duration_s=5. Repeatable.",
             metavar="NAME=VALUE",
         ),
     ] = None,

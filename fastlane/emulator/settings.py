@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Self, TypeAlias, cast
+from typing import Annotated, Any, Literal, Self, TypeAlias, cast, get_args, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -51,8 +51,9 @@ class Settings:
             name = ".".join(str(part) for part in wrong["loc"])
             where = f"{cls.__name__}: {name}" if name else cls.__name__
             known = ""
-            if wrong["type"] == "unexpected_keyword_argument" and len(wrong["loc"]) == 1:
-                known = f"; its settings are {', '.join(one.name for one in dataclasses.fields(cast(Any, cls)))}"
+            if wrong["type"] == "unexpected_keyword_argument":
+                owner = _owner_of(cls, wrong["loc"])
+                known = f"; its settings are {', '.join(one.name for one in dataclasses.fields(owner))}"
             raise ConfigurationError(f"{where}: {wrong['msg'].removeprefix('Value error, ')}{known}") from error
         return made
 
@@ -62,6 +63,15 @@ class Settings:
         Raises ConfigurationError.
         """
         return self.from_json(_merged(self.to_json(), json.loads(as_json(values))))
+
+
+def _owner_of(cls: type[Settings], location: Sequence[int | str]) -> Any:
+    """Return the class of the settings in which pydantic found something at this location."""
+    owner: Any = cls
+    for part in location[:-1]:
+        hint = get_type_hints(owner).get(str(part))  # None for a key of a mapping
+        owner = next(filter(dataclasses.is_dataclass, (hint, *get_args(hint))), owner)
+    return owner
 
 
 def as_json(values: Mapping[str, Any]) -> str:

@@ -303,7 +303,7 @@ class Pipeline:
             try:
                 session = play.open(call)
                 if session is not None and not isinstance(session, Session):
-                    raise TypeError(f"open() must return a Session or None, got {type(session).__name__}")
+                    raise _InvalidHookResultError(f"open() must return a Session or None, got {type(session).__name__}")
             except CallRefusedError:
                 raise
             except Exception as error:  # noqa: BLE001 - a play must not break a call
@@ -441,16 +441,14 @@ class Pipeline:
             name = type(what).__name__ if isinstance(what, Play) else getattr(what, "__qualname__", type(what).__name__)
         # A call that a finalizer ended is reported later, from unrelated code that must not get the error.
         if self.raise_play_errors and not quietly:
-            raise PlayError(f"{name} raised {type(error).__name__} in {doing}") from error
+            raise PlayError(f"{name} raised {_described_error(error, doing)}") from error
         if (name, doing) in self._logged:
             return
         self._logged.add((name, doing))
-        # Only the class: the message of an error may quote the prompt.
         log.warning(
-            "%s raised %s in %s and is skipped; the call is not affected (logged once; raise_play_errors=True raises)",
+            "%s raised %s and is skipped; the call is not affected (logged once; raise_play_errors=True raises)",
             name,
-            type(error).__name__,
-            doing,
+            _described_error(error, doing),
         )
 
 
@@ -459,14 +457,25 @@ def _warn_once(message: str) -> None:
     log.warning("%s (logged once)", message)
 
 
+class _InvalidHookResultError(TypeError):
+    """A hook returned something of the wrong type. The message names types only, so it may be logged."""
+
+
+def _described_error(error: Exception, doing: str) -> str:
+    # Of other errors only the class: their message may quote the prompt.
+    if isinstance(error, _InvalidHookResultError):
+        return f"TypeError in {doing} ({error})"
+    return f"{type(error).__name__} in {doing}"
+
+
 def _checked(play: Play, call: Call, planned: object) -> Call:
-    """Return a planned call, with a change named after the play if it named none. Raises TypeError if it is invalid."""
+    """Return a planned call, with a change named after the play if it named none. Raises _InvalidHookResultError."""
     if not isinstance(planned, Call):
-        raise TypeError(f"plan() must return a Call, got {type(planned).__name__}")
+        raise _InvalidHookResultError(f"plan() must return a Call, got {type(planned).__name__}")
     if type(planned.body) is not dict and not isinstance(planned.body, Mapping):
-        raise TypeError(f"the body of a Call must be a mapping, got {type(planned.body).__name__}")
+        raise _InvalidHookResultError(f"the body of a Call must be a mapping, got {type(planned.body).__name__}")
     if planned.headers and not all(isinstance(text, str) for header in planned.headers.items() for text in header):
-        raise TypeError("the headers of a Call must be strings")
+        raise _InvalidHookResultError("the headers of a Call must be strings")
     if planned.changes == call.changes:
         changed = [what for what in ("body", "headers") if getattr(planned, what) is not getattr(call, what)]
         if changed:

@@ -211,6 +211,19 @@ def test_status_reports_no_worker_and_retry_abandons_origin(where: Path, tmp_pat
     assert batch("retry", where, "--abandon", "https://gone.example/v1", "--all").exit_code == 2
 
 
+def test_run_says_that_jobs_of_a_killed_worker_wait(provider: Emulator, where: Path, tmp_path: Path) -> None:
+    submit_file = lines_of(tmp_path / "jobs.jsonl", line("a", 1))
+    batch("submit", where, submit_file)
+    with Queue(where) as queue:
+        claim(queue.storage, origin=provider.base_url + "/", model="model", lease_s=1.0)
+        queue.storage.extend("worker", lease_s=1.0)
+
+    ran = batch("run", where, "--base-url", provider.base_url, *RUN, "--set", "lease_s=0.4")
+    assert ran.exit_code == 0
+    assert "1 jobs are held by other workers. If one was killed, its jobs continue when its lease ends" in ran.stderr
+    assert "1 done\n" in ran.stderr
+
+
 def is_at_the_provider(queue: Queue) -> bool:
     return [batch.state for batch in queue.status().batches] == ["created"]
 

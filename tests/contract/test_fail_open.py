@@ -140,6 +140,7 @@ def test_a_strict_client_raises_what_a_play_raised(form: Form, arguments: dict[s
             ENTRIES["chat_streamed"](client)
 
         assert isinstance(raised.value.__cause__, TypeError if isinstance(play, ReturnsNoCall) else BrokenError)
+        assert ("plan() must return a Call, got" in str(raised.value)) is isinstance(play, ReturnsNoCall)
         assert PROMPT not in str(raised.value)
         assert SECRET not in str(raised.value)
         assert len(client.calls) == 1

@@ -250,6 +250,12 @@ def test_command_options_configure_the_server() -> None:
         (("--set", "manner=rude"), "--set", "unknown manner 'rude'"),
         (("--set", "late_share=2"), "--set", "late_share"),
         (("--set", "rate_limits.rpm=3"), "--set", "rate_limits.rpm"),
+        (("--set", "rate_limits.rpm=3"), "--set", "its settings are requests_per_minute, tokens_per_minute"),
+        (
+            ("--set", "model_rate_limits.small.rpm=3"),
+            "--set",
+            "its settings are requests_per_minute, tokens_per_minute",
+        ),
         (("--set", "concurrency"), "--set", "written NAME=VALUE"),
         (("--set", 'dialect.accepted_encodings=["br"]'), "--set", "accepted_encodings"),
     ],

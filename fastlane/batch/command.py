@@ -70,24 +70,19 @@ def run(
 ) -> None:
     """Process a queue: in batches if the provider has a batch mode, else by live calls in the background.
 
-    Any number of these may run on one queue, here and on other machines. Ctrl-C and SIGTERM end it after what is under
-    way; batches go on at the provider, and the next worker collects them. A worker that is killed loses nothing.
+    Any number may run on one queue. Ctrl-C and SIGTERM end one after what is under way; a killed one loses nothing.
     """
     ended_by: list[int] = []
     worker_settings = _settings_of(lane, settings or [])
     client = _client_of(base_url, api_key_env)
     with Queue(where, client, schema=schema) as queue:
         worker = QueueWorker(queue.storage, client, worker_settings)
-        if (found := queue.status()).batches and found.workers:
-            _note(
-                f"{found.jobs['packed']:,} jobs are held by other workers. If one was killed, its jobs continue when "
-                "its lease ends (lease_s, by default 60 s)"
-            )
+        if queue.status().workers:
+            _note("other workers hold jobs; those of a killed one go on when its lease ends (lease_s, usually 60 s)")
         with _stopped_by_signals(worker, ended_by):
             worker.work(until_empty=until_empty)
         now = queue.status()
-        rest = "" if now.over == now.total else ". Run the command again to go on"
-        _note(", ".join(_counts(now)) + rest)
+        _note(", ".join(_counts(now)) + ("" if now.over == now.total else ". Run the command again to go on"))
     if signal.SIGINT in ended_by:
         raise KeyboardInterrupt
 

@@ -220,7 +220,7 @@ def test_run_says_that_jobs_of_a_killed_worker_wait(provider: Emulator, where: P
 
     ran = batch("run", where, "--base-url", provider.base_url, *RUN, "--set", "lease_s=0.4")
     assert ran.exit_code == 0
-    assert "1 jobs are held by other workers. If one was killed, its jobs continue when its lease ends" in ran.stderr
+    assert "other workers hold jobs; those of a killed one go on when its lease ends" in ran.stderr
     assert "1 done\n" in ran.stderr
 
 

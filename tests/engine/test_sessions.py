@@ -190,6 +190,17 @@ def test_a_refused_field_is_taken_back_without_a_retry(one_peer: CallPeer, form:
     assert [attempt.kind for attempt in client.last_call.attempts] == ["first", "plain"]
 
 
+def test_play_that_always_plans_again_gets_five_more_tries(one_peer: CallPeer, form: Form) -> None:
+    class Stubborn(Session):
+        def on_refused(self, error: openai.APIStatusError) -> bool:
+            return True
+
+    one_peer.replies[:] = [Reply(400, (JSON,), REFUSAL)] * 9
+    with pytest.raises(openai.BadRequestError):
+        asked(one_peer, form, Odd("open", Stubborn()))
+    assert len(one_peer.take()) == 6
+
+
 @dataclass(frozen=True)
 class Pausing(Play):
     """Waits after an error of the provider, and sends the call again."""

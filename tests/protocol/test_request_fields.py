@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from fastlane.protocol.request_fields import effort_in
+from fastlane.protocol.endpoints import CHAT
+from fastlane.protocol.request_fields import effort_in, tools_of
 
 
 @pytest.mark.parametrize(
@@ -22,3 +23,9 @@ from fastlane.protocol.request_fields import effort_in
 )
 def test_reasoning_effort_is_read_from_either_field(body: dict[str, Any], effort: str | None) -> None:
     assert effort_in(body) == effort
+
+
+def test_tools_are_the_functions_alone() -> None:
+    function = {"type": "function", "function": {"name": "look"}}
+    listed = [function, {"type": "custom", "function": {"name": "draw"}}, "look"]
+    assert list(tools_of({"tools": listed}, CHAT)) == ["look"]

@@ -79,7 +79,7 @@ TASKS = ("as usual", "gzip", "utf-16", "text", "nothing", "no JSON", "large")
 @pytest.mark.parametrize(
     ("form", "name"), [*(("sync", name) for name in REPLIES), *(("async", name) for name in TASKS)], indirect=["form"]
 )
-def test_an_answer_is_what_the_stock_client_makes_of_it(form: Form, peer: CallPeer, name: str) -> None:
+def test_answer_is_what_the_stock_client_makes_of_it(form: Form, peer: CallPeer, name: str) -> None:
     def calls(client: Any) -> list[Any]:
         ask(client)  # the next is not the first of its kind
         ask(client)
@@ -149,7 +149,7 @@ def test_raw_response_header_of_http_client_is_respected(peer: CallPeer) -> None
         assert kinds(client) == expected
 
 
-def test_a_strict_client_validates(peer: CallPeer) -> None:
+def test_strict_client_validates(peer: CallPeer) -> None:
     peer.usually = lambda _: of_type("application/json", b'{"id": 1}')
     with stock(peer, _strict_response_validation=True) as client:
         expected = outcome(lambda: ask(client))

@@ -59,7 +59,7 @@ def test_one_table_has_every_target_and_how_many_hold(capsys: pytest.CaptureFixt
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # a benchmark takes as long as the machine makes it
-def test_the_last_line_is_json_that_says_what_held() -> None:
+def test_last_line_is_json_that_says_what_held() -> None:
     line = json.loads(run("bounded_cost", "--quick", "--json").splitlines()[-1])
 
     assert set(line) == {"name", "figures", "reach", "conditions"}

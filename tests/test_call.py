@@ -46,7 +46,7 @@ def call(body: Mapping[str, Any]) -> Call:
     return Call(call_id="a-1", endpoint="/chat/completions", origin="https://x:443", body=body, stream=False)
 
 
-def test_a_body_is_changed_by_making_another_call() -> None:
+def test_body_is_changed_by_making_another_call() -> None:
     body = {"model": "small", "messages": []}
     first = call(body)
     second = first.with_body("model: small -> large", model="large").with_body("seed: 7", seed=7)
@@ -60,7 +60,7 @@ def test_a_body_is_changed_by_making_another_call() -> None:
 
 
 @pytest.mark.parametrize("body", [{}, {"model": None}, {"model": 3}])
-def test_a_body_without_a_model_has_none(body: dict[str, Any]) -> None:
+def test_body_without_a_model_has_none(body: dict[str, Any]) -> None:
     assert call(body).model is None
 
 
@@ -87,11 +87,11 @@ def test_reasoning_that_was_streamed_counts() -> None:
 
 
 @pytest.mark.parametrize("reasoning_tokens", [None, 0])
-def test_an_answer_without_reasoning_counts_whole(reasoning_tokens: int | None) -> None:
+def test_answer_without_reasoning_counts_whole(reasoning_tokens: int | None) -> None:
     assert record(usage=Usage(output_tokens=5, reasoning_tokens=reasoning_tokens)).streamed_output_tokens == 5
 
 
-def test_the_last_attempt_answered() -> None:
+def test_last_attempt_answered() -> None:
     attempts = (
         Attempt(number=1, kind="first", wire=WireStamps(started_ns=0), status_code=429, connection_reused=False),
         Attempt(number=2, kind="retry", wire=WireStamps(started_ns=9), status_code=200, connection_reused=True),
@@ -134,14 +134,14 @@ outcomes: list[Literal["completed", "truncated", "failed"]] = ["completed", "tru
         max_size=3,
     ).map(tuple),
 )
-def test_a_record_is_plain_json(**fields: Any) -> None:
+def test_record_is_plain_json(**fields: Any) -> None:
     data = record(**fields).to_dict()
 
     assert json.loads(json.dumps(data, allow_nan=False)) == json.loads(json.dumps(data))
     assert {type(value) for value in values(data)} <= {int, float, str, bool, type(None)}
 
 
-def test_the_json_of_a_record_holds_its_metrics_and_its_stamps() -> None:
+def test_json_of_a_record_holds_its_metrics_and_its_stamps() -> None:
     seen = record(usage=Usage(output_tokens=3))
     data = json.loads(json.dumps(seen.to_dict()))
 

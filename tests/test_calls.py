@@ -299,7 +299,7 @@ def test_patched_openai_method_sees_the_same_calls_as_in_stock(
 
 @pytest.mark.parametrize("options", [{}, {"headers": {"x-a": "1"}}, {"url": "/y"}])
 @pytest.mark.parametrize("arguments", [{"cast_to": object}, {}, {"cast_to": object, "content": b"c"}, {"cast_to": str}])
-def test_a_post_with_odd_arguments_ends_as_the_stock_clients(
+def test_post_with_odd_arguments_ends_as_the_stock_clients(
     peer: CallPeer, options: dict[str, Any], arguments: dict[str, Any]
 ) -> None:
     def made(client: Any) -> tuple[list[Any], list[Asked]]:

@@ -10,13 +10,13 @@ from fastlane import __version__
 from fastlane.cli import command_line
 
 
-def test_the_version_is_printed() -> None:
+def test_version_is_printed() -> None:
     result = CliRunner().invoke(command_line("--version"), ["--version"])
 
     assert (result.exit_code, result.stdout) == (0, f"{__version__}\n")
 
 
-def test_the_package_runs_as_a_module() -> None:
+def test_package_runs_as_a_module() -> None:
     ended = subprocess.run([sys.executable, "-m", "fastlane", "--version"], capture_output=True, text=True, check=False)
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{__version__}\n", "")
@@ -65,7 +65,7 @@ def test_command_whose_extra_is_missing_is_listed_and_named() -> None:
 
 
 @pytest.mark.parametrize("name", ["batch", "bench", "doctor", "emulator", "trace", "live"])
-def test_a_command_is_the_same_alone_as_among_all(name: str) -> None:
+def test_command_is_the_same_alone_as_among_all(name: str) -> None:
     alone, among_all = (CliRunner().invoke(app, [name, "--help"]) for app in (command_line(name), command_line()))
 
     assert alone.exit_code == among_all.exit_code == 0
@@ -79,7 +79,7 @@ def test_help_lists_all_commands(arguments: list[str]) -> None:
     assert all(name in printed for name in ("batch", "bench", "doctor", "emulator", "trace", "live"))
 
 
-def test_a_command_that_does_not_exist_is_named() -> None:
+def test_command_that_does_not_exist_is_named() -> None:
     result = CliRunner().invoke(command_line("bnech"), ["bnech"])
 
     assert result.exit_code == 2

@@ -51,7 +51,7 @@ def test_plain_documents_are_made_in_one_pass(model: Any, document: dict[str, An
     assert same(decode(data), stock(model, data))
 
 
-def test_the_fuzz_draws_on_every_model_of_the_types() -> None:
+def test_fuzz_draws_on_every_model_of_the_types() -> None:
     assert known_models() > 250
 
 
@@ -84,12 +84,12 @@ def test_undecidable_document_is_left_to_the_stock_client(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("empty", [None, "", 0, {}, []])
-def test_an_error_that_says_nothing_is_no_error(empty: Any) -> None:
+def test_error_that_says_nothing_is_no_error(empty: Any) -> None:
     data = written(_CHUNK | {"error": empty})
     assert same(event_decoder(ChatCompletionChunk)(data), stock(ChatCompletionChunk, data))  # type: ignore[misc]
 
 
-def test_an_answer_with_an_error_is_an_answer() -> None:
+def test_answer_with_an_error_is_an_answer() -> None:
     data = written(corpus.COMPLETIONS[16])
     assert same(answer_decoder(ChatCompletion)(data), stock(ChatCompletion, data))  # type: ignore[misc]
 

@@ -121,7 +121,7 @@ def test_every_command_exists(page: Path) -> None:
     "command",
     ["make sandwich", "fastlane sandwich", "fastlane trace sandwich", ".venv/bin/python -m benchmarks sandwich"],
 )
-def test_a_command_that_does_not_exist_is_found(command: str, tmp_path: Path) -> None:
+def test_command_that_does_not_exist_is_found(command: str, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"```bash\n$ {command}\n```\n")
 

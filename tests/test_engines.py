@@ -141,7 +141,7 @@ SHORT = ("llamacpppython_warm", "transformers_warm")
 
 
 @pytest.mark.parametrize("name", SHORT)
-def test_a_recorded_stream_that_comes_one_byte_at_a_time(form: Form, name: str) -> None:
+def test_recorded_stream_that_comes_one_byte_at_a_time(form: Form, name: str) -> None:
     answer = recorded(name)
     with serving(answer, cut=by_bytes) as server:
         events, client = read(fastlane, server, form=form)
@@ -167,7 +167,7 @@ def read_with_a_pause(before: Sequence[bytes], after: Sequence[bytes], closes: b
 
 
 @pytest.mark.parametrize("name", ["transformers_plain", "llamacpppython_plain"])
-def test_the_role_is_no_token(name: str) -> None:
+def test_role_is_no_token(name: str) -> None:
     answer = recorded(name)
     at = answer.index(b"\n\n") + 4
     record, between_ns = read_with_a_pause([answer[:at]], [answer[at:]], closes(answer))
@@ -208,7 +208,7 @@ def test_done_without_a_finish_reason_was_cut_off() -> None:
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_a_recorded_stream_of_the_responses_api(form: Form, cut: str) -> None:
+def test_recorded_stream_of_the_responses_api(form: Form, cut: str) -> None:
     with serving(recorded("transformers_responses"), cut=CUTS[cut]) as server:
         theirs, _ = read(openai, server, respond, form)
         ours, client = read(fastlane, server, respond, form)
@@ -315,7 +315,7 @@ def test_two_choices_and_usage_after_them() -> None:
     assert len(record.timeline.token_ns) == 2
 
 
-def test_a_tool_call_that_is_streamed() -> None:
+def test_tool_call_that_is_streamed() -> None:
     def call(arguments: str, **more: Any) -> bytes:
         function = {"arguments": arguments, **more}
         return event(completion(choice({"tool_calls": [{"index": 0, "id": "t", "function": function}]})))

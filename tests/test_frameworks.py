@@ -20,7 +20,7 @@ def pins(home: Home) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("home", "framework"), EACH)
-def test_the_page_names_the_versions_that_are_tested(home: Home, framework: Framework) -> None:
+def test_page_names_the_versions_that_are_tested(home: Home, framework: Framework) -> None:
     pinned = pins(home)
     library = "httpx" if pinned["openai"].startswith("2.") else "httpx2"
 

@@ -158,7 +158,7 @@ def test_field_added_to_a_serialized_body_is_appended(body: dict[str, Any], more
 
 
 @given(OBJECTS.filter(bool), st.data())
-def test_a_body_that_a_play_changed_is_not_written_yet(body: Any, data: st.DataObject) -> None:
+def test_body_that_a_play_changed_is_not_written_yet(body: Any, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(list(body)))
 
     assert _call(body).with_fields({name: ["replaced"]}, ("one",)).written is None

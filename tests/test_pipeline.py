@@ -100,7 +100,7 @@ def test_plays_plan_by_stage_then_by_given_order() -> None:
     assert planned.changes == ("Routes", "ShapesToo", "Shapes", "Encodes")
 
 
-def test_the_last_calls_are_remembered_the_oldest_first() -> None:
+def test_last_calls_are_remembered_the_oldest_first() -> None:
     made = pipeline()
     before = made.calls, made.last_call
     for number in range(REMEMBERED_CALLS + 5):

@@ -146,7 +146,7 @@ def test_temporarily_patched_method_is_called(arguments: dict[str, Any], monkeyp
 
 
 @pytest.mark.parametrize("made_first", [True, False])
-def test_an_object_that_passes_for_openais_method_is_called(
+def test_object_that_passes_for_openais_method_is_called(
     arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch, made_first: bool
 ) -> None:
     seen: list[str] = []

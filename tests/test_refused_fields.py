@@ -85,7 +85,7 @@ def test_error_message_names_a_delimited_field(error: Any, named: str) -> None:
         openai_error("the upstream's max_tokenserver and my_stream_options_2 are gone"),
     ],
 )
-def test_an_error_names_no_field_by_an_english_word(error: Any) -> None:
+def test_error_names_no_field_by_an_english_word(error: Any) -> None:
     assert _named(error_of(error), BODY, FIELDS) == ()
 
 
@@ -94,7 +94,7 @@ def test_an_error_names_no_field_by_an_english_word(error: Any) -> None:
         st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
     )
 )
-def test_an_error_of_any_form_is_read_without_failing(error: Any) -> None:
+def test_error_of_any_form_is_read_without_failing(error: Any) -> None:
     assert set(_named(error_of(error), BODY, FIELDS)) <= set(FIELDS)
 
 
@@ -107,5 +107,5 @@ def test_refusals_of_many_upstreams_are_forgotten() -> None:
     assert known._until_ns.get(RefusingUpstream("https://example.com:443", "m2999", b"")) is not None
 
 
-def test_a_refusal_lasts_an_hour() -> None:
+def test_refusal_lasts_an_hour() -> None:
     assert REFUSED_FOR_NS == 3_600 * 10**9

@@ -361,7 +361,7 @@ def clients(request: pytest.FixtureRequest, running_server: Provider) -> Iterato
 
 
 @pytest.mark.parametrize(("endpoint", "method", "call"), CALLS)
-def test_a_call_sends_and_raises_what_the_stock_clients_does(
+def test_call_sends_and_raises_what_the_stock_clients_does(
     server: Provider, clients: tuple[Any, Any], endpoint: str, method: str, call: Call
 ) -> None:
     stock, ours = (

@@ -111,7 +111,7 @@ def test_redirects_and_cookies_match_the_stock_client(form: Form, peer: CallPeer
 
 
 @pytest.mark.parametrize("status", [302, 307, 308])
-def test_a_key_is_not_taken_along_to_another_origin(peer: CallPeer, other: CallPeer, status: int) -> None:
+def test_key_is_not_taken_along_to_another_origin(peer: CallPeer, other: CallPeer, status: int) -> None:
     def made(client: Any) -> tuple[Any, list[Asked]]:
         other.clear()
         for _ in range(3):
@@ -257,7 +257,7 @@ def test_replaced_client_transport_gets_every_call(peer: CallPeer, monkeypatch: 
         assert ask(client).id == "mocked"
 
 
-def test_a_client_with_credentials_of_its_http_client_sends_them(peer: CallPeer) -> None:
+def test_client_with_credentials_of_its_http_client_sends_them(peer: CallPeer) -> None:
     def made(client: Any) -> list[Asked]:
         ask(client)
         ask(client)

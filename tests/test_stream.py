@@ -102,7 +102,7 @@ def test_stream_continues_after_a_broken_loop(either: Any) -> None:
     assert text_of(chunks) == TEXT
 
 
-def test_an_iterator_outlives_its_stream(client: fastlane.OpenAI) -> None:
+def test_iterator_outlives_its_stream(client: fastlane.OpenAI) -> None:
     iterator = iter(opened(client))
     gc.collect()
 
@@ -211,7 +211,7 @@ def test_strict_validation_uses_the_openai_stream(arguments: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("name", ["__stream__", "_iter_events"])
-def test_an_object_that_passes_for_a_streams_method_is_called(
+def test_object_that_passes_for_a_streams_method_is_called(
     client: fastlane.OpenAI, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     seen: list[Any] = []

@@ -103,7 +103,7 @@ def test_pace_times_tokens_plus_first_token_is_end_to_end(stream: CallRecord, ou
     assert rate is None if pace == 0 else rate == pytest.approx(1 / pace)
 
 
-def test_the_phases_of_a_new_connection_by_hand() -> None:
+def test_phases_of_a_new_connection_by_hand() -> None:
     wire = WireStamps(
         started_ns=0,
         connect_started_ns=1 * SECOND,

@@ -100,14 +100,14 @@ def ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-def test_an_estimate_is_near_what_a_tokenizer_makes_of_a_text(kind: str) -> None:
+def test_estimate_is_near_what_a_tokenizer_makes_of_a_text(kind: str) -> None:
     text, tokens = TEXTS[kind]
 
     assert estimate(text) == pytest.approx(tokens, rel=0.25)
 
 
 @given(st.text(max_size=200), st.text(max_size=200))
-def test_an_estimate_grows_with_the_text(text: str, more: str) -> None:
+def test_estimate_grows_with_the_text(text: str, more: str) -> None:
     # Where two texts meet, a word or a number may go on, or a hump be made: what that is worth is bounded.
     assert estimate(text) - 1e-9 <= estimate(text + more) <= estimate(text) + estimate(more) + 2.2
     assert estimate("") == 0.0
@@ -209,7 +209,7 @@ def test_counter_without_ranks_starts_no_thread() -> None:
     assert threading.active_count() == before
 
 
-def test_a_long_text_is_remembered_by_its_hash_alone() -> None:
+def test_long_text_is_remembered_by_its_hash_alone() -> None:
     count = counter(None)
     text = "a secret that must not stay in memory " * 10
 
@@ -254,7 +254,7 @@ COUNT = Counter("o200k_base", lambda text: [0] * len(text))  # A token for each 
         (True, 0),
     ],
 )
-def test_a_message_costs_its_texts_and_its_frame(message: Any, tokens: int) -> None:
+def test_message_costs_its_texts_and_its_frame(message: Any, tokens: int) -> None:
     assert COUNT.message(message) == tokens
 
 

@@ -132,7 +132,7 @@ def test_parse_and_raw_response_match_stock_client(arguments: dict[str, Any]) ->
         assert without_ids(json.loads(raw.content)) == without_ids(create(stock).to_dict())
 
 
-def test_the_first_token_counts_when_it_arrived(provider: Emulator, arguments: dict[str, Any]) -> None:
+def test_first_token_counts_when_it_arrived(provider: Emulator, arguments: dict[str, Any]) -> None:
     headers = {"x-emulator-prefill-ms": "50", "x-emulator-token-ms": "5", "x-emulator-fault": "early_role"}
     headers["x-emulator-output-text"] = "The Danube flows."
     with streaming(arguments) as client:
@@ -223,7 +223,7 @@ def test_empty_event_stream_is_not_retried(peer: CallPeer) -> None:
 
 
 @pytest.mark.parametrize("name", ["stream_options", "stream"])
-def test_a_call_whose_stream_is_refused_is_sent_again_without_it(peer: CallPeer, name: str) -> None:
+def test_call_whose_stream_is_refused_is_sent_again_without_it(peer: CallPeer, name: str) -> None:
     refusal = {"error": {"message": f"Unknown parameter: '{name}'.", "param": name, "code": "unknown_parameter"}}
     streams = Reply(headers=EVENT_STREAM, body=b"".join((ROLE, choice_event(content="Rhine"), STOP, DONE)))
     peer.replies = [Reply(status=400, body=json.dumps(refusal).encode()), streams if name != "stream" else Reply()]
@@ -243,7 +243,7 @@ def call(endpoint: str, **body: Any) -> Call:
     return Call(call_id="c", endpoint=endpoint, origin="https://models.example:443", body=body, stream=False)
 
 
-def test_an_answer_has_ended_when_all_of_its_choices_have() -> None:
+def test_answer_has_ended_when_all_of_its_choices_have() -> None:
     def finishing(index: int) -> dict[str, Any]:
         return chunk({"index": index, "text": "Rhine", "finish_reason": "stop"})
 

@@ -136,7 +136,7 @@ def until_asked(upstream: Upstream, by: threading.Thread) -> None:
         by.join(0.001)
 
 
-def test_a_half_open_upstream_gets_one_fallback_at_a_time(upstreams: tuple[Upstream, Upstream]) -> None:
+def test_half_open_upstream_gets_one_fallback_at_a_time(upstreams: tuple[Upstream, Upstream]) -> None:
     """While one call probes a half-open upstream, the next fallback goes to another."""
     near, far = upstreams
     near.usually, far.scripts = refuse(500), [answer_when_set]
@@ -198,7 +198,7 @@ def test_unknown_catalog_model_is_logged_once(
     assert "sk-" not in logged[0]
 
 
-def test_a_field_that_was_refused_is_not_sent_again(upstreams: tuple[Upstream, Upstream]) -> None:
+def test_field_that_was_refused_is_not_sent_again(upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     near.scripts = [refuse(400, param="temperature")]
     with Asked("sync", near.url, routing(near, far)) as asked:

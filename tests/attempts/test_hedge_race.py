@@ -78,7 +78,7 @@ def test_hedge_wins_and_first_attempt_is_reset(kind: str, stream: bool, upstream
 
 @with_and_without_stream
 @both_kinds
-def test_the_first_attempt_may_still_win(kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]) -> None:
+def test_first_attempt_may_still_win(kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
     with Asked(kind, near.url, hedging()) as asked:
         used_to(asked, near, model="m")
@@ -111,7 +111,7 @@ def test_hedge_delay_begins_when_the_first_request_is_sent(upstreams: tuple[Upst
 
 
 @both_kinds
-def test_a_second_attempt_that_fails_leaves_the_first_alone(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+def test_second_attempt_that_fails_leaves_the_first_alone(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
     with Asked(kind, near.url, hedging()) as asked:
         used_to(asked, near, model="m")
@@ -140,7 +140,7 @@ def test_failed_first_attempt_is_not_retried_beside_a_hedge(kind: str, upstreams
 
 @with_and_without_stream
 @both_kinds
-def test_a_call_whose_attempts_both_time_out_has_timed_out(
+def test_call_whose_attempts_both_time_out_has_timed_out(
     kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]
 ) -> None:
     near, _ = upstreams
@@ -168,7 +168,7 @@ def test_failure_before_the_hedge_delay_is_retried(kind: str, upstreams: tuple[U
     assert not record.hedging.hedged
 
 
-def test_a_cancelled_call_resets_both_attempts(upstreams: tuple[Upstream, Upstream]) -> None:
+def test_cancelled_call_resets_both_attempts(upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
 
     async def cancelled() -> fastlane.CallRecord:

@@ -38,7 +38,7 @@ def test_every_call_is_counted_once(measured: Measured) -> None:
 
 @pytest.mark.parametrize("quantile", [0.5, 0.95])
 @pytest.mark.parametrize("arm", [AS_WRITTEN, LAID_OUT])
-def test_a_quantile_lies_in_the_bucket_of_the_true_one(measured: Measured, arm: str, quantile: float) -> None:
+def test_quantile_lies_in_the_bucket_of_the_true_one(measured: Measured, arm: str, quantile: float) -> None:
     seen = measured.prometheus.value(
         f'histogram_quantile({quantile}, sum by (le) ({TTFT}_bucket{{fastlane_experiment_arm="{arm}"}}))'
     )

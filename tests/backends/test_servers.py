@@ -7,7 +7,7 @@ import pytest
 from scripts.servers import Prometheus, UnavailableError, program
 
 
-def test_a_server_that_is_stopped_leaves_nothing() -> None:
+def test_server_that_is_stopped_leaves_nothing() -> None:
     try:
         program("prometheus")
     except UnavailableError as error:

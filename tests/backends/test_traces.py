@@ -56,7 +56,7 @@ def test_request_and_phase_spans_are_not_model_calls(kept: Kept) -> None:
         assert span.model is None
 
 
-def test_a_user_action_is_a_chain_with_its_calls_below_it(kept: Kept) -> None:
+def test_user_action_is_a_chain_with_its_calls_below_it(kept: Kept) -> None:
     for driven in (kept.phases, kept.call):
         spans = chains(driven)
         shown = Counter((span.name, len(driven.named(span, "chat "))) for span in spans)

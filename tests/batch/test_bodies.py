@@ -68,7 +68,7 @@ def test_line_with_foreign_custom_id_is_not_matched(name: object) -> None:
 
 
 @given(st.dictionaries(st.text(), st.text(), min_size=1), st.data())
-def test_a_line_that_was_cut_off_is_no_answer(line: dict[str, str], data: st.DataObject) -> None:
+def test_line_that_was_cut_off_is_no_answer(line: dict[str, str], data: st.DataObject) -> None:
     whole = json.dumps({"custom_id": "job-7", "response": {"status_code": 200, "body": line}}).encode()
     cut = data.draw(st.integers(0, len(whole) - 1))
 
@@ -213,6 +213,6 @@ def test_unsendable_body_is_refused_without_showing_prompt(changes: dict[str, An
 
 
 @pytest.mark.parametrize("key", ["", "x" * 513, "a\0", "\ud800", 3, None])
-def test_a_key_is_a_text_that_every_database_keeps(key: Any) -> None:
+def test_key_is_a_text_that_every_database_keeps(key: Any) -> None:
     with pytest.raises(ConfigurationError, match="the key of a job"):
         new_job(BODY, key=key, endpoint=CHAT)

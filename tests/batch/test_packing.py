@@ -16,7 +16,7 @@ NUMBERS = st.integers(1, 10**18 - 1)
 
 
 @given(NUMBERS, st.sampled_from(sorted(ENDPOINTS)), st.binary())
-def test_a_line_is_never_longer_than_the_queue_reckons(number: int, endpoint: str, body: bytes) -> None:
+def test_line_is_never_longer_than_the_queue_reckons(number: int, endpoint: str, body: bytes) -> None:
     assert len(line_of_body(packed(number, endpoint=endpoint), body)) <= len(body) + LINE_BYTES
 
 

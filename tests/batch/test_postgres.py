@@ -93,7 +93,7 @@ def test_invalid_postgres_url_is_refused_without_password(url: str) -> None:
     assert raised.value.__context__ is None
 
 
-def test_a_schema_that_is_no_plain_name_is_refused() -> None:
+def test_schema_that_is_no_plain_name_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="schema expects a name"):
         open_storage("postgresql://host/database", schema='x"; DROP TABLE jobs')
 
@@ -149,7 +149,7 @@ def test_lost_commit_acknowledgement_is_not_applied_twice(storage: Storage, monk
     assert len(broken_connections) == 4
 
 
-def test_a_child_of_a_fork_leaves_its_parents_connection_alone(storage: Storage) -> None:
+def test_child_of_a_fork_leaves_its_parents_connection_alone(storage: Storage) -> None:
     storage.add([new("a")])
     pid = backend_of(storage)
 

@@ -93,7 +93,7 @@ def work_off(queue: Queue, answer: dict[str, Any] = ANSWER, status: int = 200) -
         working.run()
 
 
-def test_an_answer_is_what_the_live_call_would_have_returned(queue: Queue) -> None:
+def test_answer_is_what_the_live_call_would_have_returned(queue: Queue) -> None:
     job = queue.submit(BODY, key="a")
     assert (job.key, job.state, job.model) == ("a", "waiting", "small")
 
@@ -159,7 +159,7 @@ def test_each_endpoint_returns_its_own_response_type(
         (418, openai.APIStatusError),
     ],
 )
-def test_a_job_that_failed_raises_what_the_live_call_would_have(
+def test_job_that_failed_raises_what_the_live_call_would_have(
     queue: Queue, status: int, kind: type[openai.APIStatusError]
 ) -> None:
     queue.submit(BODY, key="a")
@@ -230,7 +230,7 @@ def test_many_are_submitted_at_once_all_or_none(queue: Queue) -> None:
     assert queue.status().total == 4
 
 
-def test_a_wait_ends_when_its_jobs_are_over(queue: Queue) -> None:
+def test_wait_ends_when_its_jobs_are_over(queue: Queue) -> None:
     queue.submit_many({"a": BODY, "b": BODY})
     queue.cancel("b")
     queue.wait("b")
@@ -253,7 +253,7 @@ def test_wait_beyond_its_timeout_raises(queue: Queue) -> None:
         list(queue.results(wait=True, timeout_s=0.0))
 
 
-def test_a_wait_ends_when_the_queue_is_closed(queue: Queue) -> None:
+def test_wait_ends_when_the_queue_is_closed(queue: Queue) -> None:
     queue.submit(BODY, key="a")
     raised: list[BaseException] = []
 
@@ -294,7 +294,7 @@ def test_results_come_in_the_order_in_which_they_were_over(queue: Queue) -> None
     assert "secret" not in repr(seen)
 
 
-def test_an_event_loop_waits_without_being_held_up(queue: Queue) -> None:
+def test_event_loop_waits_without_being_held_up(queue: Queue) -> None:
     queue.submit_many({"a": BODY, "b": BODY})
 
     async def main() -> list[str]:

@@ -20,7 +20,7 @@ def states(storage: Storage, *keys: str) -> list[JobState]:
 
 
 @pytest.mark.parametrize("version", [1, VERSION + 1])
-def test_a_queue_of_another_version_is_refused(open_again: Open, version: int) -> None:
+def test_queue_of_another_version_is_refused(open_again: Open, version: int) -> None:
     open_again().run(lambda t: t.execute(sa.update(queue).values(version=version)))
 
     with pytest.raises(ConfigurationError, match=f"of version {version}, this one knows {VERSION}"):
@@ -65,7 +65,7 @@ def test_only_a_lease_that_has_run_out_is_taken_over(storage: Storage) -> None:
     assert storage.take_over("third", origin=ORIGIN, lease_s=600.0) == []
 
 
-def test_a_file_of_answers_may_be_read_again_from_its_beginning(storage: Storage) -> None:
+def test_file_of_answers_may_be_read_again_from_its_beginning(storage: Storage) -> None:
     storage.add([new(f"{i}") for i in range(4)])
     batch = advanced(storage, claim(storage))
     numbers = [job.number for job in storage.heads(batch)]

@@ -49,7 +49,7 @@ def test_all_jobs_are_answered_in_fewest_batches(provider: Emulator, tmp_path: P
 
 
 @pytest.mark.parametrize("share", ["server_error_share", "rate_limited_share", "timeout_share", "missing_share"])
-def test_a_line_that_may_succeed_the_next_time_is_sent_again(provider: Emulator, tmp_path: Path, share: str) -> None:
+def test_line_that_may_succeed_the_next_time_is_sent_again(provider: Emulator, tmp_path: Path, share: str) -> None:
     provider.change(batches={share: 0.3})
     with queue_of(tmp_path / "q", provider, max_attempts=50) as queue:
         submit(queue, range(30))
@@ -184,7 +184,7 @@ def test_network_faults_neither_lose_nor_repeat_a_job(provider: Emulator, tmp_pa
         assert executions(provider, range(8)) == [1] * 8
 
 
-def test_a_refused_key_ends_the_worker_and_no_job(provider: Emulator, tmp_path: Path) -> None:
+def test_refused_key_ends_the_worker_and_no_job(provider: Emulator, tmp_path: Path) -> None:
     provider.set_faults("status=401")
     with queue_of(tmp_path / "q", provider) as queue:
         submit(queue, range(2))

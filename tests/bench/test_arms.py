@@ -106,7 +106,7 @@ def test_invalid_arm_name_is_refused(names: list[str], message: str) -> None:
     ],
     ids=str,
 )
-def test_an_arm_that_no_process_could_make_is_refused(settings: dict[str, Any], message: str) -> None:
+def test_arm_that_no_process_could_make_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Arm(**settings)
 
@@ -150,7 +150,7 @@ def test_fewer_than_two_kinds_of_play_leave_nothing_to_divide(plays: tuple[Any, 
         attributing(plays)
 
 
-def test_an_arm_may_be_in_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arm_may_be_in_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "arms_of_mine.py").write_text("def mine(base_url, api_key):\n    return None\n")
     (tmp_path / "arms_with_a_slip.py").write_text("1 / 0\n")
     monkeypatch.setattr(sys, "path", [*sys.path])

@@ -167,7 +167,7 @@ def test_every_report_is_made_again_from_what_was_kept(talks: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_rule_that_comes_true_fails_the_run(talks: Path, tmp_path: Path) -> None:
+def test_rule_that_comes_true_fails_the_run(talks: Path, tmp_path: Path) -> None:
     result = run(
         *(*QUICK, "--workload", talks, "--arms", "baseline", "--no-again", "--users", 1, "--budget-s", 3),
         *("--fail-if", "ttft_p50 > 0.001 ms", "--fail-if", "ttft_p50 > 3600 s", "-o", tmp_path / "rules.xml"),
@@ -238,7 +238,7 @@ def test_input_that_cannot_work_is_explained(arguments: list[str], expected: str
     assert "of new blocks" not in result.stderr, "the run had begun"
 
 
-def test_a_broken_line_of_a_workload_is_named(talks: Path) -> None:
+def test_broken_line_of_a_workload_is_named(talks: Path) -> None:
     talks.write_text(talks.read_text() + '{"messages": [\n')
 
     result = run("--workload", talks)
@@ -249,7 +249,7 @@ def test_a_broken_line_of_a_workload_is_named(talks: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_missing_request_makes_the_figures_unusable(talks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_request_makes_the_figures_unusable(talks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fastlane.emulator import Emulator, RequestLog
 
     complete = Emulator.log
@@ -304,7 +304,7 @@ def test_figures_are_printed_even_if_they_cannot_be_kept(
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="the system sends no signal to a thread")
 @pytest.mark.slow
-def test_an_interrupted_run_is_reported_kept_and_called_so(talks: Path, tmp_path: Path) -> None:
+def test_interrupted_run_is_reported_kept_and_called_so(talks: Path, tmp_path: Path) -> None:
     def interrupt() -> None:
         # Once the first block is on the disk, the second one's users think for ten minutes.
         while not (tmp_path / "records.jsonl").exists() or '"measured"' not in (tmp_path / "records.jsonl").read_text():
@@ -338,7 +338,7 @@ def test_run_interrupted_before_first_block_reports_nothing(talks: Path, monkeyp
     assert "interrupted; nothing more is reported or kept" in result.stderr
 
 
-def test_the_help_names_the_arms_and_the_defaults() -> None:
+def test_help_names_the_arms_and_the_defaults() -> None:
     short, text = (" ".join(run(flag).stdout.replace("│", " ").split()) for flag in ("--help", "--help-all"))
     assert len(set(re.findall(r"(?<!\S)--[a-z-]+(?= +(?:-\w +)?<)", short))) <= 20
     assert "--think-s" in text

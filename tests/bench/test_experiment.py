@@ -190,7 +190,7 @@ def test_run_covers_every_block_and_arm_and_is_saved(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_was_killed_is_read_as_far_as_it_came(tmp_path: Path) -> None:
+def test_run_that_was_killed_is_read_as_far_as_it_came(tmp_path: Path) -> None:
     asked = experiment(arms=("no-plays",), passes=2)
     asked.run(tmp_path)
     # As a killed process leaves it: no end, next to no account of the provider, half a block, and half a line.
@@ -260,7 +260,7 @@ def test_ratios_are_known_while_a_cell_runs() -> None:
     assert known.low < known.ratio < known.high
 
 
-def test_a_failed_request_stays_in_the_run() -> None:
+def test_failed_request_stays_in_the_run() -> None:
     run = experiment(**alone("failing", fails_later)).run()
 
     assert Counter(sample.error for sample in run.measured()) == {None: 11, "BadRequestError 400": 1}
@@ -283,7 +283,7 @@ def test_arm_without_working_client_ends_the_run(client: Any, message: str) -> N
 
 
 @pytest.mark.slow
-def test_a_process_that_ends_ends_the_run_of_all_shards() -> None:
+def test_process_that_ends_ends_the_run_of_all_shards() -> None:
     with pytest.raises(RunFailedError, match="the process of arm 'broken' ended early"):
         experiment(**{**alone("broken", dies_later), "load": Closed(users=(2,), think_s=0.0), "processes": 2}).run()
 
@@ -326,7 +326,7 @@ def test_ctrl_c_does_not_wait_for_a_request_that_takes_long() -> None:
 
 
 @needs_signals
-def test_a_second_ctrl_c_ends_the_run_at_once() -> None:
+def test_second_ctrl_c_ends_the_run_at_once() -> None:
     def twice() -> None:
         press_ctrl_c()
         press_ctrl_c()
@@ -443,12 +443,12 @@ def test_arms_are_compared_with_the_stock_client_of_their_kind(arms: Any, compar
     ],
     ids=str,
 )
-def test_a_setting_that_cannot_work_is_named(changes: dict[str, Any], message: str) -> None:
+def test_setting_that_cannot_work_is_named(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         experiment(**changes)
 
 
-def test_a_password_in_the_providers_address_is_in_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_password_in_the_providers_address_is_in_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "any")
 
     description = Real(base_url="http://someone:password@provider:8000/v1?api-key=secret", model="m").describe()

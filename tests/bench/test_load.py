@@ -71,7 +71,7 @@ def test_every_block_has_every_arm_once(lengths: list[int], users: int, seed: st
         assert all(sorted(block.order) == sorted(ARMS) for block in lane)
 
 
-def test_the_order_of_the_arms_is_drawn_for_every_block() -> None:
+def test_order_of_the_arms_is_drawn_for_every_block() -> None:
     first = lane_of(workload(3), ARMS, lane=0, lanes=1, passes=None, seed="0/cell")
     positions = [block.order.index("fastlane") for block in islice(first, 3_000)]
 
@@ -103,7 +103,7 @@ def test_every_user_gets_turns_when_conversations_are_fewer() -> None:
 
 
 @given(lengths, st.floats(0.1, 50))
-def test_an_open_load_sends_every_turn_in_each_pass(lengths: list[int], rate: float) -> None:
+def test_open_load_sends_every_turn_in_each_pass(lengths: list[int], rate: float) -> None:
     blocks = list(open_blocks(workload(*lengths), ARMS, rate=rate, passes=2, seed="0/cell"))
 
     assert [block.number for block in blocks] == list(range(2 * sum(lengths)))
@@ -151,11 +151,11 @@ def test_exhausted_budget_names_its_limit(budget: RunBudget, spent: RunCost, why
     assert exhausted(budget, spent, calls_of_next=3) == why
 
 
-def test_a_block_that_just_fits_the_calls_may_start() -> None:
+def test_block_that_just_fits_the_calls_may_start() -> None:
     assert exhausted(RunBudget(seconds=None, calls=10), RunCost(calls=7), calls_of_next=3) is None
 
 
-def test_the_largest_share_of_a_limit_is_spent() -> None:
+def test_largest_share_of_a_limit_is_spent() -> None:
     limits = RunBudget(seconds=None, calls=10, money=1.0)
 
     assert share_spent(limits, RunCost(calls=4, money=0.5), RunCost(calls=2)) == 0.5
@@ -199,7 +199,7 @@ def test_scenarios_are_crossed_with_loads() -> None:
     assert sorted(cell.name for cell in cells) == ["long, 1/s", "long, 2.5/s", "talks, 1/s", "talks, 2.5/s"]
 
 
-def test_a_single_workload_and_load_are_one_cell() -> None:
+def test_single_workload_and_load_are_one_cell() -> None:
     (cell,) = cells_of([TALKS], Closed(users=(1,)), seed=0)
 
     assert (cell.name, cell.workload, cell.load) == ("talks, 1 user", "talks", "closed")

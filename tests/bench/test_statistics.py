@@ -85,13 +85,13 @@ def test_failed_requests_are_slower_than_every_other() -> None:
     assert broken == quantile([*values, *[1e6] * 20], 0.5)
 
 
-def test_a_quantile_that_is_a_failed_request_has_no_value() -> None:
+def test_quantile_that_is_a_failed_request_has_no_value() -> None:
     found = quantile([float(value) for value in range(100)], 0.95, failed=20)
     assert found.value is None
     assert found.n >= found.wanted
 
 
-def test_a_bound_that_is_a_failed_request_is_none() -> None:
+def test_bound_that_is_a_failed_request_is_none() -> None:
     found = quantile([float(value) for value in range(100)], 0.95, failed=3)
     assert found.value is not None
     assert found.low is not None
@@ -117,7 +117,7 @@ def test_quantile_without_values_has_none() -> None:
 SIGNED = st.floats(-10, 10).map(lambda value: round(value, 3))
 
 
-def test_the_test_is_that_of_scipy_with_zeros_after_pratt() -> None:
+def test_test_is_that_of_scipy_with_zeros_after_pratt() -> None:
     differences = np.random.default_rng(1).integers(-20, 23, 400).astype(float)
     expected = stats.wilcoxon(differences, zero_method="pratt", method="asymptotic", correction=True).pvalue
     assert signed_rank_p(differences) == pytest.approx(expected)
@@ -247,7 +247,7 @@ def test_quantile_ratio_of_paired_arms_is_narrower() -> None:
 
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=6, max_size=60), st.floats(0.1, 10), st.sampled_from([0.5, 0.9]))
-def test_a_constant_change_is_found_exactly(baseline: list[float], change: float, share: float) -> None:
+def test_constant_change_is_found_exactly(baseline: list[float], change: float, share: float) -> None:
     found = quantile_ratio([time * change for time in baseline], baseline, share)
     assert found is not None
     assert (found.low, found.value, found.high) == pytest.approx((change, change, change))
@@ -335,7 +335,7 @@ def is_equivalent(logs: ArrayLike, margin: float = 0.03) -> bool:
 
 
 class TestPower:
-    def test_the_smallest_effect_is_found_in_nine_cases_of_ten(self) -> None:
+    def test_smallest_effect_is_found_in_nine_cases_of_ten(self) -> None:
         random = np.random.default_rng(6)
         typical = hodges_lehmann(random.normal(0, 0.28, 4_000))
         assert typical is not None

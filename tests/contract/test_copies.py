@@ -38,7 +38,7 @@ def ask(client: Any) -> None:
     client.chat.completions.create(model=MODEL, messages=MESSAGES)
 
 
-def test_a_copy_keeps_plays_hooks_and_log(form: Form, arguments: dict[str, Any]) -> None:
+def test_copy_keeps_plays_hooks_and_log(form: Form, arguments: dict[str, Any]) -> None:
     records: list[CallRecord] = []
     with form.make(
         fastlane, **arguments, only_plays=[Mark()], on_call_end=[records.append], raise_play_errors=True
@@ -109,14 +109,14 @@ def test_copy_of_a_subclass_that_names_its_plays_adds_plays(arguments: dict[str,
         assert [type(play) for play in copied.beside.plays] == [Connection, PromptCache]
 
 
-def test_a_copy_refuses_what_the_constructor_refuses(client: fastlane.OpenAI) -> None:
+def test_copy_refuses_what_the_constructor_refuses(client: fastlane.OpenAI) -> None:
     with pytest.raises(ConfigurationError, match=r"instances of fastlane\.Play"):
         client.copy(only_plays=[Mark])  # type: ignore[list-item]
     with pytest.raises(ConfigurationError, match="twice"):
         client.with_plays(Mark("a"), Mark("b"))
 
 
-def test_an_azure_copy_keeps_what_azure_adds(azure_arguments: dict[str, Any]) -> None:
+def test_azure_copy_keeps_what_azure_adds(azure_arguments: dict[str, Any]) -> None:
     with fastlane.AzureOpenAI(**azure_arguments, only_plays=[Mark()]) as client:
         copied = client.with_options(timeout=7.0).copy(api_version="2025-01-01")
         ask(copied)
@@ -184,7 +184,7 @@ def test_client_subclass_is_recorded_and_copied_as_its_class(arguments: dict[str
 
 
 @pytest.mark.asyncio
-async def test_an_async_key_may_be_a_function(provider: Emulator, arguments: dict[str, Any]) -> None:
+async def test_async_key_may_be_a_function(provider: Emulator, arguments: dict[str, Any]) -> None:
     async def key() -> str:
         return "sk-test"
 

@@ -53,7 +53,7 @@ def test_disabled_http_client_is_the_stock_one(form: Form, arguments: dict[str, 
 
 
 @pytest.mark.parametrize("name", ["AzureOpenAI", "AsyncAzureOpenAI"])
-def test_an_azure_client_is_made_as_the_stock_one(azure_arguments: dict[str, Any], name: str) -> None:
+def test_azure_client_is_made_as_the_stock_one(azure_arguments: dict[str, Any], name: str) -> None:
     ours, stock = getattr(fastlane, name)(**azure_arguments), getattr(openai, name)(**azure_arguments)
 
     assert type(ours._client._transport) is type(stock._client._transport)

@@ -282,7 +282,7 @@ LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 @settings(FEW)
 @given(ASKED.filter(lambda asked: not asked[1].get("tools")))
-def test_a_call_without_a_schema_is_not_bounded(asked: Any) -> None:
+def test_call_without_a_schema_is_not_bounded(asked: Any) -> None:
     both(asked, BoundedOutput())
 
 

@@ -83,7 +83,7 @@ PLAYS = (RaisesInPlan(), RaisesInOpen(), RaisesInOnEvent(), RaisesInClose(), Ret
 
 @pytest.mark.parametrize("entry", ["chat", "chat_streamed", "chat_stream_helper", "responses_streamed"])
 @pytest.mark.parametrize("play", PLAYS, ids=repr)
-def test_a_play_that_raises_does_not_affect_the_call(
+def test_play_that_raises_does_not_affect_the_call(
     form: Form, arguments: dict[str, Any], play: Play, entry: str
 ) -> None:
     with (
@@ -134,7 +134,7 @@ def test_callback_that_raises_is_logged_once_by_its_name(
 
 
 @pytest.mark.parametrize("play", PLAYS, ids=repr)
-def test_a_strict_client_raises_what_a_play_raised(form: Form, arguments: dict[str, Any], play: Play) -> None:
+def test_strict_client_raises_what_a_play_raised(form: Form, arguments: dict[str, Any], play: Play) -> None:
     with form.make(fastlane, **arguments, only_plays=[play], raise_play_errors=True) as client:
         with pytest.raises(PlayError, match=type(play).__name__) as raised:
             ENTRIES["chat_streamed"](client)

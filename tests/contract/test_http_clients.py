@@ -65,7 +65,7 @@ def test_given_http_client_sends_calls_and_is_not_modified(
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
-def test_a_given_http_client_needs_no_hash_and_is_like_no_other(arguments: dict[str, Any], name: str) -> None:
+def test_given_http_client_needs_no_hash_and_is_like_no_other(arguments: dict[str, Any], name: str) -> None:
     class Alike(library(name).Client):  # type: ignore[misc]
         __hash__ = None  # type: ignore[assignment]
 
@@ -111,7 +111,7 @@ def test_close_treats_given_http_client_as_stock_client_does(form: Form, argumen
     assert of_ours.is_closed == of_stock.is_closed
 
 
-def test_a_dropped_client_leaves_the_given_http_client_open(arguments: dict[str, Any]) -> None:
+def test_dropped_client_leaves_the_given_http_client_open(arguments: dict[str, Any]) -> None:
     with library("httpx2").Client() as given:
         client = fastlane.OpenAI(**arguments, http_client=given)
         USES["chat"](client)

@@ -224,7 +224,7 @@ def test_mappings_of_the_caller_are_never_changed(plays: tuple[Play, ...]) -> No
     assert given == before
 
 
-def test_a_retry_sends_the_same_bytes_and_is_not_planned_again(form: Form) -> None:
+def test_retry_sends_the_same_bytes_and_is_not_planned_again(form: Form) -> None:
     post, listening = Post(500, 503, 200), Listening()
     with made(post, listening, ShortAnswers(), Header(), form=form, max_retries=3) as client:
         raw = client.chat.completions.with_raw_response.create(model=MODEL, messages=MESSAGES)

@@ -71,7 +71,7 @@ def test_client_options_types_match_constructor(name: str) -> None:
         assert named == taken
 
 
-def test_the_options_for_type_checkers_name_what_copies_take() -> None:
+def test_options_for_type_checkers_name_what_copies_take() -> None:
     named = options_for_type_checkers("CopyOptions")
     taken = {each for name in NAMES for each in parameters(name, "copy", openai)} - {"self", "_extra_kwargs"}
 
@@ -88,12 +88,12 @@ def test_client_class_has_stock_name_and_is_a_subclass(name: str) -> None:
     assert issubclass(ours, stock)
 
 
-def test_the_user_agent_is_the_stock_clients(client: fastlane.OpenAI, stock: openai.OpenAI) -> None:
+def test_user_agent_is_the_stock_clients(client: fastlane.OpenAI, stock: openai.OpenAI) -> None:
     assert client.user_agent == stock.user_agent
     assert client.default_headers.keys() == stock.default_headers.keys()
 
 
-def test_an_unknown_argument_of_a_method_is_the_stock_error(provider: Emulator, client: fastlane.OpenAI) -> None:
+def test_unknown_argument_of_a_method_is_the_stock_error(provider: Emulator, client: fastlane.OpenAI) -> None:
     create: Any = client.chat.completions.create
 
     with pytest.raises(TypeError, match="unexpected keyword argument 'temperatur'"):
@@ -103,7 +103,7 @@ def test_an_unknown_argument_of_a_method_is_the_stock_error(provider: Emulator, 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_missing_key_is_the_stock_error(name: str) -> None:
+def test_missing_key_is_the_stock_error(name: str) -> None:
     with pytest.raises(openai.OpenAIError) as stock:
         getattr(openai, name)()
 

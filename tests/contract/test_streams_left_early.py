@@ -132,7 +132,7 @@ def test_stream_left_early_is_closed_and_recorded_once(
     assert comes_true(lambda: gave_up(provider))
 
 
-def test_a_stream_helper_left_early_is_closed(provider: Emulator, slow: fastlane.OpenAI) -> None:
+def test_stream_helper_left_early_is_closed(provider: Emulator, slow: fastlane.OpenAI) -> None:
     with slow.chat.completions.stream(model=MODEL, messages=MESSAGES) as stream:
         next(iter(stream))
 
@@ -141,7 +141,7 @@ def test_a_stream_helper_left_early_is_closed(provider: Emulator, slow: fastlane
 
 
 @pytest.mark.parametrize("read", ["nothing", "a line", "a part"])
-def test_a_streaming_response_left_early_is_closed(provider: Emulator, slow: fastlane.OpenAI, read: str) -> None:
+def test_streaming_response_left_early_is_closed(provider: Emulator, slow: fastlane.OpenAI, read: str) -> None:
     create = slow.chat.completions.with_streaming_response.create
     with create(model=MODEL, messages=MESSAGES, stream=True) as response:
         if read == "a line":
@@ -156,7 +156,7 @@ def test_a_streaming_response_left_early_is_closed(provider: Emulator, slow: fas
 # Dropped
 
 
-def test_a_stream_dropped_unread_is_abandoned(
+def test_stream_dropped_unread_is_abandoned(
     provider: Emulator, slow: fastlane.OpenAI, reported: list[CallRecord]
 ) -> None:
     stream = opened(slow)
@@ -173,7 +173,7 @@ def test_a_stream_dropped_unread_is_abandoned(
 
 
 @pytest.mark.asyncio
-async def test_a_call_cancelled_while_it_waits_is_cancelled(
+async def test_call_cancelled_while_it_waits_is_cancelled(
     provider: Emulator, arguments: dict[str, Any], reported: list[CallRecord]
 ) -> None:
     async with slow_async(arguments, reported) as client:

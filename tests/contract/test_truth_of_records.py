@@ -48,7 +48,7 @@ class Nothing(SessionPlay):
 
 
 @pytest.mark.parametrize(("headers", "what"), [(False, "body"), (True, "headers")])
-def test_a_change_that_a_play_does_not_name_is_named_after_it(
+def test_change_that_a_play_does_not_name_is_named_after_it(
     arguments: dict[str, Any], headers: bool, what: str
 ) -> None:
     with fastlane.OpenAI(**arguments, only_plays=[Unnamed(headers=headers)]) as client:
@@ -73,7 +73,7 @@ def test_omitted_extra_body_field_is_not_sent_beside_a_play(arguments: dict[str,
         assert client.calls[0].outcome == "completed"
 
 
-def test_the_query_of_an_address_is_not_recorded(provider: Emulator, arguments: dict[str, Any]) -> None:
+def test_query_of_an_address_is_not_recorded(provider: Emulator, arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments) as client:
         client.get("/models?note=secret", cast_to=object)
 
@@ -103,7 +103,7 @@ def test_errors_are_recorded_by_their_class_alone() -> None:
         assert record.error == "APIConnectionError"
 
 
-def test_the_bytes_of_a_whole_answer_are_counted(provider: Emulator, arguments: dict[str, Any]) -> None:
+def test_bytes_of_a_whole_answer_are_counted(provider: Emulator, arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments) as client:
         client.chat.completions.create(model=MODEL, messages=MESSAGES)
 
@@ -111,7 +111,7 @@ def test_the_bytes_of_a_whole_answer_are_counted(provider: Emulator, arguments: 
     assert attempt.response_body_bytes == provider.log()[0].bytes_out
 
 
-def test_the_bytes_of_an_upload_are_counted(provider: Emulator, arguments: dict[str, Any]) -> None:
+def test_bytes_of_an_upload_are_counted(provider: Emulator, arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments) as client:
         client.files.create(file=b"{}", purpose="batch")
 
@@ -119,7 +119,7 @@ def test_the_bytes_of_an_upload_are_counted(provider: Emulator, arguments: dict[
     assert attempt.request_body_bytes == provider.log()[0].bytes_in
 
 
-def test_a_coroutine_that_is_closed_while_it_waits_was_cancelled(arguments: dict[str, Any]) -> None:
+def test_coroutine_that_is_closed_while_it_waits_was_cancelled(arguments: dict[str, Any]) -> None:
     # Over fastlane's own connections: with Python 3.14, what the stock client connects by goes on where it is closed.
     client = fastlane.AsyncOpenAI(**arguments, only_plays=[fastlane.Connection()])
 

@@ -13,7 +13,7 @@ from fastlane import FastlaneError, user_action
 from tests.contract.entry_points import ENTRIES, async_chat, async_chat_streamed
 
 
-def test_an_action_holds_the_calls_made_inside(client: fastlane.OpenAI) -> None:
+def test_action_holds_the_calls_made_inside(client: fastlane.OpenAI) -> None:
     ENTRIES["chat"](client)
     with user_action("answer ticket") as action:
         ENTRIES["chat"](client)
@@ -26,7 +26,7 @@ def test_an_action_holds_the_calls_made_inside(client: fastlane.OpenAI) -> None:
     assert [record.user_actions for record in client.calls] == [(), *[("answer ticket",)] * 3, ()]
 
 
-def test_a_call_belongs_to_every_action_around_it(client: fastlane.OpenAI) -> None:
+def test_call_belongs_to_every_action_around_it(client: fastlane.OpenAI) -> None:
     with user_action("answer ticket") as outer:
         ENTRIES["chat"](client)
         with user_action("find similar ones") as inner:
@@ -42,7 +42,7 @@ def test_a_call_belongs_to_every_action_around_it(client: fastlane.OpenAI) -> No
     assert outer.application_end_to_end_s >= inner.application_end_to_end_s
 
 
-def test_an_action_names_the_class_of_the_error_that_ended_it() -> None:
+def test_action_names_the_class_of_the_error_that_ended_it() -> None:
     with pytest.raises(KeyError), user_action("answer ticket") as action:
         raise KeyError("what the customer wrote")
 
@@ -50,7 +50,7 @@ def test_an_action_names_the_class_of_the_error_that_ended_it() -> None:
     assert action.application_end_to_end_s is not None
 
 
-def test_an_action_cannot_be_entered_twice() -> None:
+def test_action_cannot_be_entered_twice() -> None:
     with user_action("answer ticket") as action:
         pass
 
@@ -72,7 +72,7 @@ def test_copied_context_inherits_action_and_new_thread_does_not(client: fastlane
     assert action.call_count == 1
 
 
-def test_a_long_action_keeps_the_last_calls_and_counts_all(arguments: dict[str, Any]) -> None:
+def test_long_action_keeps_the_last_calls_and_counts_all(arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments) as client, user_action("job") as job:
         ENTRIES["chat"](client)
     for _ in range(1_010):

@@ -273,7 +273,7 @@ def test_vllm_dialect_is_reported_in_facts(monkeypatch: pytest.MonkeyPatch, tmp_
     assert (facts.usage["/chat/completions"].value or {})["cached"] == "usage.prompt_cache_hit_tokens"
 
 
-def test_a_far_server_with_narrow_windows_is_described_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_far_server_with_narrow_windows_is_described_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     dialect = Dialect(initial_window_bytes=32_768, max_concurrent_streams=8)
     with emulator(monkeypatch, dialect, wire=Wire(round_trip_time_s=0.05)) as running:
         found = by_name(look(running.base_url, tokens=False, quick=True))
@@ -296,9 +296,7 @@ def test_without_tls_there_is_neither_http2_nor_a_fact_about_it(plain: Emulator)
     assert idle.value["at_least_s"] == 0.2
 
 
-def test_a_server_that_is_not_trusted_is_not_reached(
-    running_provider: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_server_that_is_not_trusted_is_not_reached(running_provider: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
 
     examination = look(running_provider.base_url)

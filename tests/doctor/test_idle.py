@@ -89,7 +89,7 @@ def test_server_keeping_connections_is_tried_to_longest_pause() -> None:
     assert value == {"at_least_s": 0.2, "closed_within_s": None, "dead_within_s": None}
 
 
-def test_a_connection_that_no_longer_answers_is_dead() -> None:
+def test_connection_that_no_longer_answers_is_dead() -> None:
     with server(closes_after_s=None, answers_for_s=0.5) as url:
         value = looked_at(url, 3, timeout_s=0.3)
 

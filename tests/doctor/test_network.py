@@ -40,7 +40,7 @@ def test_failed_connection_is_reported_with_advice(error: httpx2.HTTPError, name
     assert advice in finding.advice
 
 
-def test_a_slow_answer_of_the_resolver_is_notable() -> None:
+def test_slow_answer_of_the_resolver_is_notable() -> None:
     slow, fast = (judge_dns(HTTPS, ["192.0.2.1", "2001:db8::1"], taken_ns) for taken_ns in (80 * MS, MS))
 
     assert (slow.state, fast.state) == ("notable", "seen")
@@ -65,7 +65,7 @@ def test_tls_findings_advise_on_version_and_expiry(version: str, advice: str) ->
     assert (finding.state == "notable") is bool(advice)
 
 
-def test_a_proxy_shows_by_http_that_is_farther_away_than_tcp() -> None:
+def test_proxy_shows_by_http_that_is_farther_away_than_tcp() -> None:
     assert judge_round_trip(MS, [40 * MS, 41 * MS]).state == "notable"
     assert judge_round_trip(40 * MS, [41 * MS, 90 * MS]).state == "seen"
     assert judge_round_trip(40 * MS, []).seen == "40.0 ms by TCP"

@@ -46,7 +46,7 @@ def test_healthy_stream_has_no_notable_finding() -> None:
     assert found["token counts"].facts[0].path == ("parameters", "stream_options.include_usage")
 
 
-def test_a_stream_in_bundles_is_notable() -> None:
+def test_stream_in_bundles_is_notable() -> None:
     bundles = [(at, b"".join(text("a") for _ in range(8))) for at in (50, 150, 250)]
 
     assert found_state(*bundles) == "notable"

@@ -32,7 +32,7 @@ def lines(count: int) -> list[dict[str, Any]]:
     return [line(f"line-{number}", f"Number {number}") for number in range(count)]
 
 
-def test_a_batch_is_answered_line_by_line_as_live_calls_are(client: openai.OpenAI) -> None:
+def test_batch_is_answered_line_by_line_as_live_calls_are(client: openai.OpenAI) -> None:
     given = lines(40)
     made = create(client, given, metadata={"name": "nightly"})
     batch = ended(client, made)
@@ -106,7 +106,7 @@ def test_batch_with_invalid_line_fails_with_its_line_number(
         ({"enqueued_tokens": 5}, 3, "token_limit_exceeded"),
     ],
 )
-def test_a_batch_past_a_limit_fails(
+def test_batch_past_a_limit_fails(
     client: openai.OpenAI, emulator: Emulator, settings: dict[str, Any], count: int, code: str
 ) -> None:
     emulator.change(batches=settings)
@@ -136,7 +136,7 @@ def test_enqueued_tokens_are_released_after_a_batch(client: openai.OpenAI, emula
         ({"completion_window": "1h"}, "completion_window"),
     ],
 )
-def test_a_request_for_a_batch_that_cannot_be_is_refused(
+def test_request_for_a_batch_that_cannot_be_is_refused(
     client: openai.OpenAI, wrong: dict[str, Any], param: str
 ) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
@@ -146,7 +146,7 @@ def test_a_request_for_a_batch_that_cannot_be_is_refused(
     assert client.batches.list().data == []
 
 
-def test_a_batch_needs_a_file_that_is_there_and_for_it(client: openai.OpenAI, emulator: Emulator) -> None:
+def test_batch_needs_a_file_that_is_there_and_for_it(client: openai.OpenAI, emulator: Emulator) -> None:
     file = client.files.create(file=("a.jsonl", jsonl([line("one")])), purpose="user_data")
     for file_id, code in ((file.id, "invalid_file_purpose"), ("file-none", "invalid_file")):
         with pytest.raises(openai.BadRequestError) as refused:
@@ -179,7 +179,7 @@ def test_failed_lines_are_written_to_error_file(client: openai.OpenAI, emulator:
     assert all("message" in each["response"]["body"]["error"] for each in bad.values() if each["response"])
 
 
-def test_a_line_that_a_live_call_would_refuse_has_its_error(client: openai.OpenAI) -> None:
+def test_line_that_a_live_call_would_refuse_has_its_error(client: openai.OpenAI) -> None:
     wrong = line("wrong", body={"model": "some-model", "messages": [{"role": "unknown", "content": "x"}]})
     streamed = line("streamed", "x")
     streamed["body"]["stream"] = True
@@ -201,7 +201,7 @@ def test_executed_line_can_be_missing_from_output_file(client: openai.OpenAI, em
     assert len(emulator.offline().lines) == 40
 
 
-def test_a_cancelled_batch_keeps_what_was_done(client: openai.OpenAI, emulator: Emulator) -> None:
+def test_cancelled_batch_keeps_what_was_done(client: openai.OpenAI, emulator: Emulator) -> None:
     emulator.change(batches={"duration_s": 10.0})
     batch = until(
         client,
@@ -233,7 +233,7 @@ def test_batch_is_cancellable_until_completed(client: openai.OpenAI, emulator: E
     assert ended(client, batch).status == "cancelled"
 
 
-def test_a_batch_that_expires_keeps_what_was_done(client: openai.OpenAI, emulator: Emulator) -> None:
+def test_batch_that_expires_keeps_what_was_done(client: openai.OpenAI, emulator: Emulator) -> None:
     emulator.change(batches={"duration_s": 10.0, "expires_after_s": 0.5})
     batch = ended(client, create(client, lines(1_000)))
     left = read(client, batch.error_file_id)
@@ -264,7 +264,7 @@ def test_batch_list_is_paged_newest_first(client: openai.OpenAI) -> None:
             client.batches.list(limit=wrong)
 
 
-def test_a_new_batch_shows_late_in_the_list(client: openai.OpenAI, emulator: Emulator) -> None:
+def test_new_batch_shows_late_in_the_list(client: openai.OpenAI, emulator: Emulator) -> None:
     emulator.change(batches={"listing_delay_s": 3_600})
     batch = create(client, [line("one")])
 
@@ -308,7 +308,7 @@ def test_delayed_batch_is_created_after_the_client_disconnects(
     assert [batch.input_file_id for batch in client.batches.list()] == [file.id]
 
 
-def test_the_log_counts_what_was_really_done(client: openai.OpenAI, emulator: Emulator) -> None:
+def test_log_counts_what_was_really_done(client: openai.OpenAI, emulator: Emulator) -> None:
     given = lines(5)
     batch = ended(client, create(client, given, metadata={"name": "a"}))
     log = emulator.offline()

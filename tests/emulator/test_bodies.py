@@ -39,7 +39,7 @@ def test_every_encoding_reads_the_same(value: dict[str, Any]) -> None:
     assert read(gzip.compress(text), "application/json", " GZIP ") == value
 
 
-def test_a_binary_part_is_read_as_base64() -> None:
+def test_binary_part_is_read_as_base64() -> None:
     packed = msgpack.packb({"messages": [{"content": [{"data": b"\x00\xff"}]}]})
 
     assert read(packed, "application/msgpack", None) == {"messages": [{"content": [{"data": "AP8="}]}]}
@@ -70,7 +70,7 @@ def test_any_bytes_are_read_or_refused(body: bytes, media_type: str, zipped: boo
     assert refused is None or refused.status == 400
 
 
-def test_a_decompression_bomb_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decompression_bomb_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_request, "MAXIMUM_BYTES", 10_000)
     with pytest.raises(ApiError, match="exceeds 10000 bytes") as caught:
         read(gzip.compress(b" " * 1_000_000), "application/json", "gzip")
@@ -87,13 +87,13 @@ def test_a_decompression_bomb_is_stopped(monkeypatch: pytest.MonkeyPatch) -> Non
         ("text/plain", None, ("json", "gzip")),
     ],
 )
-def test_an_encoding_that_is_not_accepted_is_a_415(media_type: str, encoding: str | None, accepted: Any) -> None:
+def test_encoding_that_is_not_accepted_is_a_415(media_type: str, encoding: str | None, accepted: Any) -> None:
     with pytest.raises(ApiError, match="Unsupported") as caught:
         read(gzip.compress(b"{}") if encoding else b"{}", media_type, encoding, Dialect(accepted_encodings=accepted))
 
     assert caught.value.status == 415
 
 
-def test_a_gzip_body_cut_short_is_a_400() -> None:
+def test_gzip_body_cut_short_is_a_400() -> None:
     with pytest.raises(ApiError, match="too early"):
         read(gzip.compress(b'{"a": "some text"}')[:-6], "application/json", "gzip")

@@ -48,14 +48,14 @@ def test_usage_counts_the_chunks_that_were_sent(http: httpx2.Client) -> None:
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
-def test_the_limit_of_tokens_is_kept(http: httpx2.Client, name: str) -> None:
+def test_limit_of_tokens_is_kept(http: httpx2.Client, name: str) -> None:
     answer = post(http, {**chat(), name: 5})
 
     assert answer["usage"]["completion_tokens"] == 5
     assert answer["choices"][0]["finish_reason"] == "length"
 
 
-def test_a_stop_sequence_ends_the_text_before_it(http: httpx2.Client) -> None:
+def test_stop_sequence_ends_the_text_before_it(http: httpx2.Client) -> None:
     whole = post(http, chat())["choices"][0]["message"]["content"]
     stopped = post(http, chat(stop=[whole[20:24]]))
 
@@ -73,7 +73,7 @@ def test_n_choices_differ_and_are_all_counted(http: httpx2.Client) -> None:
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "look_up"}}])
-def test_a_forced_tool_is_called_with_valid_arguments(http: httpx2.Client, choice: object) -> None:
+def test_forced_tool_is_called_with_valid_arguments(http: httpx2.Client, choice: object) -> None:
     schema = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}}, "required": ["city"]}
     tools = [{"type": "function", "function": {"name": "look_up", "parameters": schema}}]
     answer = post(http, chat(tools=tools, tool_choice=choice))
@@ -123,7 +123,7 @@ def test_service_tier_is_echoed_and_unknown_is_default(http: httpx2.Client, emul
     ]
 
 
-def test_the_same_prompt_is_answered_alike_and_another_is_not(http: httpx2.Client) -> None:
+def test_same_prompt_is_answered_alike_and_another_is_not(http: httpx2.Client) -> None:
     def reply_to(text: str) -> str:
         return str(post(http, chat(text))["choices"][0]["message"]["content"])
 

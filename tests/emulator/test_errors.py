@@ -98,7 +98,7 @@ def test_invalid_prompt_gets_openai_error_and_costs_nothing(
     assert (record.status, record.admitted_ns, record.output_tokens) == (400, None, 0)
 
 
-def test_a_tool_call_of_a_response_has_no_role(http: httpx2.Client) -> None:
+def test_tool_call_of_a_response_has_no_role(http: httpx2.Client) -> None:
     call = {"type": "function_call_output", "call_id": "c", "output": "12"}
 
     assert http.post("/responses", json={"model": "m", "input": [call]}).status_code == 200
@@ -112,7 +112,7 @@ def test_malformed_json_gets_openai_error(http: httpx2.Client) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b"\xff\xfe", b"[" * 100_000])
-def test_a_body_that_is_no_object_is_a_400(http: httpx2.Client, body: bytes) -> None:
+def test_body_that_is_no_object_is_a_400(http: httpx2.Client, body: bytes) -> None:
     response = http.post("/chat/completions", content=body, headers={"content-type": "application/json"})
 
     assert response.status_code == 400
@@ -120,14 +120,14 @@ def test_a_body_that_is_no_object_is_a_400(http: httpx2.Client, body: bytes) -> 
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/chat", "/files/none", "/chat/completions/x"])
-def test_an_unknown_path_is_a_404_in_openais_shape(http: httpx2.Client, path: str) -> None:
+def test_unknown_path_is_a_404_in_openais_shape(http: httpx2.Client, path: str) -> None:
     response = http.get(path)
 
     assert response.status_code == 404
     assert response.json()["error"]["message"]
 
 
-def test_a_request_without_a_key_is_a_401(emulator: Emulator, trust: ssl.SSLContext) -> None:
+def test_request_without_a_key_is_a_401(emulator: Emulator, trust: ssl.SSLContext) -> None:
     with httpx2.Client(base_url=emulator.base_url, verify=trust) as client:
         response = client.post("/chat/completions", json=chat())
 
@@ -136,7 +136,7 @@ def test_a_request_without_a_key_is_a_401(emulator: Emulator, trust: ssl.SSLCont
 
 
 @pytest.mark.asyncio
-async def test_a_model_that_is_not_served_is_a_404_that_quotes_it() -> None:
+async def test_model_that_is_not_served_is_a_404_that_quotes_it() -> None:
     async with Server(model=ProviderModel(models=("served",)), tls=False) as server:
         async with httpx2.AsyncClient(base_url=server.base_url, headers={"authorization": "Bearer any"}) as client:
             response = await client.post("/chat/completions", json=chat())
@@ -156,21 +156,21 @@ async def test_a_model_that_is_not_served_is_a_404_that_quotes_it() -> None:
 
 @pytest.mark.parametrize("name", ["output-tokens", "prefill-ms", "token-ms", "draw", "reasoning-tokens"])
 @pytest.mark.parametrize("value", ["many", "-1", "nan", ""])
-def test_an_override_that_is_no_number_is_a_400(http: httpx2.Client, name: str, value: str) -> None:
+def test_override_that_is_no_number_is_a_400(http: httpx2.Client, name: str, value: str) -> None:
     response = http.post("/chat/completions", json=chat(), headers={f"x-emulator-{name}": value})
 
     assert response.status_code == 400
     assert response.json()["error"]["param"] == f"x-emulator-{name}"
 
 
-def test_an_unknown_fault_is_a_400_that_lists_the_known_ones(http: httpx2.Client) -> None:
+def test_unknown_fault_is_a_400_that_lists_the_known_ones(http: httpx2.Client) -> None:
     response = http.post("/chat/completions", json=chat(), headers={"x-emulator-fault": "meteor"})
 
     assert response.status_code == 400
     assert "stall, drop, reset, goaway" in response.json()["error"]["message"]
 
 
-def test_an_answer_carries_the_request_id_of_the_log(http: httpx2.Client, emulator: Emulator) -> None:
+def test_answer_carries_the_request_id_of_the_log(http: httpx2.Client, emulator: Emulator) -> None:
     answers = [http.post("/chat/completions", json=chat()), http.get("/nothing")]
 
     assert [answer.headers["x-request-id"] for answer in answers] == [each.request_id for each in emulator.log()]

@@ -48,7 +48,7 @@ FAULTS = st.builds(
 
 
 @given(FAULTS)
-def test_a_fault_written_is_read_as_itself(fault: Fault) -> None:
+def test_fault_written_is_read_as_itself(fault: Fault) -> None:
     assert Fault.parse(str(fault)) == fault
 
 
@@ -70,7 +70,7 @@ def test_a_fault_written_is_read_as_itself(fault: Fault) -> None:
         ("hang=hard", "needs a number"),
     ],
 )
-def test_a_fault_that_cannot_be_is_refused_with_what_to_do(text: str, message: str) -> None:
+def test_fault_that_cannot_be_is_refused_with_what_to_do(text: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Fault.parse(text)
 
@@ -84,7 +84,7 @@ def test_a_fault_that_cannot_be_is_refused_with_what_to_do(text: str, message: s
         ("* files", {"GET files"}),
     ],
 )
-def test_a_rule_for_an_endpoint_counts_its_requests_alone(on: str, struck: set[str]) -> None:
+def test_rule_for_an_endpoint_counts_its_requests_alone(on: str, struck: set[str]) -> None:
     targets = ["POST batches", "GET batches", "POST batches/b/cancel", "GET files"]
     rules = FaultRules([Fault(kind="status", value=500, on=on)])
 

@@ -84,7 +84,7 @@ def test_stall_sends_no_more_until_the_client_gives_up(http: httpx2.Client, emul
 
 
 @pytest.mark.parametrize("fault", ["drop;after=3", "reset;after=3;code=8"])
-def test_a_broken_stream_breaks_after_three_tokens(http: httpx2.Client, emulator: Emulator, fault: str) -> None:
+def test_broken_stream_breaks_after_three_tokens(http: httpx2.Client, emulator: Emulator, fault: str) -> None:
     text, error = read_what_comes(http, fault)
     record = emulator.log()[0]
 
@@ -96,7 +96,7 @@ def test_a_broken_stream_breaks_after_three_tokens(http: httpx2.Client, emulator
 
 
 @pytest.mark.parametrize("fault", ["drop", "reset", "truncate"])
-def test_a_whole_answer_breaks_too(http: httpx2.Client, fault: str) -> None:
+def test_whole_answer_breaks_too(http: httpx2.Client, fault: str) -> None:
     with pytest.raises(BROKEN):
         http.post("/chat/completions", json=chat(), headers={"x-emulator-fault": fault}).read()
 
@@ -152,7 +152,7 @@ def test_keepalive_comments_until_the_first_token(http: httpx2.Client) -> None:
 
 
 @pytest.mark.parametrize("rule", ["status=503;every=2", Fault(kind="status", value=503, every=2)])
-def test_a_rule_of_the_server_strikes_every_second_request(
+def test_rule_of_the_server_strikes_every_second_request(
     http: httpx2.Client, emulator: Emulator, rule: Fault | str
 ) -> None:
     emulator.set_faults(rule)
@@ -163,7 +163,7 @@ def test_a_rule_of_the_server_strikes_every_second_request(
     assert http.post("/chat/completions", json=chat()).status_code == 200
 
 
-def test_a_status_strikes_other_endpoints_too(http: httpx2.Client) -> None:
+def test_status_strikes_other_endpoints_too(http: httpx2.Client) -> None:
     assert http.get("/models", headers={"x-emulator-fault": "status=500"}).status_code == 500
 
 
@@ -224,7 +224,7 @@ def test_idle_close_closes_http1_after_the_answer(emulator: Emulator) -> None:
 
 
 @pytest.mark.parametrize(("fault", "code"), [("refuse", 7), ("reset;after=2;code=2", 2), ("reset", 8)])
-def test_a_reset_stream_carries_its_code(raw: RawHttp2, fault: str, code: int) -> None:
+def test_reset_stream_carries_its_code(raw: RawHttp2, fault: str, code: int) -> None:
     with raw:
         reset = raw.read_until(ended(raw.post(chat(stream=True), x_emulator_fault=fault)))
 
@@ -254,7 +254,7 @@ def test_graceful_goaway_ends_stream_and_refuses_the_next(raw: RawHttp2, emulato
 
 
 @pytest.mark.parametrize(("fault", "last"), [("goaway=hard;after=2", 1), ("goaway=hard;last=0", 0)])
-def test_a_hard_goaway_closes_at_once(raw: RawHttp2, fault: str, last: int) -> None:
+def test_hard_goaway_closes_at_once(raw: RawHttp2, fault: str, last: int) -> None:
     with raw:
         cut = raw.post(chat(stream=True), x_emulator_fault=fault)
 
@@ -263,7 +263,7 @@ def test_a_hard_goaway_closes_at_once(raw: RawHttp2, fault: str, last: int) -> N
 
 
 @pytest.mark.parametrize("fault", ["goaway=graceful", "goaway=graceful;after=2"])
-def test_a_graceful_goaway_on_http1_closes_after_the_answer(emulator: Emulator, fault: str) -> None:
+def test_graceful_goaway_on_http1_closes_after_the_answer(emulator: Emulator, fault: str) -> None:
     connection = over_http1(emulator)
     headers = {"authorization": "Bearer any", "content-type": "application/json", "x-emulator-fault": fault}
     connection.request("POST", "/v1/chat/completions", json.dumps(chat(stream=True)), headers)
@@ -274,7 +274,7 @@ def test_a_graceful_goaway_on_http1_closes_after_the_answer(emulator: Emulator, 
         connection.close()
 
 
-def test_a_hard_goaway_on_http1_closes_in_the_answer(emulator: Emulator, trust: ssl.SSLContext) -> None:
+def test_hard_goaway_on_http1_closes_in_the_answer(emulator: Emulator, trust: ssl.SSLContext) -> None:
     headers = {"authorization": "Bearer any"}
     with httpx2.Client(base_url=emulator.base_url, verify=trust, headers=headers) as client:
         _, error = read_what_comes(client, "goaway=hard;after=2")

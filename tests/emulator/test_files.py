@@ -23,7 +23,7 @@ def client(emulator: Emulator, trust: ssl.SSLContext, protocol: str) -> Iterator
         yield client
 
 
-def test_an_upload_comes_back_byte_for_byte(client: openai.OpenAI) -> None:
+def test_upload_comes_back_byte_for_byte(client: openai.OpenAI) -> None:
     content = b"\r\n--\x00{}\r\n\r\n\n" * 70_000
     file = client.files.create(file=("ä b.jsonl", content), purpose="batch")
 
@@ -33,7 +33,7 @@ def test_an_upload_comes_back_byte_for_byte(client: openai.OpenAI) -> None:
     assert client.files.content(file.id).content == content
 
 
-def test_the_list_has_pages_an_order_and_purposes(client: openai.OpenAI) -> None:
+def test_list_has_pages_an_order_and_purposes(client: openai.OpenAI) -> None:
     made = [client.files.create(file=(f"{number}", b"x"), purpose="user_data") for number in range(5)]
     other = upload(client, ["x"])
     ids = [file.id for file in made]
@@ -46,7 +46,7 @@ def test_the_list_has_pages_an_order_and_purposes(client: openai.OpenAI) -> None
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=x", "limit=10001"])
-def test_a_list_that_cannot_be_is_refused(client: openai.OpenAI, query: str) -> None:
+def test_list_that_cannot_be_is_refused(client: openai.OpenAI, query: str) -> None:
     name, _, value = query.partition("=")
     with pytest.raises(openai.BadRequestError) as refused:
         client.files.list(extra_query={name: value})
@@ -66,7 +66,7 @@ def test_deleted_file_is_not_found(client: openai.OpenAI, emulator: Emulator) ->
     assert [(each.id, each.deleted_ns is None) for each in emulator.offline().files] == [(file.id, False)]
 
 
-def test_an_upload_whose_answer_is_lost_is_there_all_the_same(client: openai.OpenAI, emulator: Emulator) -> None:
+def test_upload_whose_answer_is_lost_is_there_all_the_same(client: openai.OpenAI, emulator: Emulator) -> None:
     emulator.set_faults("lost_answer;on=POST files;times=1")
     with pytest.raises(openai.APIConnectionError):
         upload(client, ["x"], "unheard.jsonl")
@@ -74,7 +74,7 @@ def test_an_upload_whose_answer_is_lost_is_there_all_the_same(client: openai.Ope
     assert [file.filename for file in client.files.list()] == ["unheard.jsonl"]
 
 
-def test_a_rule_for_one_endpoint_spares_the_others(client: openai.OpenAI, emulator: Emulator) -> None:
+def test_rule_for_one_endpoint_spares_the_others(client: openai.OpenAI, emulator: Emulator) -> None:
     emulator.set_faults("status=500;on=files/*/content;every=2")
     file = upload(client, ["x"])
 

@@ -170,7 +170,7 @@ def test_pipelined_requests_are_answered_in_order(emulator: Emulator) -> None:
     assert {record.connection_id for record in emulator.log()} == {emulator.log()[0].connection_id}
 
 
-def test_a_client_that_waits_for_100_continue_gets_it(emulator: Emulator) -> None:
+def test_client_that_waits_for_100_continue_gets_it(emulator: Emulator) -> None:
     body = json.dumps(chat()).encode()
     head = request(body, "expect: 100-continue", "connection: close").removesuffix(body)
     with connect(emulator) as connection:

@@ -52,9 +52,7 @@ def client(emulator: Emulator, trust: ssl.SSLContext, protocol: str) -> Iterator
         yield client
 
 
-def test_the_stock_client_trusts_the_server_by_its_environment(
-    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stock_client_trusts_the_server_by_its_environment(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in emulator.environment.items():
         monkeypatch.setenv(name, value)
     with openai.OpenAI(base_url=emulator.base_url, api_key="any") as client:
@@ -73,7 +71,7 @@ def test_parse_returns_the_requested_model(client: openai.OpenAI) -> None:
     assert isinstance(response.output_parsed, Ticket)
 
 
-def test_the_chat_stream_accumulates_to_a_tool_call(client: openai.OpenAI) -> None:
+def test_chat_stream_accumulates_to_a_tool_call(client: openai.OpenAI) -> None:
     tools: Any = [{"type": "function", "function": {"name": "look_up", "parameters": TOOL, "strict": True}}]
     with client.chat.completions.stream(
         model="m", messages=[{"role": "user", "content": "x"}], tools=tools, tool_choice="required"
@@ -106,7 +104,7 @@ def test_responses_stream_the_events_in_openais_order(client: openai.OpenAI) -> 
 
 @pytest.mark.parametrize("reasoning", [None, {"effort": "low"}])
 @pytest.mark.parametrize("forced", [True, False])
-def test_a_streamed_response_ends_as_the_whole_one(client: openai.OpenAI, reasoning: Any, forced: bool) -> None:
+def test_streamed_response_ends_as_the_whole_one(client: openai.OpenAI, reasoning: Any, forced: bool) -> None:
     asked: dict[str, Any] = {"model": "m", "input": "x", "reasoning": reasoning, "instructions": "Be brief."}
     if forced:
         asked |= {"tools": [{"type": "function", "name": "look_up", "parameters": TOOL, "strict": True}]}
@@ -125,7 +123,7 @@ def test_a_streamed_response_ends_as_the_whole_one(client: openai.OpenAI, reason
     assert whole.usage.output_tokens_details.reasoning_tokens == (32 if reasoning else 0)
 
 
-def test_a_response_cut_at_its_limit_is_incomplete(client: openai.OpenAI) -> None:
+def test_response_cut_at_its_limit_is_incomplete(client: openai.OpenAI) -> None:
     with client.responses.create(model="m", input="x", stream=True, max_output_tokens=4) as stream:
         *_, last = stream
     whole = client.responses.create(model="m", input=[{"role": "user", "content": "x"}], max_output_tokens=4)

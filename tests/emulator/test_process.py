@@ -143,7 +143,7 @@ def test_faults_that_cannot_be_start_no_process() -> None:
         Emulator(model=preset("instant"), faults=("meteor",))
 
 
-def test_a_host_that_others_reach_is_warned_of() -> None:
+def test_host_that_others_reach_is_warned_of() -> None:
     with pytest.warns(UserWarning, match="other machines can reach it"):
         Emulator(model=preset("instant"), host="0.0.0.0").close()
 
@@ -260,7 +260,7 @@ def test_command_options_configure_the_server() -> None:
         (("--set", 'dialect.accepted_encodings=["br"]'), "--set", "accepted_encodings"),
     ],
 )
-def test_the_command_names_the_option_that_cannot_be(
+def test_command_names_the_option_that_cannot_be(
     arguments: tuple[str, ...], option: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Or the message would be cut into lines.
@@ -297,7 +297,7 @@ def test_command_prints_shell_commands_for_the_certificate(tmp_path: Path, monke
     assert "direct port " in text
 
 
-def test_the_command_lists_the_presets() -> None:
+def test_command_lists_the_presets() -> None:
     with command("--list-presets", "--json") as process:
         assert process.stdout
         assert "gpt-4.1-nano-rag" in json.loads(process.stdout.read())

@@ -56,7 +56,7 @@ def test_sampling_a_preset_gives_the_reports_quartiles_back(
         ("instant", 1_000, 0.0, None),
     ],
 )
-def test_the_median_of_a_preset_is_the_figure_it_names(name: str, tokens: int, ttft: float, rate: float | None) -> None:
+def test_median_of_a_preset_is_the_figure_it_names(name: str, tokens: int, ttft: float, rate: float | None) -> None:
     model = preset(name)
     tier = model.service_tiers["default"]
 
@@ -73,7 +73,7 @@ def test_every_preset_has_a_description() -> None:
 
 
 @given(st.tuples(*[st.floats(1e-6, 100)] * 3).map(sorted), st.lists(st.floats(0, 1), min_size=2).map(sorted))
-def test_a_quantile_never_falls_as_its_share_rises(points: list[float], shares: list[float]) -> None:
+def test_quantile_never_falls_as_its_share_rises(points: list[float], shares: list[float]) -> None:
     quantiles = Quantiles.from_quartiles(*points)
     values = [quantiles.at(share) for share in shares]
 
@@ -112,7 +112,7 @@ def test_points_that_are_no_distribution_are_refused(points: Any) -> None:
         (KeyRateLimits, {"burst": 0}),
     ],
 )
-def test_a_setting_that_cannot_work_is_refused_by_name(kind: Any, settings: dict[str, Any]) -> None:
+def test_setting_that_cannot_work_is_refused_by_name(kind: Any, settings: dict[str, Any]) -> None:
     with pytest.raises(errors.ConfigurationError, match=next(iter(settings))):
         kind(**settings)
 

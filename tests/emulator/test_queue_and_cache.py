@@ -27,7 +27,7 @@ def test_cached_tokens_are_whole_blocks_from_1024_tokens(tokens: int) -> None:
     assert cache.cached_tokens(0, "m", digests(text), 50) == (expected if expected >= 1_024 else 0)
 
 
-def test_a_prefix_is_shared_up_to_the_first_difference() -> None:
+def test_prefix_is_shared_up_to_the_first_difference() -> None:
     cache = make()
     cache.remember(0, "m", digests("a" * 8_000), 0)
 
@@ -37,7 +37,7 @@ def test_a_prefix_is_shared_up_to_the_first_difference() -> None:
     assert cache.cached_tokens(1, "m", digests("a" * 8_000), 1) == 0
 
 
-def test_a_prefix_is_forgotten_when_it_expires_and_use_keeps_it() -> None:
+def test_prefix_is_forgotten_when_it_expires_and_use_keeps_it() -> None:
     cache, text = make(), digests("a" * 8_000)
     cache.remember(0, "m", text, 0)
     cache.remember(0, "m", text, 90)

@@ -100,7 +100,7 @@ def test_control_requests_leave_no_record_and_clear_forgets(http: httpx2.Client,
     assert emulator.log() == ()
 
 
-def test_a_client_that_leaves_is_noted_and_its_answer_stops(
+def test_client_that_leaves_is_noted_and_its_answer_stops(
     http: httpx2.Client, emulator: Emulator, protocol: str
 ) -> None:
     headers = {"x-emulator-token-ms": "20", "x-emulator-output-tokens": ENDLESS}
@@ -114,7 +114,7 @@ def test_a_client_that_leaves_is_noted_and_its_answer_stops(
     assert emulator.log()[0].output_tokens == record.output_tokens < int(ENDLESS)
 
 
-def test_a_reset_of_the_client_is_noted_with_its_code(emulator: Emulator) -> None:
+def test_reset_of_the_client_is_noted_with_its_code(emulator: Emulator) -> None:
     with raw_http2(emulator) as raw:
         left = raw.post(chat(stream=True), x_emulator_token_ms="20", x_emulator_output_tokens=ENDLESS)
         raw.read_until(lambda event: len(raw.body(left)) > 1_000)
@@ -130,7 +130,7 @@ def test_a_reset_of_the_client_is_noted_with_its_code(emulator: Emulator) -> Non
     assert second.finished_ns is not None
 
 
-def test_a_small_window_holds_the_tokens_back(emulator: Emulator) -> None:
+def test_small_window_holds_the_tokens_back(emulator: Emulator) -> None:
     with raw_http2(emulator, window_bytes=1_000) as raw:
         slow = raw.post(chat(stream=True))
         raw.read_until(lambda event: len(raw.body(slow)) >= 1_000, acknowledge=False)

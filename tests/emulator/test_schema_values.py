@@ -98,7 +98,7 @@ def test_endless_reference_value_is_finite() -> None:
     assert value_for(True, Random(0)) is None
 
 
-def test_a_size_without_end_is_refused() -> None:
+def test_size_without_end_is_refused() -> None:
     for schema in ({"type": "array", "minItems": 10**9}, {"type": "string", "minLength": 10**9}):
         with pytest.raises(ValueError, match="at most 10000"):
             value_for(schema, Random(0))

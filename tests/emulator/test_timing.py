@@ -165,7 +165,7 @@ async def test_request_headers_set_its_timing(planned: list[int]) -> None:
     assert sorted({moment - body_complete_ns(record) for moment in planned}) == [60 * MS, 61 * MS, 62 * MS, 63 * MS]
 
 
-async def test_the_role_chunk_can_come_before_prefill(gate: asyncio.Event) -> None:
+async def test_role_chunk_can_come_before_prefill(gate: asyncio.Event) -> None:
     async with (
         over_tls() as (server, client),
         client.stream(
@@ -201,7 +201,7 @@ async def test_request_before_idle_close_keeps_the_connection(http2: bool) -> No
     assert server.connections == 1
 
 
-async def test_a_prompt_longer_than_the_context_window_is_refused() -> None:
+async def test_prompt_longer_than_the_context_window_is_refused() -> None:
     async with over_tls(models=("one",), context_window_tokens=100) as (_, client):
         long = await client.post("/chat/completions", json={**chat("x" * 1_000), "model": "one"})
         missing = await client.get("/models/two")
@@ -210,7 +210,7 @@ async def test_a_prompt_longer_than_the_context_window_is_refused() -> None:
     assert missing.status_code == 404
 
 
-async def test_a_bug_becomes_a_500_and_a_traceback(
+async def test_bug_becomes_a_500_and_a_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(*_: object) -> None:
@@ -225,7 +225,7 @@ async def test_a_bug_becomes_a_500_and_a_traceback(
     assert "RuntimeError: a bug" in capsys.readouterr().err
 
 
-async def test_a_body_beyond_the_limit_is_a_413(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_body_beyond_the_limit_is_a_413(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("_request", "_http"):
         monkeypatch.setattr(f"fastlane.emulator.{module}.MAXIMUM_BYTES", 1_000)
     async with over_tls() as (_, client):

@@ -19,7 +19,7 @@ def test_split_tokens_join_to_text_and_match_count(text: str) -> None:
 
 
 @given(st.text(), st.text())
-def test_a_longer_text_keeps_the_prefix_of_a_shorter_one(text: str, more: str) -> None:
+def test_longer_text_keeps_the_prefix_of_a_shorter_one(text: str, more: str) -> None:
     short = _tokens.prefix_digests(text, block_tokens=2)
     long = _tokens.prefix_digests(text + more, block_tokens=2)
 

@@ -28,7 +28,7 @@ def announced(emulator: Emulator) -> tuple[int, int, int]:
         return settings.initial_window_size, raw.h2.outbound_flow_control_window, settings.max_concurrent_streams
 
 
-def test_the_windows_that_were_set_are_announced(narrow: Emulator) -> None:
+def test_windows_that_were_set_are_announced(narrow: Emulator) -> None:
     assert announced(narrow) == (20_000, 65_535, 3)
 
 
@@ -36,7 +36,7 @@ def test_by_default_no_upload_waits_for_a_window(emulator: Emulator) -> None:
     assert announced(emulator) == (16 * 1_048_576, 16 * 1_048_576, 100)
 
 
-def test_a_body_larger_than_the_window_comes_in_whole(narrow: Emulator) -> None:
+def test_body_larger_than_the_window_comes_in_whole(narrow: Emulator) -> None:
     context = ssl.create_default_context(cafile=str(narrow.certificate_authority))
     headers = {"authorization": "Bearer any"}
     with httpx2.Client(base_url=narrow.base_url, http2=True, verify=context, headers=headers, timeout=40) as client:

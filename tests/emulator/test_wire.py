@@ -116,7 +116,7 @@ async def test_new_connection_takes_two_round_trips_and_used_one() -> None:
     assert took[1] >= RTT_S
 
 
-async def test_the_server_speaks_first_only_after_the_handshake() -> None:
+async def test_server_speaks_first_only_after_the_handshake() -> None:
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"hello")
         await reader.read()
@@ -131,7 +131,7 @@ async def test_the_server_speaks_first_only_after_the_handshake() -> None:
     assert loop.time() - start >= 2 * RTT_S
 
 
-async def test_a_half_closed_connection_still_carries_the_answer() -> None:
+async def test_half_closed_connection_still_carries_the_answer() -> None:
     async def answer_after_the_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await reader.read()
         writer.write(b"got " + request)
@@ -146,7 +146,7 @@ async def test_a_half_closed_connection_still_carries_the_answer() -> None:
         assert await reader.read() == b"got all"
 
 
-async def test_a_server_that_closes_ends_the_clients_stream() -> None:
+async def test_server_that_closes_ends_the_clients_stream() -> None:
     async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(1)
 
@@ -156,7 +156,7 @@ async def test_a_server_that_closes_ends_the_clients_stream() -> None:
         assert await reader.read() == b""
 
 
-async def test_a_reset_by_the_client_resets_the_server() -> None:
+async def test_reset_by_the_client_resets_the_server() -> None:
     seen: asyncio.Future[BaseException | bytes] = asyncio.get_running_loop().create_future()
 
     async def watch(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -175,7 +175,7 @@ async def test_a_reset_by_the_client_resets_the_server() -> None:
         await until(lambda: running.open_connections == 0)
 
 
-async def test_a_reset_by_the_server_resets_the_client() -> None:
+async def test_reset_by_the_server_resets_the_client() -> None:
     async def die(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(1)
         reset(writer)
@@ -210,7 +210,7 @@ async def test_reset_after_half_close_reaches_the_server() -> None:
         await until(lambda: running.open_connections == 0)
 
 
-async def test_a_reset_does_not_wait_for_a_client_that_does_not_read() -> None:
+async def test_reset_does_not_wait_for_a_client_that_does_not_read() -> None:
     flooded = asyncio.Event()
 
     async def flood_and_die(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -229,7 +229,7 @@ async def test_a_reset_does_not_wait_for_a_client_that_does_not_read() -> None:
             client.close()
 
 
-async def test_a_sender_waits_for_a_receiver_that_does_not_read() -> None:
+async def test_sender_waits_for_a_receiver_that_does_not_read() -> None:
     size = 64_000_000
     read_on = asyncio.Event()
     received = 0
@@ -257,7 +257,7 @@ async def test_a_sender_waits_for_a_receiver_that_does_not_read() -> None:
         assert held_back > size // 4
 
 
-async def test_a_refused_connection_resets_the_client() -> None:
+async def test_refused_connection_resets_the_client() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = int(closed.getsockname()[1])
 

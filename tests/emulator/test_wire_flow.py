@@ -84,7 +84,7 @@ def test_nothing_arrives_sooner_than_half_a_round_trip(
 
 @law
 @given(wires, writes)
-def test_the_rate_is_never_exceeded(wire: Wire, written: list[tuple[int, int]]) -> None:
+def test_rate_is_never_exceeded(wire: Wire, written: list[tuple[int, int]]) -> None:
     rate = wire.rate_bits_per_s or 20e6
     answers = send(Flow(replace(wire, rate_bits_per_s=rate), 0), written)
 
@@ -95,7 +95,7 @@ def test_the_rate_is_never_exceeded(wire: Wire, written: list[tuple[int, int]]) 
 
 @law
 @given(wires, writes)
-def test_the_end_of_the_stream_comes_last(wire: Wire, written: list[tuple[int, int]]) -> None:
+def test_end_of_the_stream_comes_last(wire: Wire, written: list[tuple[int, int]]) -> None:
     flow = Flow(wire, 0)
     answers = send(flow, written)
     now_ns = sum(gap_ns for gap_ns, _ in written)
@@ -108,7 +108,7 @@ def test_the_end_of_the_stream_comes_last(wire: Wire, written: list[tuple[int, i
 
 @law
 @given(st.integers(1, 130_000), st.integers(0, 20_000))
-def test_a_larger_body_never_arrives_sooner(body: int, more: int) -> None:
+def test_larger_body_never_arrives_sooner(body: int, more: int) -> None:
     assert upload_rounds(body) <= upload_rounds(body + more)
 
 
@@ -116,7 +116,7 @@ def test_a_larger_body_never_arrives_sooner(body: int, more: int) -> None:
     ("body", "beyond", "rounds"),
     [(13_000, 13_100, 1), (41_000, 42_100, 2), (99_000, 101_000, 3), (160_000, 170_000, 4)],
 )
-def test_a_cold_body_takes_the_rounds_of_slow_start(body: int, beyond: int, rounds: int) -> None:
+def test_cold_body_takes_the_rounds_of_slow_start(body: int, beyond: int, rounds: int) -> None:
     assert (upload_rounds(body), upload_rounds(beyond)) == (rounds, rounds + 1)
 
 
@@ -157,7 +157,7 @@ def test_slow_link_delays_body_by_its_transfer_time() -> None:
     assert arrives_ns(Flow(wire, 0), 0, body) == pytest.approx(expected_ns, abs=100)
 
 
-def test_a_reset_overtakes_what_has_not_left() -> None:
+def test_reset_overtakes_what_has_not_left() -> None:
     flow = Flow(Wire(), 0)
     last_ns = arrives_ns(flow, 0, 123_400)
 

@@ -27,7 +27,7 @@ def test_clients_with_the_same_key_share_an_account() -> None:
         assert not set(account(Accounts(), one.with_options(project="p"))) & set(first)
 
 
-def test_a_key_that_one_call_brings_is_that_calls_alone() -> None:
+def test_key_that_one_call_brings_is_that_calls_alone() -> None:
     with openai.OpenAI(api_key=KEY) as client:
         accounts = Accounts()
         usual = account(accounts, client)

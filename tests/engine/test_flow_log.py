@@ -51,7 +51,7 @@ def test_debug_logs_each_effect_with_its_result(
     assert len(paused) - len(paused.lstrip()) > 2
 
 
-def test_the_log_holds_no_prompt_key_or_query(
+def test_log_holds_no_prompt_key_or_query(
     one_peer: CallPeer, form: Form, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("FASTLANE_LOG", "debug")
@@ -84,7 +84,7 @@ def test_flow_log_is_off_without_the_variable(one_peer: CallPeer, caplog: pytest
     assert not [record for record in caplog.records if record.name == "fastlane.flow"]
 
 
-def test_an_unknown_level_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_level_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FASTLANE_LOG", "loud")
 
     with pytest.raises(ConfigurationError, match="FASTLANE_LOG: expected info or debug, got 'loud'"):

@@ -177,7 +177,7 @@ class AddingSession(Session):
         return request
 
 
-def test_a_refused_field_is_taken_back_without_a_retry(one_peer: CallPeer, form: Form) -> None:
+def test_refused_field_is_taken_back_without_a_retry(one_peer: CallPeer, form: Form) -> None:
     one_peer.replies[:] = [Reply(400, (JSON,), REFUSAL)]
 
     _, client = asked(one_peer, form, Adding())

@@ -58,7 +58,7 @@ class Sample:
         ({"count": 2}, "Sample(count=...) takes no more than wait_s"),
     ],
 )
-def test_a_wrong_value_is_refused_with_what_was_expected(given: dict[str, Any], message: str) -> None:
+def test_wrong_value_is_refused_with_what_was_expected(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         Sample(**given)
     assert str(raised.value) == message

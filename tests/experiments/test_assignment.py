@@ -58,5 +58,5 @@ def test_other_names_and_salts_give_other_hashes() -> None:
     assert len({draw(key, "user-42") for key in keys}) == 3
 
 
-def test_an_id_that_no_encoding_takes_is_hashed() -> None:
+def test_id_that_no_encoding_takes_is_hashed() -> None:
     assert draw(hash_key("one", None), "\ud800") == draw(hash_key("one", None), "\ud800")

@@ -126,7 +126,7 @@ async def test_urgency_reaches_the_call(lane: Lane) -> None:
     assert levels == (["background"] if lane.kind == PLAYS else [])
 
 
-def test_a_client_without_its_parts_is_not_used(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_without_its_parts_is_not_used(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     monkeypatch.setenv("OPENAI_BASE_URL", lane.emulator.base_url)
     # LangChain makes clients of its own, whatever the application's is: the page says so.

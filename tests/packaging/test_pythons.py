@@ -29,11 +29,11 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_python_of_pyenv_is_found(kept: Path) -> None:
+def test_python_of_pyenv_is_found(kept: Path) -> None:
     assert pythons.interpreter(HERE) == kept / f"versions/{HERE}.9/bin/python{HERE}"
 
 
-def test_a_python_that_does_not_run_is_not_found(kept: Path) -> None:
+def test_python_that_does_not_run_is_not_found(kept: Path) -> None:
     assert pythons.interpreter("3.99") is None
 
 

@@ -36,7 +36,7 @@ def broken(path: Path) -> str:
     return "\n".join(f"{one.what}: {one.details}" for one in findings if one.outcome == "broken")
 
 
-def test_a_wheel_that_holds_what_it_should_is_not_blamed_for_it(tmp_path: Path) -> None:
+def test_wheel_that_holds_what_it_should_is_not_blamed_for_it(tmp_path: Path) -> None:
     assert broken(wheel_of(tmp_path / "one.whl", FILES)) == ""
 
 
@@ -70,7 +70,7 @@ def test_wheels_differing_in_a_time_or_byte_are_not_equal(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="these files are not in a repository of git")
-def test_the_repository_s_files_are_those_of_git() -> None:
+def test_repository_s_files_are_those_of_git() -> None:
     names = wheel.sources()
     assert Path("fastlane/py.typed") in names
     assert not [name for name in names if name.parts[0] in (".venv", "site", ".git")]

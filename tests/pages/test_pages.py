@@ -69,12 +69,12 @@ def test_record_text_is_escaped_in_pages(write: Callable[[Path], str], tmp_path:
 
 
 @EVERY
-def test_a_page_is_smaller_than_1_5_megabytes(write: Callable[[Path], str], tmp_path: Path) -> None:
+def test_page_is_smaller_than_1_5_megabytes(write: Callable[[Path], str], tmp_path: Path) -> None:
     assert len(write(tmp_path).encode()) < 1_500_000
 
 
 @EVERY
-def test_a_page_names_the_extra_that_it_lacks(
+def test_page_names_the_extra_that_it_lacks(
     write: Callable[[Path], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)

@@ -38,7 +38,7 @@ def connections(provider: Emulator) -> int:
         {"ping_s": 86_400},
     ],
 )
-def test_a_setting_at_its_bound_works(settings: dict[str, Any], make_caller: Any, arguments: dict[str, Any]) -> None:
+def test_setting_at_its_bound_works(settings: dict[str, Any], make_caller: Any, arguments: dict[str, Any]) -> None:
     with make_caller(**arguments, max_retries=0, only_plays=[Connection(**settings)]) as caller:
         caller.ask(output_tokens=1)
         caller.read(output_tokens=1)
@@ -145,7 +145,7 @@ def test_no_socket_is_left_when_the_last_client_closes(make_caller: Any, argumen
 # Where the environment has a say
 
 
-def test_a_proxy_of_the_environment_is_used(
+def test_proxy_of_the_environment_is_used(
     make_caller: Any, arguments: dict[str, Any], provider: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ConnectProxy() as proxy:

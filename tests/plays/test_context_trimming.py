@@ -85,7 +85,7 @@ def test_long_conversation_is_trimmed_in_a_recorded_copy() -> None:
     )
 
 
-def test_the_next_call_begins_with_what_this_one_sent() -> None:
+def test_next_call_begins_with_what_this_one_sent() -> None:
     play = small()
     sent: list[list[Any]] = []
     new: list[int] = []
@@ -174,7 +174,7 @@ def test_incomplete_conversation_is_not_trimmed(asked: Call) -> None:
     assert small().open(asked) is None
 
 
-def test_an_agent_works_with_it_over_the_wire(provider: Emulator, arguments: dict[str, Any]) -> None:
+def test_agent_works_with_it_over_the_wire(provider: Emulator, arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments, only_plays=[fastlane.Connection(), small()], raise_play_errors=True) as client:
         for steps in range(1, 20):
             client.chat.completions.create(model="m", messages=conversation(steps))  # type: ignore[arg-type]

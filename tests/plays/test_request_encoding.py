@@ -64,7 +64,7 @@ def encoding(**settings: Any) -> RequestEncoding:
     return RequestEncoding(min_bytes=0, **settings)
 
 
-def test_a_facts_file_is_read_when_the_play_is_made(tmp_path: Path) -> None:
+def test_facts_file_is_read_when_the_play_is_made(tmp_path: Path) -> None:
     file = tmp_path / "example.toml"
     file.write_text(FILE)
 
@@ -99,7 +99,7 @@ def test_invalid_facts_file_is_refused_when_the_play_is_made(tmp_path: Path) -> 
         (None, "json+gzip"),
     ],
 )
-def test_a_prompt_of_token_ids_goes_as_messagepack_first(prompt: Any, first: str) -> None:
+def test_prompt_of_token_ids_goes_as_messagepack_first(prompt: Any, first: str) -> None:
     known = facts(*ALL, endpoint=COMPLETIONS)
 
     assert form_of(encoding(), known, path=COMPLETIONS, body={"model": "m", "prompt": prompt}) == first

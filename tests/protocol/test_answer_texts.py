@@ -38,7 +38,7 @@ def output_text(text: str) -> dict[str, Any]:
 # Texts
 
 
-def test_the_content_of_every_choice_is_a_text() -> None:
+def test_content_of_every_choice_is_a_text() -> None:
     answer = chat({"content": "a"}, {"content": "b"})
 
     assert answer_texts(answer, CHAT) == [
@@ -47,7 +47,7 @@ def test_the_content_of_every_choice_is_a_text() -> None:
     ]
 
 
-def test_a_choice_is_known_by_its_own_index() -> None:
+def test_choice_is_known_by_its_own_index() -> None:
     answer = chat({"content": "a"}, {"content": "b"})
     answer["choices"].reverse()
 
@@ -64,17 +64,17 @@ def test_calls_of_tools_come_with_their_names_and_ids() -> None:
     ]
 
 
-def test_a_refusal_is_no_content() -> None:
+def test_refusal_is_no_content() -> None:
     assert answer_texts(chat({"content": None, "refusal": "No."}), CHAT) == [AnswerText("refusal", "No.", (0,), "stop")]
 
 
-def test_an_answer_that_says_nothing_has_an_empty_content() -> None:
+def test_answer_that_says_nothing_has_an_empty_content() -> None:
     assert answer_texts(chat({"content": None}), CHAT) == [AnswerText("content", "", (0,), "stop")]
     assert [text.text for text in answer_texts(responses(), RESPONSES)] == [""]
     assert [text.text for text in answer_texts(responses({"type": "reasoning", "summary": []}), RESPONSES)] == [""]
 
 
-def test_an_answer_in_parts_is_one_text() -> None:
+def test_answer_in_parts_is_one_text() -> None:
     parts = [{"type": "thinking", "thinking": [{"text": "hm"}]}, {"type": "text", "text": '{"a"'}, {"text": ": 1}"}]
 
     assert answer_texts(chat({"content": parts}), CHAT)[0].text == '{"a": 1}'

@@ -79,7 +79,7 @@ def test_late_missing_or_repeated_role_is_assistant() -> None:
         assert message(*events) == {"role": "assistant", "content": "Rhine"}
 
 
-def test_an_empty_finish_reason_is_none() -> None:
+def test_empty_finish_reason_is_none() -> None:
     events = [chunk(piece(content="a", finish_reason="")), chunk(piece(content="b", finish_reason="stop"))]
     assert not assembled(CHAT, events[:1]).finished
     assert body(CHAT, events)["choices"][0]["finish_reason"] == "stop"
@@ -92,13 +92,13 @@ def test_finish_reason_without_index_or_delta_counts(last: dict[str, Any]) -> No
     assert body(CHAT, events)["choices"][0]["finish_reason"] == "stop"
 
 
-def test_a_whole_message_counts_where_no_deltas_came_before() -> None:
+def test_whole_message_counts_where_no_deltas_came_before() -> None:
     whole_message = chunk({"index": 0, "message": {"role": "assistant", "content": "Rhine"}, "finish_reason": "stop"})
     assert message(whole_message)["content"] == "Rhine"
     assert message(chunk(piece(content="Rhine")), whole_message)["content"] == "Rhine"
 
 
-def test_an_answer_is_not_finished_before_all_choices_are() -> None:
+def test_answer_is_not_finished_before_all_choices_are() -> None:
     first = chunk(piece(content="a", finish_reason="stop"))
     assert not assembled(CHAT, [first], choices=2).finished
     assert not assembled(CHAT, [first, chunk(piece(1, content="b"))], choices=2).finished
@@ -248,7 +248,7 @@ def test_error_event_and_failed_response_are_reported() -> None:
     assert assembled(RESPONSES, [{"type": "response.failed", "response": {"status": "failed"}}]).error is not None
 
 
-def test_an_incomplete_response_is_one() -> None:
+def test_incomplete_response_is_one() -> None:
     response = {"id": "r", "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}, "output": []}
     assembly = assembled(RESPONSES, [{"type": "response.incomplete", "response": response}])
     assert assembly.finished
@@ -281,7 +281,7 @@ FENCED = '```json {"category": "billing", "note": "\\u00e9"} ```'
 
 
 @pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS, RESPONSES])
-def test_an_answer_can_be_cut_at_every_position(provider: Emulator, arguments: dict[str, Any], endpoint: str) -> None:
+def test_answer_can_be_cut_at_every_position(provider: Emulator, arguments: dict[str, Any], endpoint: str) -> None:
     ask = request(endpoint, extra_headers={"x-emulator-output-text": FENCED})
     if endpoint == COMPLETIONS:
         ask["max_tokens"] = 1_000

@@ -56,7 +56,7 @@ def test_assembled_response_events_equal_the_response(drawn: Drawn) -> None:
 
 @given(responses())
 @settings(max_examples=60)
-def test_a_response_without_its_last_event_has_all_of_its_output(drawn: Drawn) -> None:
+def test_response_without_its_last_event_has_all_of_its_output(drawn: Drawn) -> None:
     assembly = assembled(RESPONSES, drawn.events[:-1])
     assert not assembly.finished
     found = assembly.body(AnswerCut(usage=drawn.whole["usage"]))
@@ -83,7 +83,7 @@ def texts_of(deltas: list[Delta]) -> dict[tuple[Channel, str], str]:
 
 @given(st.tuples(st.just(CHAT), chat_answers()) | st.tuples(st.just(RESPONSES), responses()))
 @settings(max_examples=60)
-def test_the_deltas_of_typed_events_are_those_of_the_json(pair: tuple[str, Drawn]) -> None:
+def test_deltas_of_typed_events_are_those_of_the_json(pair: tuple[str, Drawn]) -> None:
     endpoint, drawn = pair
     assembly, of_typed = assembled(endpoint, ()), assembled(endpoint, ())
     from_json: list[Delta] = []

@@ -98,7 +98,7 @@ def test_closing_chunks_match_those_of_the_provider(
     assert closed(CHAT, begun, AnswerCut(usage=events[-1]["usage"]), include_usage=True) == events
 
 
-def test_a_legacy_completion_is_ended_too(provider: Emulator, arguments: dict[str, Any]) -> None:
+def test_legacy_completion_is_ended_too(provider: Emulator, arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments) as client:
         events = streamed(client, COMPLETIONS, **request(COMPLETIONS, n=2, max_tokens=1_000))
     begun = [event for event in events if not event["choices"][0]["finish_reason"]]
@@ -115,7 +115,7 @@ def test_finished_or_unstarted_stream_gets_no_closing_events(
     assert closed(endpoint, [], AnswerCut()) == []
 
 
-def test_an_answer_whose_usage_is_missing_alone_gets_its_usage(provider: Emulator, arguments: dict[str, Any]) -> None:
+def test_answer_whose_usage_is_missing_alone_gets_its_usage(provider: Emulator, arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments) as client:
         events = streamed(client, CHAT, **request(CHAT))
     sent = closed(CHAT, events, AnswerCut(usage=USAGE), include_usage=True)

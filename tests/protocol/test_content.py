@@ -43,7 +43,7 @@ def test_delta_kind_is_content_tool_call_or_reasoning(values: dict[str, Any], ki
     assert message_kind(SimpleNamespace(**values)) == kind
 
 
-def test_the_first_choice_that_carries_anything_counts() -> None:
+def test_first_choice_that_carries_anything_counts() -> None:
     choices = [
         SimpleNamespace(index=0, delta=SimpleNamespace(role="assistant")),
         SimpleNamespace(index=1, delta=SimpleNamespace(content="Hello")),
@@ -54,7 +54,7 @@ def test_the_first_choice_that_carries_anything_counts() -> None:
     assert choices_kind([]) is None
 
 
-def test_the_text_of_the_completions_endpoint_is_content() -> None:
+def test_text_of_the_completions_endpoint_is_content() -> None:
     assert choices_kind([SimpleNamespace(index=0, text="Hello")]) == "content"
     assert choices_kind([SimpleNamespace(index=0, text="")]) is None
 
@@ -94,7 +94,7 @@ def test_responses_usage_is_parsed() -> None:
         SimpleNamespace(prompt_tokens=True, completion_tokens=1.5, completion_tokens_details=[]),
     ],
 )
-def test_a_count_that_is_no_number_is_unknown_and_not_zero(usage: Any) -> None:
+def test_count_that_is_no_number_is_unknown_and_not_zero(usage: Any) -> None:
     assert usage_of(usage) == Usage()
 
 

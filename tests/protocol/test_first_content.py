@@ -84,16 +84,16 @@ def test_each_kind_of_output_is_content(delta: dict[str, Any]) -> None:
     assert fed([ROLE, choice_event(**delta)]) == [None, "content"]
 
 
-def test_the_text_of_a_legacy_completion_is_content() -> None:
+def test_text_of_a_legacy_completion_is_content() -> None:
     nothing, text = ({"index": 0, "text": text, "finish_reason": None} for text in ("", "Rhine"))
     assert fed([data(chunk(nothing)), data(chunk(text))], COMPLETIONS) == [None, "content"]
 
 
-def test_the_second_of_two_choices_may_be_the_first_to_speak() -> None:
+def test_second_of_two_choices_may_be_the_first_to_speak() -> None:
     assert fed([choice_event("stop"), choice_event(index=1, content="Rhine")]) == [None, "content"]
 
 
-def test_an_answer_in_one_piece_is_content() -> None:
+def test_answer_in_one_piece_is_content() -> None:
     assert fed([data(chunk({"index": 0, "message": {"role": "assistant", "content": "Rhine"}}))]) == ["content"]
 
 
@@ -156,15 +156,15 @@ def test_each_event_of_a_response_that_says_something_is_content(event: bytes) -
         (ROLE, b'data: {"choices": [{"index": 0, "delta": {"content": "cut off by the e'),
     ],
 )
-def test_an_answer_that_says_nothing_is_empty(pieces: tuple[bytes, ...]) -> None:
+def test_answer_that_says_nothing_is_empty(pieces: tuple[bytes, ...]) -> None:
     assert verdict(*pieces) == ("empty", None)
 
 
-def test_an_answer_is_not_empty_before_it_is_over() -> None:
+def test_answer_is_not_empty_before_it_is_over() -> None:
     assert fed([ROLE, STOP, USAGE, DONE]) == [None, None, None, "empty"]
 
 
-def test_a_response_that_says_nothing_is_empty() -> None:
+def test_response_that_says_nothing_is_empty() -> None:
     completed = response("completed", response=whole_response(THOUGHT, MESSAGE))
     assert verdict(*BEFORE_RESPONSE, completed, endpoint=RESPONSES) == ("empty", None)
     assert verdict(CREATED, endpoint=RESPONSES) == ("empty", None)
@@ -175,7 +175,7 @@ def test_empty_answer_at_limit_or_filter_has_unknown_verdict(reason: str) -> Non
     assert verdict(ROLE, choice_event(reason), DONE) == ("unknown", None)
 
 
-def test_a_response_that_met_its_limit_is_not_called_empty() -> None:
+def test_response_that_met_its_limit_is_not_called_empty() -> None:
     cut_off = whole_response(THOUGHT, status="incomplete", incomplete_details={"reason": "max_output_tokens"})
     assert verdict(CREATED, response("incomplete", response=cut_off), endpoint=RESPONSES) == ("unknown", None)
 
@@ -281,7 +281,7 @@ def completion(reason: str | None = "stop", **message: Any) -> dict[str, Any]:
         {"error": {"message": "no", "code": 503}},
     ],
 )
-def test_a_whole_answer_without_anything_to_use_is_empty(answer: dict[str, Any]) -> None:
+def test_whole_answer_without_anything_to_use_is_empty(answer: dict[str, Any]) -> None:
     assert is_empty_answer(answer, CHAT)
 
 

@@ -60,7 +60,7 @@ def test_overriding_facts_keep_their_slug_and_origins(one: ProviderFacts, two: P
     assert both.base_url == (one.base_url or two.base_url)
 
 
-def test_a_fact_that_was_not_found_hides_the_one_below() -> None:
+def test_fact_that_was_not_found_hides_the_one_below() -> None:
     below = ProviderFacts(slug="below", http2=known(value=True))
     above = ProviderFacts(slug="above", http2=Fact(checked=date(2026, 11, 22), evidence="not found", note="Asked."))
 
@@ -194,7 +194,7 @@ def test_facts_errors_are_listed_up_to_five(tmp_path: Path) -> None:
     assert [line.split(": ")[1] for line in lines] == ["key_0", "key_1", "key_2", "key_3", "key_4", "3 more"]
 
 
-def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "gateway.toml"
     file.write_bytes(b'name = "\xff"')
 
@@ -202,7 +202,7 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
         load(file)
 
 
-def test_a_path_that_can_be_none_is_refused() -> None:
+def test_path_that_can_be_none_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="expected a TOML file"):
         load("fac\0ts.toml")
 

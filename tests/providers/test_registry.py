@@ -80,7 +80,7 @@ def test_registration_replaces_cached_facts_of_an_origin() -> None:
         assert facts_of("http://localhost:8000") is facts
 
 
-def test_the_narrower_pattern_counts_and_then_the_later_one() -> None:
+def test_narrower_pattern_counts_and_then_the_later_one() -> None:
     narrow = registered(some("narrow"), origins=["https://a.example.com"])
     wide = registered(some("wide"), origins=["https://*.example.com"])
     later = registered(some("later"), origins=["https://*.example.com"])
@@ -102,7 +102,7 @@ def test_facts_with_a_package_slug_override_the_package() -> None:
     assert facts_of("https://api.openai.com:443") is before
 
 
-def test_a_second_registration_of_a_name_replaces_the_first() -> None:
+def test_second_registration_of_a_name_replaces_the_first() -> None:
     with registered(some(), origins=["http://localhost:1"]) as first:
         with registered(some(http2=None, cache={"automatic": known(value=True)}), origins=["http://localhost:2"]):
             assert facts_of("http://localhost:1") is UNKNOWN
@@ -120,7 +120,7 @@ def test_facts_extending_an_unknown_slug_are_refused(action: Any, tmp_path: Path
         action(file)
 
 
-def test_a_file_is_registered_at_the_origins_that_it_names(tmp_path: Path) -> None:
+def test_file_is_registered_at_the_origins_that_it_names(tmp_path: Path) -> None:
     file = tmp_path / "gateway.toml"
     file.write_text('extends = "openai"\norigins = ["http://localhost:8000"]')
 

@@ -142,7 +142,7 @@ def test_close_ends_calls_in_flight(kind: str, upstream: Upstream) -> None:
         )
 
 
-def test_a_client_of_two_loops_is_closed_on_one_of_them_for_both(upstream: Upstream) -> None:
+def test_client_of_two_loops_is_closed_on_one_of_them_for_both(upstream: Upstream) -> None:
     gate = threading.Event()
     upstream.usually = held(gate, answer("The Rhine"))
     with party_of("async", upstream, max_concurrency=1, reserved=0.0) as party:

@@ -154,9 +154,7 @@ print(next(stream).choices[0].delta.content)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "Rhine \n", "")
 
 
-def test_a_handler_at_exit_reads_the_rest_of_a_stream(
-    url: str, trusting_clients: dict[str, str], tmp_path: Path
-) -> None:
+def test_handler_at_exit_reads_the_rest_of_a_stream(url: str, trusting_clients: dict[str, str], tmp_path: Path) -> None:
     # (One that was registered before fastlane was imported is run behind fastlane's own.)
     program = tmp_path / "program.py"
     program.write_text(f"""

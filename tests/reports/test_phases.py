@@ -40,14 +40,14 @@ def milliseconds(found: Mapping[str, float]) -> dict[str, float]:
     return {phase: round(took * 1e3, 6) for phase, took in found.items()}
 
 
-def test_the_phases_of_a_warm_stream() -> None:
+def test_phases_of_a_warm_stream() -> None:
     assert milliseconds(phases_of(record())) == {
         "prepare": 1, "queue": 1, "send": 2, "wait": 16, "first token": 5, "decode": 20, "tail": 3, "hand over": 2,
         "other": 0,
     }  # fmt: skip
 
 
-def test_the_phases_of_a_cold_answer_that_is_not_streamed() -> None:
+def test_phases_of_a_cold_answer_that_is_not_streamed() -> None:
     assert milliseconds(phases_of(record(tokens=(), attempts=(attempt(opened=True),)))) == {
         "prepare": 1, "queue": 1, "dns": 1, "connect": 2, "tls": 4, "send": 2, "wait": 9, "body": 28, "hand over": 2,
         "other": 0,
@@ -72,7 +72,7 @@ def test_wait_for_slot_is_not_part_of_prepare() -> None:
     assert "wait_for_place" not in retried
 
 
-def test_a_hedge_that_lost_began_after_the_attempt_that_answered() -> None:
+def test_hedge_that_lost_began_after_the_attempt_that_answered() -> None:
     attempts = (attempt(kind="hedge", number=2, at=9), attempt())
 
     assert "earlier attempts" not in phases_of(record(attempts=attempts))
@@ -259,7 +259,7 @@ def test_reused_connection_saves_measured_opening_time() -> None:
     assert ledger.connections_saved_s == pytest.approx(3 * 0.007)
 
 
-def test_a_total_of_counts_and_estimates_is_an_estimate() -> None:
+def test_total_of_counts_and_estimates_is_an_estimate() -> None:
     counted = RejectedAnswer(verdict="invalid", problem="x", input_tokens=10, output_tokens=5)
     guessed = RejectedAnswer(verdict="invalid", problem="x", input_tokens=10, output_tokens=5, estimated=True)
     calls = [record(output=BoundedOutputRecord(rejected=(one,))) for one in (counted, guessed)]

@@ -146,7 +146,7 @@ def test_calls_are_chosen_by_model_user_action_and_age() -> None:
     )
 
 
-def test_a_filter_keeps_what_opening_a_connection_takes() -> None:
+def test_filter_keeps_what_opening_a_connection_takes() -> None:
     calls = [record(model="a", attempts=(attempt(opened=True),)), record(model="b")]
 
     assert report(*calls, model="b").ledger.connections_saved_s == pytest.approx(0.007)
@@ -163,7 +163,7 @@ def test_a_filter_keeps_what_opening_a_connection_takes() -> None:
         ({"since_s": float("nan")}, "got nan"),
     ],
 )
-def test_a_filter_that_cannot_be_one_is_refused(filters: dict[str, Any], words: str) -> None:
+def test_filter_that_cannot_be_one_is_refused(filters: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         report(record(), **filters)
 
@@ -185,7 +185,7 @@ def test_report_serializes_to_json() -> None:
         whole.models = ()  # type: ignore[misc]
 
 
-def test_a_notebook_gets_tables_and_no_markup_of_others() -> None:
+def test_notebook_gets_tables_and_no_markup_of_others() -> None:
     named = record(model="<script>alert(1)</script>", user_actions=("a\n  b" + "c" * 60,))
     shown = report(named)._repr_html_()
 

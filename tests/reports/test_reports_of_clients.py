@@ -62,7 +62,7 @@ def takes_gzip(provider: Emulator) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("takes_gzip")
-def test_a_report_says_where_the_time_went_and_what_was_saved(provider: Emulator, arguments: dict[str, Any]) -> None:
+def test_report_says_where_the_time_went_and_what_was_saved(provider: Emulator, arguments: dict[str, Any]) -> None:
     plays = [Connection(), RequestEncoding(), PromptCache(), BoundedOutput()]
     with fastlane.OpenAI(**arguments, only_plays=plays, max_retries=0) as client:
         for number in range(5):
@@ -114,7 +114,7 @@ def test_a_report_says_where_the_time_went_and_what_was_saved(provider: Emulator
     assert "23 kg" not in report.to_json()
 
 
-def test_an_asynchronous_client_reports_without_being_awaited(arguments: dict[str, Any]) -> None:
+def test_asynchronous_client_reports_without_being_awaited(arguments: dict[str, Any]) -> None:
     async def ask() -> fastlane.reports.Report:
         async with fastlane.AsyncOpenAI(**arguments) as client:
             for _ in range(2):
@@ -158,7 +158,7 @@ def upstreams(trusting_peers: None) -> Iterator[tuple[Upstream, Upstream]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_hedge_that_won_is_counted_with_what_it_cost(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+def test_hedge_that_won_is_counted_with_what_it_cost(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
     with Asked(kind, near.url, Hedging(budget=1.0, minimum_delay_s=0.5)) as asked:
         used_to(asked, near, model="m")
@@ -179,7 +179,7 @@ def test_a_hedge_that_won_is_counted_with_what_it_cost(kind: str, upstreams: tup
     assert hedged.p50 > 0.02, "the wait before the second attempt"
 
 
-def test_a_fallback_is_counted_and_money_is_the_catalogs(upstreams: tuple[Upstream, Upstream]) -> None:
+def test_fallback_is_counted_and_money_is_the_catalogs(upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     priced = Catalog(
         models=(

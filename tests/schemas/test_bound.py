@@ -103,7 +103,7 @@ def test_bound_is_the_length_of_the_longest_value(schema: Any, longest: Any) -> 
     ],
     ids=json.dumps,
 )  # fmt: skip
-def test_a_field_without_a_bound_is_named(schema: Any, named: str) -> None:
+def test_field_without_a_bound_is_named(schema: Any, named: str) -> None:
     found = bound(schema)
 
     assert [str(gap) for gap in found.unbounded] == [named]
@@ -120,7 +120,7 @@ def test_formats_and_open_numbers_have_a_convention() -> None:
     assert found.unbounded == ()
 
 
-def test_a_field_without_a_bound_gets_the_given_tokens() -> None:
+def test_field_without_a_bound_gets_the_given_tokens() -> None:
     found = bound(closed({"a": {"type": "string"}, "b": NULL}), unbounded=200)
     ten = bound(array({"type": "boolean"}, None, minItems=10), unbounded=100)
 
@@ -130,7 +130,7 @@ def test_a_field_without_a_bound_gets_the_given_tokens() -> None:
 
 
 @pytest.mark.parametrize("levels", [60, 2_000])
-def test_a_deeply_nested_schema_has_no_bound_and_short_paths(levels: int) -> None:
+def test_deeply_nested_schema_has_no_bound_and_short_paths(levels: int) -> None:
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(levels):
         schema = {"type": "object", "properties": {"inner": schema}}
@@ -235,7 +235,7 @@ def test_malformed_schema_has_a_bound_or_names_its_gaps(schema: dict[str, Any]) 
 
 @settings(max_examples=60)
 @given(schema=ANY, value=ANY)
-def test_a_malformed_schema_allows_nothing_beyond_its_bound(schema: Any, value: Any) -> None:
+def test_malformed_schema_allows_nothing_beyond_its_bound(schema: Any, value: Any) -> None:
     found = schema_bound(schema if isinstance(schema, dict | bool) else {"anyOf": schema}, assume=False)
     if found.tokens is None or not isinstance(schema, dict):
         return

@@ -97,7 +97,7 @@ def test_accepted_schema_is_sent_unchanged(structured: ProviderFacts | None) -> 
     assert wire == (schema, (), ())
 
 
-def test_a_request_that_is_not_strict_keeps_its_schema() -> None:
+def test_request_that_is_not_strict_keeps_its_schema() -> None:
     schema = an_object(name={"type": "string", "pattern": "^a$"})
 
     assert sent(schema, takes("pattern", all_required=True), strict=False).schema is schema
@@ -105,7 +105,7 @@ def test_a_request_that_is_not_strict_keeps_its_schema() -> None:
 
 
 @pytest.mark.parametrize("slug", ["openai", "azure_openai", "cerebras", "groq"])
-def test_a_schema_of_a_model_becomes_what_openai_makes_of_it(slug: str) -> None:
+def test_schema_of_a_model_becomes_what_openai_makes_of_it(slug: str) -> None:
     strict = to_strict_json_schema(Line)
 
     wire = sent(Line.model_json_schema(), facts_named(slug))
@@ -115,7 +115,7 @@ def test_a_schema_of_a_model_becomes_what_openai_makes_of_it(slug: str) -> None:
     assert sent(strict, facts_named(slug)).schema is strict
 
 
-def test_a_refused_keyword_is_dropped_and_described() -> None:
+def test_refused_keyword_is_dropped_and_described() -> None:
     schema = an_object(
         code={"type": "string", "pattern": "^[a-z]+$", "maxLength": 9, "description": "A code."},
         tags={"type": "array", "items": {"type": "string"}, "uniqueItems": True},
@@ -130,7 +130,7 @@ def test_a_refused_keyword_is_dropped_and_described() -> None:
     }
 
 
-def test_a_property_may_be_named_like_a_refused_keyword() -> None:
+def test_property_may_be_named_like_a_refused_keyword() -> None:
     schema = an_object(pattern={"type": "string"}, format={"enum": ["not"]}, **{"$ref": {"type": "string"}})
     schema["$defs"] = {"pattern": {"type": "string"}}
     schema["properties"]["const"] = {"const": {"pattern": 1, "not": 2}}
@@ -154,7 +154,7 @@ def test_keyword_depending_on_a_refused_one_is_dropped(
     assert sent(schema, takes(refused)).dropped == dropped
 
 
-def test_a_discriminated_union_is_sent_as_any_of() -> None:
+def test_discriminated_union_is_sent_as_any_of() -> None:
     class Cat(BaseModel):
         kind: Literal["cat"]
 
@@ -257,7 +257,7 @@ def test_valid_answers_stay_valid_when_keywords_are_dropped(
 
 @settings(max_examples=50, deadline=None)
 @given(SCHEMAS, st.sets(st.sampled_from(EVERYTHING_REFUSED)))
-def test_a_wire_schema_is_taken_as_it_is(schema: dict[str, Any], refused: set[str]) -> None:
+def test_wire_schema_is_taken_as_it_is(schema: dict[str, Any], refused: set[str]) -> None:
     structured = takes(*sorted(refused))
 
     wire = sent(schema, structured)
@@ -303,7 +303,7 @@ def gaps(schema: Any, **given: Any) -> list[str]:
     return [str(gap) for gap in bound(schema, **given).unbounded]
 
 
-def test_a_class_is_read_as_strict_modes_have_it() -> None:
+def test_class_is_read_as_strict_modes_have_it() -> None:
     found = bound(Ticket)
 
     assert [str(gap) for gap in found.unbounded] == [

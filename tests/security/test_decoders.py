@@ -52,7 +52,7 @@ def same(model: Any, values: dict[str, Any]) -> bool:
     return bool(made == expected and made.model_fields_set == expected.model_fields_set)
 
 
-def test_a_name_that_looks_like_code_is_a_name() -> None:
+def test_name_that_looks_like_code_is_a_name() -> None:
     names = [name for name in HOSTILE if name and not name.startswith("_")]
     assert same(named_like(names), {name: name for name in names})
     assert RAN == []

@@ -42,7 +42,7 @@ with fastlane.OpenAI() as client:
 
 
 @pytest.mark.parametrize("what", WRITERS)
-def test_a_file_of_calls_is_its_owner_s_alone(what: str, provider: Emulator, tmp_path: Path) -> None:
+def test_file_of_calls_is_its_owner_s_alone(what: str, provider: Emulator, tmp_path: Path) -> None:
     folder = tmp_path / "place"
     folder.mkdir()
     variables = {

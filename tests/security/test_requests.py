@@ -26,7 +26,7 @@ def second(running_peer: CallPeer, tmp_path: Path) -> Iterator[CallPeer]:
 
 @pytest.mark.parametrize("position", ["value", "name", "default", "key", "organization", "host"])
 @pytest.mark.parametrize("between", BREAKS, ids=repr)
-def test_a_line_end_in_a_header_is_refused_and_nothing_is_sent(peer: CallPeer, position: str, between: str) -> None:
+def test_line_end_in_a_header_is_refused_and_nothing_is_sent(peer: CallPeer, position: str, between: str) -> None:
     planted = f"a{between}x-injected: 1"
     options: dict[str, Any] = {"max_retries": 0}
     headers: dict[str, str] = {}
@@ -51,7 +51,7 @@ def test_a_line_end_in_a_header_is_refused_and_nothing_is_sent(peer: CallPeer, p
 @pytest.mark.parametrize(
     "model", ["a\r\nx-injected: 1", "../../files", "a?b=c", "a#b", "a/b%2e%2e", "é", 'a"b', "a b", ""]
 )
-def test_a_model_s_name_is_sent_as_the_stock_client_sends_it(peer: CallPeer, model: str) -> None:
+def test_model_s_name_is_sent_as_the_stock_client_sends_it(peer: CallPeer, model: str) -> None:
     def asked(client: Any) -> list[Asked] | str:
         with client:
             try:

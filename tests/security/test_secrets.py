@@ -234,7 +234,7 @@ def test_invalid_output_error_quotes_no_answer_or_prompt(provider: Emulator) -> 
 
 
 @pytest.mark.parametrize("kind", [fastlane.OpenAI, fastlane.AsyncOpenAI])
-def test_a_client_cannot_be_pickled_with_its_key(kind: Any, provider: Emulator) -> None:
+def test_client_cannot_be_pickled_with_its_key(kind: Any, provider: Emulator) -> None:
     client = kind(api_key=KEY, base_url=provider.base_url, only_plays=plays(provider))
     with pytest.raises(TypeError, match="cannot pickle"):
         pickle.dumps(client)

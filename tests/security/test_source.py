@@ -131,5 +131,5 @@ def test_every_variable_that_is_read_is_listed_and_no_other() -> None:
 @pytest.mark.parametrize(
     "source", ['os.environ.get("lower")', 'environment.get("ONE")', 'x = f"OTEL_{y}_Z"', 'A = "B_C"']
 )
-def test_a_variable_is_found_however_it_is_named(source: str) -> None:
+def test_variable_is_found_however_it_is_named(source: str) -> None:
     assert named_in(source)

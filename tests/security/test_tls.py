@@ -55,7 +55,7 @@ def test_versions_and_checks_are_those_of_the_stock_client(http2: Any, monkeypat
 
 @pytest.mark.parametrize("kind", [fastlane.OpenAI, fastlane.AsyncOpenAI])
 @pytest.mark.parametrize("http2", ["prefer", "never"])
-def test_a_certificate_of_another_name_is_refused(kind: Any, http2: Any, trusting_peers: None) -> None:
+def test_certificate_of_another_name_is_refused(kind: Any, http2: Any, trusting_peers: None) -> None:
     server: Any = Peer(names=("other.test",)) if http2 == "prefer" else PeerH1(tls=True, names=("other.test",))
     with server as peer:
         error = asks(kind, peer.url, http2)

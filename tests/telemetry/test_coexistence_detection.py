@@ -182,7 +182,7 @@ def test_detaching_in_another_context_logs_nothing(caplog: pytest.LogCaptureFixt
 # The HTTP client.
 
 
-def test_an_instrumented_http_client_is_known(client: fastlane.OpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instrumented_http_client_is_known(client: fastlane.OpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = written_in("opentelemetry.instrumentation.httpx")
     assert not is_http_instrumented(client._client)
     with httpx2.Client() as http, httpx2.Client(mounts={"all://": httpx2.HTTPTransport()}) as mounted:

@@ -276,7 +276,7 @@ for endpoint in ("", "http://127.0.0.1:9"):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_process_exports_by_itself(collecting: Collector, tmp_path: Path) -> None:
+def test_forked_process_exports_by_itself(collecting: Collector, tmp_path: Path) -> None:
     # As a server does that loads the application first and forks its workers then.
     run(
         f"""

@@ -67,7 +67,7 @@ def test_buckets_are_those_of_the_code(buckets: tuple[float, ...]) -> None:
     assert ", ".join(f"{bound:g}" if bound >= 0.001 else f"{bound:.5f}".rstrip("0") for bound in buckets) in PAGE
 
 
-def test_the_page_names_nothing_that_is_not_exported() -> None:
+def test_page_names_nothing_that_is_not_exported() -> None:
     modules = {"fastlane.telemetry", "fastlane.telemetry.configure"}
     assert written("fastlane.") - set(ATTRIBUTES) - {metric.name for metric in METRICS} - modules == set()
 

@@ -12,7 +12,7 @@ values = st.one_of(st.text(max_size=200), st.none(), st.integers(), st.lists(st.
 
 
 @given(inputs=st.lists(values, max_size=60), most=st.integers(min_value=1, max_value=20))
-def test_a_label_takes_so_many_values_and_no_more(inputs: list[Any], most: int) -> None:
+def test_label_takes_so_many_values_and_no_more(inputs: list[Any], most: int) -> None:
     labels = LabelValues(most)
     first = [labels.limited("model", value) for value in inputs]
 
@@ -22,7 +22,7 @@ def test_a_label_takes_so_many_values_and_no_more(inputs: list[Any], most: int) 
     assert all(labels.limited("model", value) == value for value in known)
 
 
-def test_a_label_does_not_take_from_anothers_values() -> None:
+def test_label_does_not_take_from_anothers_values() -> None:
     labels = LabelValues(1)
 
     assert [labels.limited("model", "m"), labels.limited("arm", "on")] == ["m", "on"]

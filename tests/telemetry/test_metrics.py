@@ -201,7 +201,7 @@ def test_hedges_are_counted_by_result_with_extra_tokens(meters: Meters) -> None:
     assert meters.values("fastlane.client.hedge.extra_tokens") == {("input",): 210}
 
 
-def test_a_routers_decision_counts_with_its_reason_and_its_model(meters: Meters) -> None:
+def test_routers_decision_counts_with_its_reason_and_its_model(meters: Meters) -> None:
     meters.tell(*everything())
 
     assert meters.values("fastlane.router.decisions") == {("on", "http2", "quick", "fastest"): 1}

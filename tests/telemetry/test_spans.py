@@ -63,7 +63,7 @@ def stream_one(client: Any, **more: Any) -> None:
 # The tree
 
 
-def test_a_warm_streamed_call_has_six_spans_in_its_workflow(arguments: dict[str, Any], listening: Listening) -> None:
+def test_warm_streamed_call_has_six_spans_in_its_workflow(arguments: dict[str, Any], listening: Listening) -> None:
     with fastlane.OpenAI(**arguments) as client:
         stream_one(client)
         captured = listening(level="phases")
@@ -85,7 +85,7 @@ def test_a_warm_streamed_call_has_six_spans_in_its_workflow(arguments: dict[str,
     ]
 
 
-def test_a_cold_call_shows_how_its_connection_was_opened(provider: Emulator, listening: Listening) -> None:
+def test_cold_call_shows_how_its_connection_was_opened(provider: Emulator, listening: Listening) -> None:
     captured = listening(level="phases")
     settings = {"api_key": "sk-test", "base_url": provider.base_url, "only_plays": [Connection(max_connections=7)]}
     with fastlane.OpenAI(**settings) as client:  # type: ignore[arg-type]
@@ -153,7 +153,7 @@ def test_every_number_is_on_the_span_of_the_call_at_every_level(
         assert found[name] == pytest.approx(value), name
 
 
-def test_an_unstreamed_call_has_no_time_to_first_token(arguments: dict[str, Any], listening: Listening) -> None:
+def test_unstreamed_call_has_no_time_to_first_token(arguments: dict[str, Any], listening: Listening) -> None:
     captured = listening(level="phases")
     with fastlane.OpenAI(**arguments) as client:
         client.chat.completions.create(model="m", messages=MESSAGES)
@@ -239,7 +239,7 @@ def test_action_ended_in_another_context_logs_nothing(listening: Listening, capl
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_retry_is_a_second_request_that_links_to_the_first(
+def test_retry_is_a_second_request_that_links_to_the_first(
     kind: str, upstreams: tuple[Upstream, Upstream], listening: Listening
 ) -> None:
     near, _ = upstreams
@@ -369,7 +369,7 @@ class Ticket(BaseModel):
     title: str
 
 
-def test_the_check_of_a_structured_answer_is_a_span(upstreams: tuple[Upstream, Upstream], listening: Listening) -> None:
+def test_check_of_a_structured_answer_is_a_span(upstreams: tuple[Upstream, Upstream], listening: Listening) -> None:
     near, _ = upstreams
     captured = listening(level="phases")
     near.scripts = [answer('{"title":"Leak"}')]
@@ -397,7 +397,7 @@ def test_encoded_body_span_has_both_sizes(provider: Emulator, listening: Listeni
 # Sampling, settings
 
 
-def test_a_call_that_is_not_sampled_makes_no_span_at_all(arguments: dict[str, Any], listening: Listening) -> None:
+def test_call_that_is_not_sampled_makes_no_span_at_all(arguments: dict[str, Any], listening: Listening) -> None:
     captured = listening(ALWAYS_OFF, level="phases")
     with fastlane.OpenAI(**arguments) as client, fastlane.user_action("quiet"):
         stream_one(client)

@@ -46,12 +46,12 @@ def test_trace_files_are_readable_by_their_owner_only(where: Path) -> None:
     assert file.path.stem.endswith(f"Z-{os.getpid()}")
 
 
-def test_a_process_that_makes_no_call_leaves_no_file(where: Path) -> None:
+def test_process_that_makes_no_call_leaves_no_file(where: Path) -> None:
     assert TraceFile().path.parent == where
     assert list(where.iterdir()) == []
 
 
-def test_the_newest_is_the_one_that_was_written_to_last(where: Path) -> None:
+def test_newest_is_the_one_that_was_written_to_last(where: Path) -> None:
     assert newest() is None
     where.mkdir(parents=True)
     written_before(where / "20260101T000000Z-1.jsonl", 60)
@@ -89,7 +89,7 @@ def test_files_that_others_write_to_stay_however_many_there_are(where: Path) -> 
     assert in_use < set(where.iterdir())
 
 
-def test_a_file_that_is_full_is_followed_by_another(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_is_full_is_followed_by_another(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace_files, "MAX_FILE_BYTES", 10)
     file = TraceFile()
     paths = []
@@ -110,7 +110,7 @@ def test_unusable_trace_directory_is_refused(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.skipif(sys.platform in {"win32", "darwin"}, reason="they have directories of their own for that")
-def test_the_directory_is_the_one_for_the_state_of_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_is_the_one_for_the_state_of_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/data/a-user")
 
     assert directory({}) == Path("/data/a-user/.local/state/fastlane/traces")

@@ -191,7 +191,7 @@ def test_retry_span_starts_after_the_retry_after_wait(provider: Emulator, export
     assert not [span for span in spans.named("decode") if span.parent != second.context]
 
 
-def test_a_first_call_takes_the_round_trips_of_its_connection(
+def test_first_call_takes_the_round_trips_of_its_connection(
     far_provider: Emulator, exporter: InMemorySpanExporter
 ) -> None:
     with fastlane.OpenAI(base_url=far_provider.base_url, api_key="any") as client:

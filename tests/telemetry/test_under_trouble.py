@@ -167,7 +167,7 @@ class Nothing:
 
 
 @pytest.mark.parametrize("what", ["tracer_provider", "meter_provider"])
-def test_a_call_is_not_affected_by_a_provider_that_gives_nothing(
+def test_call_is_not_affected_by_a_provider_that_gives_nothing(
     what: str, arguments: dict[str, Any], telling: Listen
 ) -> None:
     telling("simple")

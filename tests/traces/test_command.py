@@ -31,9 +31,7 @@ def test_page_is_written_beside_the_file_with_its_mode(file: Path) -> None:
     assert stat.S_IMODE(page.stat().st_mode) == 0o600
 
 
-def test_the_page_can_be_written_elsewhere_and_opened(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_page_can_be_written_elsewhere_and_opened(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
 
@@ -43,7 +41,7 @@ def test_the_page_can_be_written_elsewhere_and_opened(
     assert opened == [(tmp_path / "other.html").as_uri()]
 
 
-def test_a_list_has_a_line_for_each_entry(file: Path) -> None:
+def test_list_has_a_line_for_each_entry(file: Path) -> None:
     result = run("list", file)
 
     lines = result.stdout.splitlines()
@@ -52,7 +50,7 @@ def test_a_list_has_a_line_for_each_entry(file: Path) -> None:
     assert "failed: AuthenticationError" in lines[3]
 
 
-def test_a_list_names_the_arm_of_an_experiment(tmp_path: Path) -> None:
+def test_list_names_the_arm_of_an_experiment(tmp_path: Path) -> None:
     result = run("list", experiment(tmp_path / "spans.jsonl", pairs=3))
 
     assert result.stdout.splitlines()[0].endswith("answer tickets: baseline")

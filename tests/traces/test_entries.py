@@ -94,7 +94,7 @@ def test_won_hedge_is_drawn_parallel_to_the_late_attempt(found: tuple[TraceEntry
     assert phases_ms(found[1])["retries"] == 220
 
 
-def test_a_call_that_fell_back_to_another_model_is_one_entry(found: tuple[TraceEntry, ...]) -> None:
+def test_call_that_fell_back_to_another_model_is_one_entry(found: tuple[TraceEntry, ...]) -> None:
     entry = found[2]
 
     assert [call.model for call in entry.calls] == ["large-model", "small-model"]
@@ -186,7 +186,7 @@ def test_call_below_foreign_spans_lists_its_ancestors(tmp_path: Path) -> None:
     assert (entry.kind, entry.within) == ("call", ("GET /ask", "answer"))
 
 
-def test_a_trace_without_calls_is_shown_as_it_is(tmp_path: Path) -> None:
+def test_trace_without_calls_is_shown_as_it_is(tmp_path: Path) -> None:
     with recording(tmp_path / "spans.jsonl") as made:
         outer = made.span("GET /health", 0, 5)
         made.span("SELECT 1", 1, 4, parent=outer, error="Timeout")

@@ -87,7 +87,7 @@ def test_trace_page_opens_with_list_and_summary(opens: Opens) -> None:
     expect(opened.get_by_role("heading", name="All entries")).to_be_visible()
 
 
-def test_an_entry_is_opened_with_its_waterfall(opens: Opens) -> None:
+def test_entry_is_opened_with_its_waterfall(opens: Opens) -> None:
     page = opens(everyday)
     listed(page).first.click()
 

@@ -65,7 +65,7 @@ def test_each_call_is_a_row_once(tmp_path: Path) -> None:
     assert follower.saved.calls == len(first) + len(second) == len(follower.rows)
 
 
-def test_a_line_that_is_not_whole_yet_waits_for_its_end(tmp_path: Path) -> None:
+def test_line_that_is_not_whole_yet_waits_for_its_end(tmp_path: Path) -> None:
     data = some_calls(tmp_path / "calls.json", 100.0).read_bytes()
     growing = tmp_path / "growing.jsonl"
     follower = Follower(tmp_path)
@@ -131,7 +131,7 @@ def write_running(path: Path, *start_ns: int, at_ns: int | None = None, **fields
     path.write_text(json.dumps({"at_ns": wall_ns() if at_ns is None else at_ns, "calls": calls}))
 
 
-def test_a_running_call_has_a_row_until_it_has_ended(tmp_path: Path) -> None:
+def test_running_call_has_a_row_until_it_has_ended(tmp_path: Path) -> None:
     follower = Follower(tmp_path)
     write_running(tmp_path / "a.running", START_NS, wall_ns() - 2_000_000_000)
 
@@ -215,7 +215,7 @@ def test_live_page_needs_the_secret_in_its_url(server: LiveServer, tmp_path: Pat
     assert json.loads(text)["saved"]["calls"] == 1
 
 
-def test_the_page_shows_calls_as_they_come(server: LiveServer, tmp_path: Path, browser: Browser) -> None:
+def test_page_shows_calls_as_they_come(server: LiveServer, tmp_path: Path, browser: Browser) -> None:
     console: list[str] = []
     page = browser.new_page(viewport={"width": 1_280, "height": 700})
     page.on("console", lambda message: console.append(message.text))
@@ -248,7 +248,7 @@ def test_the_page_shows_calls_as_they_come(server: LiveServer, tmp_path: Path, b
 
 
 @pytest.mark.slow
-def test_a_running_application_is_followed_on_a_terminal(tmp_path: Path) -> None:
+def test_running_application_is_followed_on_a_terminal(tmp_path: Path) -> None:
     environment = {**os.environ, "FASTLANE_TRACE_DIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "fastlane", "live", "--text"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as live:
@@ -278,7 +278,7 @@ def test_a_running_application_is_followed_on_a_terminal(tmp_path: Path) -> None
     assert not any("plover" in path.read_text() for path in tmp_path.iterdir())
 
 
-def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fastlane", "live", str(tmp_path / "none")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 

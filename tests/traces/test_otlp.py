@@ -47,14 +47,14 @@ def test_file_of_the_official_exporter_is_read(tmp_path: Path) -> None:
     assert (retried.kind, retried.attributes["http.response.status_code"]) == ("client", 200)
 
 
-def test_a_last_line_that_is_cut_off_is_left_out() -> None:
+def test_last_line_that_is_cut_off_is_left_out() -> None:
     file = read_spans(f"{json.dumps(request(SPAN))}\n{json.dumps(request(SPAN))[:90]}".encode(), "file.jsonl")
 
     assert len(file.spans) == 1
     assert file.notes == ("The last line is cut off and left out.",)
 
 
-def test_a_broken_line_is_left_out_and_counted() -> None:
+def test_broken_line_is_left_out_and_counted() -> None:
     file = read_spans(f"{json.dumps(request(SPAN))}\nWARNING: disk nearly full\n".encode(), "file.jsonl")
 
     assert len(file.spans) == 1
@@ -68,14 +68,14 @@ def test_metrics_and_logs_in_the_same_file_are_passed_over() -> None:
     assert file.notes == ("The file's logs and metrics are not shown.",)
 
 
-def test_a_span_that_is_in_the_file_twice_counts_once() -> None:
+def test_span_that_is_in_the_file_twice_counts_once() -> None:
     file = read(request(SPAN), request(SPAN))
 
     assert len(file.spans) == 1
     assert file.notes == ("1 spans were in the file more than once.",)
 
 
-def test_a_document_of_many_lines_is_read() -> None:
+def test_document_of_many_lines_is_read() -> None:
     file = read_spans(json.dumps(request(SPAN), indent=2).encode(), "collector.json")
 
     assert len(file.spans) == 1
@@ -108,7 +108,7 @@ def test_every_kind_of_value_becomes_plain_data() -> None:
     }
 
 
-def test_a_span_that_ends_before_it_starts_has_no_length() -> None:
+def test_span_that_ends_before_it_starts_has_no_length() -> None:
     assert read(request({**SPAN, "endTimeUnixNano": "0"})).spans[0].end_ns == 1_000
 
 
@@ -240,7 +240,7 @@ def test_malformed_span_is_left_out_and_counted() -> None:
     assert file.notes == ("2 spans are not as OTLP defines them, and left out.",)
 
 
-def test_an_operation_that_is_no_text_is_none() -> None:
+def test_operation_that_is_no_text_is_none() -> None:
     (entry,) = entries(
         read(request({**SPAN, "attributes": [{"key": "gen_ai.operation.name", "value": {"arrayValue": {}}}]})).spans
     )

@@ -180,7 +180,7 @@ def local_address(phases: Phases) -> str:
 
 @both_faces
 @pytest.mark.parametrize("max_connections", [1, 4])
-def test_a_request_avoids_the_connection_of_another(make_face: Any, max_connections: int) -> None:
+def test_request_avoids_the_connection_of_another(make_face: Any, max_connections: int) -> None:
     first, second = Phases(), Phases()
     with Peer(SCRIPTS) as peer, make_face(peer.url, max_connections=max_connections) as face:
         holding = face.open("/one", extensions={PHASES: first})

@@ -126,7 +126,7 @@ def test_collected_response_waits_for_no_held_lock(
 
 
 @both_faces
-def test_an_answer_that_has_ended_is_not_reset(make_face: Any) -> None:
+def test_answer_that_has_ended_is_not_reset(make_face: Any) -> None:
     def respond(stream: Stream) -> None:
         stream.body()
         stream.head()
@@ -173,7 +173,7 @@ def test_abandoned_responses_return_connection_window(make_face: Any) -> None:
 
 
 @both_faces
-def test_an_upload_whose_source_fails_is_reset(make_face: Any) -> None:
+def test_upload_whose_source_fails_is_reset(make_face: Any) -> None:
     def failing() -> Iterator[bytes]:
         yield b"half"
         raise LookupError
@@ -190,7 +190,7 @@ def test_an_upload_whose_source_fails_is_reset(make_face: Any) -> None:
 
 
 @both_faces
-def test_a_read_after_the_close_does_not_wait(make_face: Any) -> None:
+def test_read_after_the_close_does_not_wait(make_face: Any) -> None:
     with Peer(SCRIPTS) as peer, make_face(peer.url) as face:
         answer = face.open("/one")
         assert answer.piece() == b"piece"
@@ -203,7 +203,7 @@ def test_a_read_after_the_close_does_not_wait(make_face: Any) -> None:
         the_connection_goes_on(peer, face, CANCEL)
 
 
-def test_a_close_from_another_thread_ends_a_read_that_waits() -> None:
+def test_close_from_another_thread_ends_a_read_that_waits() -> None:
     with Peer(SCRIPTS) as peer, SyncFace(peer.url) as face:
         answer = face.open("/one")
         assert answer.piece() == b"piece"

@@ -299,7 +299,7 @@ def test_interrupted_connect_in_a_thread_leaks_no_socket(silent: tuple[str, int]
 
 
 @pytest.mark.parametrize("steps", range(12))
-def test_a_task_is_cancelled_at_any_moment(
+def test_task_is_cancelled_at_any_moment(
     loop_base: type[Any],
     listening: tuple[str, int],
     silent: tuple[str, int],
@@ -327,7 +327,7 @@ def test_a_task_is_cancelled_at_any_moment(
             runner.run(main(host))
 
 
-def test_a_loop_that_ends_leaves_no_socket(loop_base: type[Any], silent: tuple[str, int], nothing_left: None) -> None:
+def test_loop_that_ends_leaves_no_socket(loop_base: type[Any], silent: tuple[str, int], nothing_left: None) -> None:
     async def main() -> None:
         asyncio.get_running_loop().call_soon(lambda: None)
         connecting.append(asyncio.create_task(connect_asyncio(*silent)))

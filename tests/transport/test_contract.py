@@ -109,7 +109,7 @@ def test_any_method_arrives_with_its_body(make_face: Any, serve: Serve, method: 
 
 
 @both_faces
-def test_a_body_that_is_made_while_it_is_sent_arrives_whole(make_face: Any, serve: Serve) -> None:
+def test_body_that_is_made_while_it_is_sent_arrives_whole(make_face: Any, serve: Serve) -> None:
     server = serve()
     pieces = [bytes([number]) * number * 100 for number in range(50)]
     with make_face(server.url) as face:
@@ -169,7 +169,7 @@ def test_paths_and_queries_arrive_as_httpx_writes_them(make_face: Any, serve: Se
 
 
 @both_faces
-def test_the_host_of_a_request_can_be_set(make_face: Any, serve: Serve) -> None:
+def test_host_of_a_request_can_be_set(make_face: Any, serve: Serve) -> None:
     server = serve()
     with make_face(server.url) as face:
         face.get(headers={"Host": "api.example:8443"})
@@ -180,7 +180,7 @@ def test_the_host_of_a_request_can_be_set(make_face: Any, serve: Serve) -> None:
 
 @both_faces
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
-def test_a_host_may_be_a_name_or_an_address_of_either_kind(make_face: Any, serve: Serve, host: str) -> None:
+def test_host_may_be_a_name_or_an_address_of_either_kind(make_face: Any, serve: Serve, host: str) -> None:
     if host == "::1" and not socket.has_ipv6:
         pytest.skip("no IPv6 here")
     server = serve(host="::1" if host == "::1" else "127.0.0.1")
@@ -280,7 +280,7 @@ def test_informational_heads_and_trailers_are_ignored(make_face: Any) -> None:
 
 
 @both_faces
-def test_a_body_without_a_length_goes_until_the_connection_ends(make_face: Any) -> None:
+def test_body_without_a_length_goes_until_the_connection_ends(make_face: Any) -> None:
     def respond(request: Request1) -> None:
         version = b"HTTP/1.0" if request.target == "/old" else b"HTTP/1.1"
         request.send(version + b" 200 OK\r\n\r\n", b"until ", b"the end")
@@ -353,7 +353,7 @@ class Slow:
 
 
 @pytest.mark.parametrize("version", ["HTTP/2", "HTTP/1.1"])
-def test_an_answer_that_is_being_read_outlives_its_transport(version: str) -> None:
+def test_answer_that_is_being_read_outlives_its_transport(version: str) -> None:
     slow = Slow()
     with Peer(slow.h2) as peer, PeerH1(slow.h1) as plain:
         # With so short an idle time, connections look after what has become of their transport every 50 ms.

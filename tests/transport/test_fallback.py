@@ -63,7 +63,7 @@ def models(caller: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("owner", ["ConnectionPool", "HTTPConnection"])
-def test_a_mocked_connection_pool_answers_until_the_mock_is_gone(
+def test_mocked_connection_pool_answers_until_the_mock_is_gone(
     make_caller: Any,
     arguments: dict[str, Any],
     provider: Emulator,
@@ -251,7 +251,7 @@ def test_client_works_across_trio_runs_and_leaks_nothing(arguments: dict[str, An
     assert comes_true(lambda: descriptors() <= before)
 
 
-def test_a_cancelled_call_under_trio_harms_no_other(arguments: dict[str, Any]) -> None:
+def test_cancelled_call_under_trio_harms_no_other(arguments: dict[str, Any]) -> None:
     client: Any = fastlane.AsyncOpenAI(**arguments, max_retries=0)
 
     async def use() -> None:

@@ -45,7 +45,7 @@ def test_large_upload_passes_any_flow_control_window(make_face: Any, window: int
 
 
 @both_faces
-def test_a_window_that_settings_make_negative_is_waited_out(make_face: Any) -> None:
+def test_window_that_settings_make_negative_is_waited_out(make_face: Any) -> None:
     body = noise(200_000)
 
     def negative(stream: Stream) -> None:
@@ -122,7 +122,7 @@ def test_slow_reader_stalls_only_its_own_stream(make_face: Any) -> None:
 
 
 @both_faces
-def test_a_slow_reader_of_http1_stops_its_server_too(make_face: Any) -> None:
+def test_slow_reader_of_http1_stops_its_server_too(make_face: Any) -> None:
     sent = 0
 
     def large(request: Request1) -> None:
@@ -197,7 +197,7 @@ def test_http1_unread_large_response_does_not_block_next_call(make_face: Any) ->
 
 
 @both_faces
-def test_an_empty_body_ends_the_request(make_face: Any) -> None:
+def test_empty_body_ends_the_request(make_face: Any) -> None:
     with Peer() as peer, make_face(peer.url) as face:
         assert face.post(content=b"").content == b"ok"
         assert face.post(content=face.upload([])).content == b"ok"

@@ -59,7 +59,7 @@ def test_response_survives_goaway_and_next_call_reconnects(make_face: Any, lasts
 
 
 @both_faces
-def test_a_goaway_while_idle_costs_no_error(make_face: Any) -> None:
+def test_goaway_while_idle_costs_no_error(make_face: Any) -> None:
     with Peer() as peer, make_face(peer.url) as face:
         for number in range(1, 4):
             assert face.post(content=b"x").content == b"ok"
@@ -162,7 +162,7 @@ def refusing(times: int) -> Any:
 
 
 @both_faces
-def test_a_refused_request_is_sent_again_exactly_once(make_face: Any) -> None:
+def test_refused_request_is_sent_again_exactly_once(make_face: Any) -> None:
     with Peer(by_path(refused=refusing(1))) as peer, make_face(peer.url) as face:
         face.get("/first")
         assert face.post("/refused", content=b"the same").content == b"the same"
@@ -171,7 +171,7 @@ def test_a_refused_request_is_sent_again_exactly_once(make_face: Any) -> None:
 
 
 @both_faces
-def test_a_request_that_is_refused_twice_is_an_error(make_face: Any) -> None:
+def test_request_that_is_refused_twice_is_an_error(make_face: Any) -> None:
     with Peer(by_path(refused=refusing(9))) as peer, make_face(peer.url) as face:
         with pytest.raises(httpx2.RemoteProtocolError):
             face.post("/refused", content=b"x")
@@ -181,7 +181,7 @@ def test_a_request_that_is_refused_twice_is_an_error(make_face: Any) -> None:
 
 
 @both_faces
-def test_a_body_that_can_be_made_only_once_is_not_sent_again(make_face: Any) -> None:
+def test_body_that_can_be_made_only_once_is_not_sent_again(make_face: Any) -> None:
     with Peer(by_path(refused=refusing(1))) as peer, make_face(peer.url) as face:
         with pytest.raises(httpx2.RemoteProtocolError):
             face.post("/refused", content=face.upload([b"once"]))

@@ -116,7 +116,7 @@ def test_connection_close_header_ends_capacity_at_once() -> None:
 
 
 @pytest.mark.parametrize("sent", [b"four", b"sixsix"])
-def test_a_body_of_another_length_than_announced_is_an_error(sent: bytes) -> None:
+def test_body_of_another_length_than_announced_is_an_error(sent: bytes) -> None:
     connection, exchange = opened(), asked((b"Content-Length", b"5"))
     connection.begin(exchange, end=False)
 
@@ -128,7 +128,7 @@ def test_a_body_of_another_length_than_announced_is_an_error(sent: bytes) -> Non
     assert refuses(connection)
 
 
-def test_a_missing_body_is_an_error_before_anything_is_sent() -> None:
+def test_missing_body_is_an_error_before_anything_is_sent() -> None:
     connection = opened()
 
     with pytest.raises(TransportError, match="Too little data"):
@@ -214,7 +214,7 @@ def test_response_before_request_end_is_delivered_at_once() -> None:
         ),
     ],
 )
-def test_an_answer_cut_off_by_the_end_of_the_connection(came: bytes, message: str) -> None:
+def test_answer_cut_off_by_the_end_of_the_connection(came: bytes, message: str) -> None:
     connection = opened()
     exchange = begun(connection)
     connection.receive(came, 1)
@@ -314,7 +314,7 @@ def test_endless_blank_lines_are_an_error(came: bytes, size: int) -> None:
         CHUNKED + b"2\r\nabsecret\r\n",
     ],
 )
-def test_an_error_does_not_quote_what_came(came: bytes) -> None:
+def test_error_does_not_quote_what_came(came: bytes) -> None:
     connection = opened()
     begun(connection)
 

@@ -64,7 +64,7 @@ def test_first_write_has_settings_and_window() -> None:
     assert client.data_to_send() == b""
 
 
-def test_a_request_need_not_wait_for_the_servers_settings() -> None:
+def test_request_need_not_wait_for_the_servers_settings() -> None:
     pair = Pair(shake_hands=False)
     exchange = pair.exchange()
 
@@ -104,7 +104,7 @@ def test_invalid_request_head_leaves_connection_intact(head: object) -> None:
     pair.answer(pair.begun(), b"still here")
 
 
-def test_a_head_larger_than_the_server_takes_is_not_sent() -> None:
+def test_head_larger_than_the_server_takes_is_not_sent() -> None:
     pair = Pair({SettingCodes.MAX_HEADER_LIST_SIZE: 1_000})
 
     with pytest.raises(TransportError, match=r"larger than the server takes \(1,000\)") as raised:
@@ -174,7 +174,7 @@ def test_malformed_head_fails_only_its_stream(fields: Fields) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"123", b"12345"], ids=["none", "shorter", "longer"])
-def test_a_body_must_be_as_long_as_its_head_says(sent: bytes) -> None:
+def test_body_must_be_as_long_as_its_head_says(sent: bytes) -> None:
     pair = Pair()
     broken, other = pair.begun(), pair.begun()
     pair.receive(head_bytes(broken.stream_id, [*OK, (b"content-length", b"4")], end=not sent))
@@ -236,7 +236,7 @@ def going_away(last_stream_id: int, code: int = 0) -> bytes:
 # The connection as a whole
 
 
-def test_a_ping_is_out_until_it_is_answered() -> None:
+def test_ping_is_out_until_it_is_answered() -> None:
     pair = Pair()
     assert pair.client.ping(7)
     assert pair.client.ping_sent_ns == 7
@@ -265,7 +265,7 @@ def test_ping_reply_measures_round_trip_and_keeps_the_last() -> None:
     assert kept == list(range(limits.ROUND_TRIPS, 2 * limits.ROUND_TRIPS))
 
 
-def test_a_servers_ping_is_answered() -> None:
+def test_servers_ping_is_answered() -> None:
     pair = Pair()
     pair.receive(raw_frame(6, 0, 0, b"12345678"))
 
@@ -334,7 +334,7 @@ def test_discarded_data_is_credited_on_arrival() -> None:
 
 
 @pytest.mark.parametrize("of", ["stream", "connection"])
-def test_a_peer_cannot_open_our_window_too_far(of: str) -> None:
+def test_peer_cannot_open_our_window_too_far(of: str) -> None:
     pair = Pair()
     exchange, other = pair.uploading(), pair.uploading()
     data = raw_frame(8, 0, exchange.stream_id if of == "stream" else 0, (2**31 - 1).to_bytes(4))
@@ -367,7 +367,7 @@ FLOODS: dict[str, Callable[[int], Iterator[bytes]]] = {
 
 
 @pytest.mark.parametrize("kind", FLOODS)
-def test_a_flood_ends_the_connection(kind: str) -> None:
+def test_flood_ends_the_connection(kind: str) -> None:
     pair = Pair()
     pair.answer(pair.begun())
     exchange = pair.begun()
@@ -397,7 +397,7 @@ def test_many_frames_between_requests_are_no_flood(kind: str) -> None:
     assert not exchange.is_over
 
 
-def test_an_endless_head_ends_the_connection() -> None:
+def test_endless_head_ends_the_connection() -> None:
     pair = Pair()
     exchange = pair.begun()
     pair.receive(raw_frame(1, 0, exchange.stream_id, b"x"))
@@ -418,7 +418,7 @@ def test_empty_continuation_frames_are_a_flood() -> None:
     assert message == "The server flooded the connection with CONTINUATION frames"
 
 
-def test_a_head_that_unpacks_to_a_bomb_ends_the_connection() -> None:
+def test_head_that_unpacks_to_a_bomb_ends_the_connection() -> None:
     pair = Pair()
     exchange = pair.begun()
     # One field of 4,000 bytes into the table, and then a byte for each time that it is named.

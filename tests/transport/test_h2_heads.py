@@ -51,7 +51,7 @@ class Peer:
 
 @settings(max_examples=150)
 @given(steps=st.lists(heads | sizes, max_size=25), again=st.integers(1, 3))
-def test_an_independent_decoder_reads_what_was_packed(steps: list[tuple[bytes, list[Field]] | int], again: int) -> None:
+def test_independent_decoder_reads_what_was_packed(steps: list[tuple[bytes, list[Field]] | int], again: int) -> None:
     peer = Peer()
     for step in steps:
         if isinstance(step, int):
@@ -101,7 +101,7 @@ def test_repeated_headers_are_encoded_compactly() -> None:
     assert len(packed) < 20
 
 
-def test_a_head_beyond_one_frame_is_continued_and_read_whole() -> None:
+def test_head_beyond_one_frame_is_continued_and_read_whole() -> None:
     pair = Pair()
     own = [(b"x-%d" % number, b"v" * 900) for number in range(60)]
     for _ in range(3):

@@ -44,7 +44,7 @@ def subsides(stream: Stream) -> None:
 
 
 @both_faces
-def test_a_flood_ends_in_an_error_with_memory_flat(make_face: Any) -> None:
+def test_flood_ends_in_an_error_with_memory_flat(make_face: Any) -> None:
     with Peer(by_path(flood=pings)) as peer, make_face(peer.url) as face:
         face.get("/first")
         before = resident()
@@ -84,7 +84,7 @@ def no_status(stream: Stream) -> None:
 
 @both_faces
 @pytest.mark.parametrize(("script", "connections"), [(garbage, 2), (no_status, 1)])
-def test_a_broken_answer_is_an_error_and_the_next_call_works(
+def test_broken_answer_is_an_error_and_the_next_call_works(
     make_face: Any, script: Callable[[Stream], None], connections: int
 ) -> None:
     with Peer(by_path(broken=script)) as peer, make_face(peer.url) as face:
@@ -146,7 +146,7 @@ def packed_zeros() -> bytes:
 
 @both_faces
 @pytest.mark.slow
-def test_a_bomb_of_a_body_ends_in_an_error_with_memory_flat(make_face: Any) -> None:
+def test_bomb_of_a_body_ends_in_an_error_with_memory_flat(make_face: Any) -> None:
     packed = packed_zeros()
 
     def bomb(stream: Stream) -> None:
@@ -165,7 +165,7 @@ def test_a_bomb_of_a_body_ends_in_an_error_with_memory_flat(make_face: Any) -> N
 
 
 @both_faces
-def test_an_answer_that_is_packed_well_is_no_bomb(make_face: Any) -> None:
+def test_answer_that_is_packed_well_is_no_bomb(make_face: Any) -> None:
     text = b"".join(b"%d bottles of beer on the wall\n" % number for number in range(400_000))
 
     def packed(stream: Stream) -> None:
@@ -177,7 +177,7 @@ def test_an_answer_that_is_packed_well_is_no_bomb(make_face: Any) -> None:
 
 
 @both_faces
-def test_an_endless_head_over_http1_is_an_error_with_memory_flat(make_face: Any) -> None:
+def test_endless_head_over_http1_is_an_error_with_memory_flat(make_face: Any) -> None:
     def endless(request: Request1) -> None:
         request.body()
         request.send(b"HTTP/1.1 200 OK\r\n")

@@ -70,7 +70,7 @@ def test_pieces_reach_their_readers_independently(make_face: Any) -> None:
 
 
 @both_faces
-def test_an_upload_that_pauses_holds_up_no_other_call(make_face: Any) -> None:
+def test_upload_that_pauses_holds_up_no_other_call(make_face: Any) -> None:
     release = threading.Event()
     with Peer() as peer, make_face(peer.url) as face:
         pausing = face.begin("/", "POST", content=face.upload([b"half", release, b"rest"]))
@@ -99,7 +99,7 @@ def test_call_beyond_the_stream_limit_opens_a_connection(make_face: Any) -> None
 
 
 @both_faces
-def test_a_limit_that_the_peer_raises_later_is_used(make_face: Any) -> None:
+def test_limit_that_the_peer_raises_later_is_used(make_face: Any) -> None:
     raised = threading.Event()
 
     def opening(connection: PeerConnection) -> None:
@@ -118,7 +118,7 @@ def test_a_limit_that_the_peer_raises_later_is_used(make_face: Any) -> None:
 
 
 @both_faces
-def test_a_limit_that_the_peer_lowers_later_is_kept(make_face: Any) -> None:
+def test_limit_that_the_peer_lowers_later_is_kept(make_face: Any) -> None:
     lowered = threading.Event()
 
     def opening(connection: PeerConnection) -> None:
@@ -175,7 +175,7 @@ def test_freed_slot_goes_to_a_remaining_waiter(make_face: Any) -> None:
 
 @both_faces
 @pytest.mark.parametrize("size", [0, 2, 12_500])
-def test_a_request_and_its_body_go_in_one_write(make_face: Any, size: int) -> None:
+def test_request_and_its_body_go_in_one_write(make_face: Any, size: int) -> None:
     with Peer() as peer, make_face(peer.url) as face:
         face.get("/first")
         face.post("/", content=b"x" * size)

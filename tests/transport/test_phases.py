@@ -148,7 +148,7 @@ def test_attempt_with_new_connection_has_its_details(make: Any) -> None:
     assert caller.last_call.transport == "fastlane"
 
 
-def test_an_attempt_that_waited_for_anothers_opening_queued(make: Any) -> None:
+def test_attempt_that_waited_for_anothers_opening_queued(make: Any) -> None:
     transport = Scripted(opened_before=True)
     with make(transport) as caller:
         caller.ask()
@@ -312,7 +312,7 @@ def test_trace_of_the_caller_is_kept() -> None:
 # The real one
 
 
-def test_the_phases_of_a_real_call_follow_each_other(caller: Any, protocol: str) -> None:
+def test_phases_of_a_real_call_follow_each_other(caller: Any, protocol: str) -> None:
     caller.read(output_tokens=5, token_ms=2)
     record = caller.last_call
     (attempt,) = record.attempts

@@ -18,7 +18,7 @@ def members_of(calls: list[FakeWaiter]) -> set[PooledConnection | None]:
 # Growth
 
 
-def test_a_burst_without_tls_opens_a_connection_for_each_call() -> None:
+def test_burst_without_tls_opens_a_connection_for_each_call() -> None:
     desk = Desk(http2=True)
     plain = HERE._replace(scheme="http")
     burst = desk.ask_often(7, plain)

@@ -40,7 +40,7 @@ def test_dropped_clients_cause_no_deadlock() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_a_child_counts_the_clients_that_it_inherited(provider: Emulator, arguments: dict[str, Any]) -> None:
+def test_child_counts_the_clients_that_it_inherited(provider: Emulator, arguments: dict[str, Any]) -> None:
     one, other = fastlane.OpenAI(**arguments), fastlane.OpenAI(**arguments)
 
     def work() -> bool | None:

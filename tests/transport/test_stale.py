@@ -217,7 +217,7 @@ def test_idle_connection_is_closed_after_its_time(make_face: Any) -> None:
 
 
 @both_faces
-def test_a_connection_in_use_is_not_idle(make_face: Any) -> None:
+def test_connection_in_use_is_not_idle(make_face: Any) -> None:
     def slow(stream: Stream) -> None:
         time.sleep(0.8)
         stream.answer(b"slow")

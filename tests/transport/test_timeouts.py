@@ -39,7 +39,7 @@ class Slow:
 
 
 @both_faces
-def test_a_read_timeout_counts_from_the_last_piece(make_face: Any) -> None:
+def test_read_timeout_counts_from_the_last_piece(make_face: Any) -> None:
     def steady(stream: Stream) -> None:
         stream.head()
         for _ in range(9):
@@ -70,7 +70,7 @@ def test_pieces_for_others_do_not_put_a_read_timeout_off(make_face: Any) -> None
 
 
 @both_faces
-def test_a_connect_timeout_covers_the_connect(make_face: Any) -> None:
+def test_connect_timeout_covers_the_connect(make_face: Any) -> None:
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)

@@ -32,7 +32,7 @@ def connections(provider: Emulator) -> int:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_the_first_call_after_warm_finds_its_connection_open(caller: Any, protocol: str, times: int) -> None:
+def test_first_call_after_warm_finds_its_connection_open(caller: Any, protocol: str, times: int) -> None:
     for _ in range(times):
         assert warm(caller) is True
     caller.ask(output_tokens=1)
@@ -105,7 +105,7 @@ def test_connections_through_a_proxy_are_not_warmed(
 
 
 @pytest.mark.parametrize("plays", [None, [Connection()]])
-def test_a_client_that_is_disabled_is_not_warmed(
+def test_client_that_is_disabled_is_not_warmed(
     make_caller: Any, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch, plays: Any
 ) -> None:
     monkeypatch.setenv("FASTLANE_DISABLED", "1")
@@ -128,7 +128,7 @@ def unreachable() -> str:
         return f"https://127.0.0.1:{listener.getsockname()[1]}/v1"
 
 
-def test_a_server_that_is_not_there_is_the_stock_clients_error(make_caller: Any) -> None:
+def test_server_that_is_not_there_is_the_stock_clients_error(make_caller: Any) -> None:
     with make_caller(api_key="k", base_url=unreachable()) as caller:
         for _ in range(2):
             with pytest.raises(openai.APIConnectionError) as raised:
@@ -154,7 +154,7 @@ def test_warm_fails_if_server_closes_before_settings(make_caller: Any, peer: Cal
     assert isinstance(raised.value.__cause__, httpx2.ConnectError)
 
 
-def test_a_closed_client_connects_no_more(peer: Callable[..., Peer]) -> None:
+def test_closed_client_connects_no_more(peer: Callable[..., Peer]) -> None:
     server = peer()
     client = OpenAI(api_key="k", base_url=server.url)
     client.close()

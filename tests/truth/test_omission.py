@@ -18,7 +18,7 @@ def test_ttft_within_a_stall_includes_its_rest() -> None:
     assert true_ttft_ms([5_000 * MS, 5_400 * MS], [STALL], 0.02) == [1_020.0, 620.0]
 
 
-def test_a_token_that_is_due_in_a_stall_comes_at_its_end() -> None:
+def test_token_that_is_due_in_a_stall_comes_at_its_end() -> None:
     assert true_ttft_ms([4_990 * MS], [STALL], 0.02) == [1_010.0]
 
 

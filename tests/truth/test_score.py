@@ -43,7 +43,7 @@ def test_exact_report_has_zero_error() -> None:
 
 
 @given(st.floats(min_value=-40, max_value=4_000))
-def test_an_error_counts_in_either_direction(error_ms: float) -> None:
+def test_error_counts_in_either_direction(error_ms: float) -> None:
     found = score([reading(ttft_ms=50 + error_ms)], TruthLog(answers=(answer(),)))
 
     assert found.ttft_error_p50_ms == pytest.approx(abs(error_ms), abs=1e-3)

@@ -82,7 +82,7 @@ def test_nothing_is_sent_before_it_is_due(server: TruthServer) -> None:
     assert answer.time_to_first_token_s >= 0.02
 
 
-def test_a_request_is_named_by_its_header_or_else_by_its_user(server: TruthServer) -> None:
+def test_request_is_named_by_its_header_or_else_by_its_user(server: TruthServer) -> None:
     stream(server, user="by user")
     stream(server, user="by-user", extra_headers={"x-request-id": "by-header"})
     stream(server, user="lane/1/2")
@@ -93,7 +93,7 @@ def test_a_request_is_named_by_its_header_or_else_by_its_user(server: TruthServe
     assert set(server.log().by_tag()) >= {"by-header", "lane/1/2"}
 
 
-def test_a_stall_stops_everything_and_is_logged(server: TruthServer) -> None:
+def test_stall_stops_everything_and_is_logged(server: TruthServer) -> None:
     server.answer_like(
         ServerPace(time_to_first_token_s=0.001, token_s=0.001, tokens=400, stall_every_s=0.4, stall_s=0.1)
     )

@@ -23,7 +23,7 @@ def test_usage_that_never_comes_is_unknown_and_no_zero() -> None:
     assert level(found, "usage against own count") == "not checked"
 
 
-def test_a_limit_of_tokens_that_is_ignored_is_refused() -> None:
+def test_limit_of_tokens_that_is_ignored_is_refused() -> None:
     run = a_run(tokens=200, change=lambda each: replace(each, asked_output_tokens=64, least_output_tokens=None))
     (finding,) = about(check(run), "tokens asked for")
 
@@ -44,7 +44,7 @@ def test_few_early_stops_are_flagged_not_refused() -> None:
     assert found.refusals() == ()
 
 
-def test_an_interrupted_answer_is_no_answer() -> None:
+def test_interrupted_answer_is_no_answer() -> None:
     def interrupted(sample: Sample) -> Sample:
         # The stream ends with [DONE] as if it were whole, and says no finish_reason.
         return replace(sample, finish_reason=None, output_tokens=None) if one_in_twenty(sample) else sample

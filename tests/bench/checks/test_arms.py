@@ -210,7 +210,7 @@ def cached(sample: Sample) -> Sample:
 
 
 @pytest.mark.parametrize(("play", "expected"), [("PromptCache()", "flagged"), ("Connection()", "refused")])
-def test_a_cache_that_one_arm_hits_more_often_wants_a_reason(play: str, expected: str) -> None:
+def test_cache_that_one_arm_hits_more_often_wants_a_reason(play: str, expected: str) -> None:
     assert level(check(with_play(play, change=cached)), "cached tokens") == expected
 
 

@@ -92,7 +92,7 @@ def test_lag_is_graded_by_what_it_does_to_the_figures(p50_ms: float, p99_ms: flo
     assert level(check(run), "client saturated: lag") == expected
 
 
-def test_a_small_effect_wants_a_smaller_lag() -> None:
+def test_small_effect_wants_a_smaller_lag() -> None:
     run = with_vitals(a_run(), loop_lag_p99_ms=1.0)
 
     assert level(check(run), "client saturated: lag") == "passed"
@@ -102,7 +102,7 @@ def test_a_small_effect_wants_a_smaller_lag() -> None:
     assert "where 0.8 ms are allowed" in finding.sentence
 
 
-def test_an_effect_on_each_token_is_one_of_the_whole_answer() -> None:
+def test_effect_on_each_token_is_one_of_the_whole_answer() -> None:
     run = with_vitals(a_run(tokens=101), loop_lag_p99_ms=1.0)
     found = check(run, claiming(0.05, metric="time_per_output_token", mean=10.0))
 
@@ -143,11 +143,11 @@ def test_one_late_request_in_twenty_is_flagged() -> None:
     assert level(found, "dispatch delay") == "flagged"
 
 
-def test_a_closed_load_has_no_time_to_be_late_by() -> None:
+def test_closed_load_has_no_time_to_be_late_by() -> None:
     assert about(check(a_run()), "dispatch delay") == []
 
 
-def test_a_lag_that_was_not_probed_is_not_checked() -> None:
+def test_lag_that_was_not_probed_is_not_checked() -> None:
     assert level(check(with_vitals(a_run(), loop_lag_p99_ms=None)), "client saturated: lag") == "not checked"
 
 

@@ -107,5 +107,5 @@ def test_last_try_of_a_retried_request_counts() -> None:
     assert f"in {len(run.log) + 1} tries" in found_about.sentence
 
 
-def test_a_provider_without_a_log_is_not_checked_by_it() -> None:
+def test_provider_without_a_log_is_not_checked_by_it() -> None:
     assert level(check(a_run()), "requests on both sides", None) == "not checked"

@@ -26,7 +26,7 @@ RUNS = st.builds(
 
 @settings(max_examples=60, deadline=None)
 @given(RUNS)
-def test_a_sound_run_is_never_refused(run: RecordedRun) -> None:
+def test_sound_run_is_never_refused(run: RecordedRun) -> None:
     found = check(run)
 
     assert found.refusals() == ()
@@ -101,7 +101,7 @@ def test_every_check_gives_a_result() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_findings_of_a_sound_run_may_be_believed(seed: int) -> None:
+def test_findings_of_a_sound_run_may_be_believed(seed: int) -> None:
     run = a_run(pairs=100, seed=seed)
     found = check(run, find(run))
 
@@ -109,7 +109,7 @@ def test_the_findings_of_a_sound_run_may_be_believed(seed: int) -> None:
     assert {each.level for each in found.results if each.check == "A/A copy"} <= {"passed", "flagged"}
 
 
-def test_a_run_that_has_recorded_nothing_is_not_refused_for_it() -> None:
+def test_run_that_has_recorded_nothing_is_not_refused_for_it() -> None:
     run = replace(a_run(), samples=(), vitals=())
 
     assert check(run).refusals() == ()

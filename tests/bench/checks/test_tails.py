@@ -36,7 +36,7 @@ def test_process_delayed_by_machine_keeps_only_medians() -> None:
     assert kept.comparisons[0].verdict == found.cells[0].comparisons[0].verdict
 
 
-def test_a_withheld_figure_is_in_no_form_of_a_report() -> None:
+def test_withheld_figure_is_in_no_form_of_a_report() -> None:
     run = with_vitals(a_run(pairs=400), **late(cpu_share=0.1))
     found = find(run)
     checked = check(run, found)

@@ -68,7 +68,7 @@ def test_costs_that_add_up_are_attributed_to_their_plays() -> None:
     assert found.interaction.low < 0 < found.interaction.high
 
 
-def test_the_parts_add_up_to_the_whole_and_interaction_is_shown() -> None:
+def test_parts_add_up_to_the_whole_and_interaction_is_shown() -> None:
     found = attributed(run(arms(), together_ms=-50))
     assert sum(each.share.value for each in found.shares) == pytest.approx(found.total.value)
     # Alone they save 125 ms, together 75: they hinder each other by 50.

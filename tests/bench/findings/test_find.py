@@ -38,7 +38,7 @@ def failing(arm: str, every: int) -> object:
 
 
 class TestComparisons:
-    def test_a_known_change_is_found_with_its_words(self) -> None:
+    def test_known_change_is_found_with_its_words(self) -> None:
         found = comparison(a_run(pairs=200, ratio=0.8))
         assert found.typical is not None
         assert found.typical.low is not None
@@ -64,7 +64,7 @@ class TestComparisons:
         assert found.verdict.sentence.startswith("equivalent within 3 %, ")
 
     @pytest.mark.slow
-    def test_a_small_difference_that_is_shown_is_still_equivalent(self) -> None:
+    def test_small_difference_that_is_shown_is_still_equivalent(self) -> None:
         found = comparison(a_run(pairs=1_500, ratio=0.985, spread=0.05))
         assert found.verdict.kind == "equivalent"
         assert "though faster by 1." in found.verdict.sentence
@@ -91,7 +91,7 @@ class TestComparisons:
         assert (found.pairs, found.typical, found.p_value) == (0, None, None)
         assert found.verdict.kind == "too few pairs"
 
-    def test_a_metric_that_one_arm_never_gives_is_not_compared(self) -> None:
+    def test_metric_that_one_arm_never_gives_is_not_compared(self) -> None:
         found = comparison(a_run(pairs=20, metrics=("request_bytes",)), metric="request_bytes")
         assert found.verdict.kind == "not comparable"
         assert "fastlane or baseline" in found.verdict.sentence
@@ -165,7 +165,7 @@ class TestComparisons:
         shaken = dataclasses.replace(recorded, samples=tuple(map(other, recorded.samples)))
         assert {each.warm_time_to_first_token_ms for each in find(shaken).cold} == {None}
 
-    def test_an_open_load_counts_from_the_schedule_s_moment(self) -> None:
+    def test_open_load_counts_from_the_schedule_s_moment(self) -> None:
         def late(sample: Sample) -> Sample:
             return dataclasses.replace(sample, issued_ns=sample.issued_ns + S // 10)
 
@@ -174,12 +174,12 @@ class TestComparisons:
         )
         assert find(plain).cells[0].figures == find(delayed).cells[0].figures
 
-    def test_the_same_seed_gives_the_same_findings(self) -> None:
+    def test_same_seed_gives_the_same_findings(self) -> None:
         recorded = a_run(pairs=100)
         assert find(recorded, seed=1) == find(recorded, seed=1)
         assert find(recorded, seed=1) != find(recorded, seed=2)
 
-    def test_a_margin_that_is_none_is_refused(self) -> None:
+    def test_margin_that_is_none_is_refused(self) -> None:
         with pytest.raises(ConfigurationError, match="margin"):
             find(a_run(pairs=10), margin=0)
 
@@ -216,7 +216,7 @@ class TestQuantiles:
         assert compared.quantiles[0.5].value > 1.0
         assert 0.95 not in compared.quantiles
 
-    def test_a_failed_request_is_no_larger_body(self) -> None:
+    def test_failed_request_is_no_larger_body(self) -> None:
         def with_body(sample: Sample) -> Sample:
             sample = failing("fastlane", 4)(sample)  # type: ignore[operator]
             return dataclasses.replace(sample, call={"attempts": [{"request_body_bytes": 1_000}]})
@@ -226,7 +226,7 @@ class TestQuantiles:
         assert figures is not None
         assert figures.quantiles[0.95].value == 1_000
 
-    def test_an_answer_that_broke_off_has_failed(self) -> None:
+    def test_answer_that_broke_off_has_failed(self) -> None:
         def cut(sample: Sample) -> Sample:
             cut = sample.arm == "fastlane" and sample.block == 3
             return dataclasses.replace(sample, finish_reason=None) if cut else sample
@@ -262,7 +262,7 @@ class TestFigures:
         both = dataclasses.replace(recorded, samples=recorded.samples + twin)
         assert find(both).cells[0].throughput["baseline"] == pytest.approx(2 * expected, rel=1e-6)
 
-    def test_an_arm_without_requests_has_no_figures(self) -> None:
+    def test_arm_without_requests_has_no_figures(self) -> None:
         recorded = a_run(pairs=10)
         kept = tuple(each for each in recorded.samples if each.arm != "fastlane")
         found = find(dataclasses.replace(recorded, samples=kept)).cells[0]
@@ -272,7 +272,7 @@ class TestFigures:
         assert found.requests["fastlane"] == 0
         assert "fastlane" not in found.throughput
 
-    def test_a_run_of_one_arm_compares_nothing(self) -> None:
+    def test_run_of_one_arm_compares_nothing(self) -> None:
         found = find(a_run(arms=(an_arm("baseline"),), pairs=10))
         assert found.cells[0].comparisons == ()
         assert found.attributions == ()

@@ -82,7 +82,7 @@ def test_written_run_reads_back_equal(tmp_path: Path) -> None:
     assert read_run(tmp_path / "new" / "run") == WHOLE
 
 
-def test_a_folder_holds_one_run(tmp_path: Path) -> None:
+def test_folder_holds_one_run(tmp_path: Path) -> None:
     write(WHOLE, tmp_path)
 
     with pytest.raises(ConfigurationError, match="holds a run already"):
@@ -90,7 +90,7 @@ def test_a_folder_holds_one_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 60))
-def test_a_last_line_that_was_torn_anywhere_is_left_out(tmp_path: Path, cut: int) -> None:
+def test_last_line_that_was_torn_anywhere_is_left_out(tmp_path: Path, cut: int) -> None:
     write(WHOLE, tmp_path)
     records = tmp_path / "records.jsonl"
     whole = records.read_bytes()
@@ -102,7 +102,7 @@ def test_a_last_line_that_was_torn_anywhere_is_left_out(tmp_path: Path, cut: int
     assert len(read) == whole[: -7 * cut].count(b"\n") + (whole[: -7 * cut][-1:] == b"}")
 
 
-def test_a_line_in_the_middle_that_is_no_record_is_named(tmp_path: Path) -> None:
+def test_line_in_the_middle_that_is_no_record_is_named(tmp_path: Path) -> None:
     write(WHOLE, tmp_path)
     records = tmp_path / "records.jsonl"
     lines = records.read_text().splitlines(keepends=True)
@@ -112,7 +112,7 @@ def test_a_line_in_the_middle_that_is_no_record_is_named(tmp_path: Path) -> None
         read_run(tmp_path)
 
 
-def test_a_run_without_an_end_was_interrupted(tmp_path: Path) -> None:
+def test_run_without_an_end_was_interrupted(tmp_path: Path) -> None:
     with RunWriter(tmp_path) as writer:
         writer.begin(HEADER)
         writer.sample(WHOLE.samples[0])

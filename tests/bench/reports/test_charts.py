@@ -123,7 +123,7 @@ def test_every_chart_renders_for_any_run(run: RecordedRun, name: str, refused: s
         assert vl_convert.vegalite_to_svg({**view.spec, "width": 400}, allowed_base_urls=[]).count("<path") > 2
 
 
-def test_a_sound_sweep_gives_every_chart() -> None:
+def test_sound_sweep_gives_every_chart() -> None:
     run = sweep((1, 8), arms=("baseline", "fastlane"), pairs=6)
 
     assert all(views(run, findings_of(run), name) for name in NAMES)
@@ -154,13 +154,13 @@ def test_refused_cell_is_not_drawn_and_breaks_lines() -> None:
     assert chatbot == [False, True, False, False]
 
 
-def test_a_run_of_which_nothing_may_be_used_has_no_charts() -> None:
+def test_run_of_which_nothing_may_be_used_has_no_charts() -> None:
     run = sweep(pairs=4)
     found, checked = findings_of(run), checks_with(*(cell.name for cell in run.header.cells))
     assert not any(views(run, found, name, checked) for name in NAMES)
 
 
-def test_an_arm_keeps_its_colour_whatever_else_was_run() -> None:
+def test_arm_keeps_its_colour_whatever_else_was_run() -> None:
     few = arm_colours(a_run(arms=("baseline", "baseline-again", "encoding"), pairs=1))
     many = arm_colours(a_run(arms=("baseline", "baseline-again", "encoding", "fastlane"), pairs=1))
 
@@ -221,7 +221,7 @@ def test_missing_chart_library_names_its_extra(monkeypatch: pytest.MonkeyPatch) 
         views(run, findings_of(run), "waterfall")
 
 
-def test_a_run_of_one_arm_has_no_comparisons_to_draw() -> None:
+def test_run_of_one_arm_has_no_comparisons_to_draw() -> None:
     run = a_run(arms=("baseline",), pairs=10)
     drawn = {name for name in NAMES if views(run, findings_of(run), name)}
     assert drawn == {"waterfall", "time_to_first_token_distribution", "api_end_to_end_distribution"}

@@ -47,7 +47,7 @@ def test_differing_run_settings_are_listed() -> None:
     assert "model (monday: bench, tuesday: other); machine's cores" in summary_of(found)
 
 
-def test_a_cell_that_one_run_may_not_use_has_no_figures() -> None:
+def test_cell_that_one_run_may_not_use_has_no_figures() -> None:
     found = compared(a_run(pairs=8), a_run(pairs=8), (checks_with(), checks_with("chat, 4 users")))
 
     tables = list(found.tables())[:-1]

@@ -55,7 +55,7 @@ def figures_in(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_refused_cell_has_no_figure_in_any_form(kind: str, tmp_path: Path) -> None:
+def test_refused_cell_has_no_figure_in_any_form(kind: str, tmp_path: Path) -> None:
     run = a_run_with_a_slow_cell()
     checked = checks_with("chat, 4")
     findings = findings_of(run)
@@ -81,7 +81,7 @@ def test_slow_cell_figures_appear_when_not_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_refused_run_has_no_table_with_figures(kind: str) -> None:
+def test_refused_run_has_no_table_with_figures(kind: str) -> None:
     run = a_run(pairs=10)
     checked = checks_with()
     refusal = checks_with("any").results[1]
@@ -124,7 +124,7 @@ def test_markdown_shows_text_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_terminal_shows_every_table_and_verdict(kind: str) -> None:
+def test_terminal_shows_every_table_and_verdict(kind: str) -> None:
     found = made(kind, a_sweep(), checks_with("agent, 4", flagged=("chat, 1",)))
 
     text = " ".join(printed(found).split())
@@ -139,7 +139,7 @@ def test_the_terminal_shows_every_table_and_verdict(kind: str) -> None:
 
 
 @pytest.mark.parametrize("width", [60, 120])
-def test_a_narrow_terminal_cuts_nothing_off(width: int) -> None:
+def test_narrow_terminal_cuts_nothing_off(width: int) -> None:
     found = made("ab", a_run(arms=("baseline", "baseline-again", "an-arm-with-a-very-long-name")), checks_with())
 
     text = printed(found, width)
@@ -160,7 +160,7 @@ def test_csv_has_one_row_per_cell_arm_and_metric() -> None:
     assert first["p95"] is None
 
 
-def test_a_row_of_csv_names_the_reference_it_is_compared_with() -> None:
+def test_row_of_csv_names_the_reference_it_is_compared_with() -> None:
     arms = (
         "baseline",
         "fastlane",
@@ -176,7 +176,7 @@ def test_a_row_of_csv_names_the_reference_it_is_compared_with() -> None:
     }
 
 
-def test_the_document_has_every_figure_by_its_name() -> None:
+def test_document_has_every_figure_by_its_name() -> None:
     run = a_run(pairs=20)
     data = document(run, findings_of(run), checks_with())
 

@@ -40,7 +40,7 @@ def by_column(found: Table, *names: str) -> list[list[str]]:
     return [[row[each].text if each is not None else "-" for each in at] for row in found.rows]
 
 
-def test_a_verdict_is_a_sentence_for_each_arm_and_metric() -> None:
+def test_verdict_is_a_sentence_for_each_arm_and_metric() -> None:
     lines = [line.text for line in ab(a_run(pairs=24)).verdicts]
 
     assert lines == [
@@ -197,7 +197,7 @@ def test_attribution_near_zero_has_no_shares() -> None:
     assert "of the whole" not in table(found, "Time to first token: each play's part").columns
 
 
-def test_a_sweep_has_a_row_for_each_load_of_each_scenario() -> None:
+def test_sweep_has_a_row_for_each_load_of_each_scenario() -> None:
     found = sweep(a_sweep())
 
     assert [section.title for section in found.sections] == [
@@ -233,7 +233,7 @@ def test_lengths_are_shown_as_requested_and_measured() -> None:
     assert rows[4] == ["output, as seen", "20", "21", "20.5 ± 0.52"]
 
 
-def test_an_open_load_is_shown_by_its_rate() -> None:
+def test_open_load_is_shown_by_its_rate() -> None:
     run = a_run(cells=(an_open_cell(2.5), an_open_cell(10.0)), arms=("baseline",), pairs=16)
 
     found = sweep(run)
@@ -348,6 +348,6 @@ def test_effect_within_noise_is_not_shown_as_good() -> None:
     )
 
 
-def test_an_interrupted_run_says_so_at_the_top() -> None:
+def test_interrupted_run_says_so_at_the_top() -> None:
     run = replace(a_run(pairs=8), ended="interrupted")
     assert any(line.text.startswith("Interrupted") for line in ab(run).verdicts)

@@ -190,7 +190,7 @@ def test_hovering_a_mark_shows_its_tooltip(opens: Opens) -> None:
     expect(tip).to_be_hidden()
 
 
-def test_a_long_table_is_sorted_by_keys_and_put_back(opens: Opens) -> None:
+def test_long_table_is_sorted_by_keys_and_put_back(opens: Opens) -> None:
     page = opens(load)
     for folded in page.locator("details").all():
         folded.evaluate("each => { each.open = true; }")

@@ -29,7 +29,7 @@ CELL = "chat, 4 users"
         ("ttft_mean @ 128 -> 64 < 2500 ms", "time_to_first_token", "mean", "<", 2500.0, "128 -> 64"),
     ],
 )
-def test_a_rule_about_a_figure_is_read(
+def test_rule_about_a_figure_is_read(
     text: str, metric: str, statistic: str, operator: str, value: float, scope: str | None
 ) -> None:
     rule = parse_fail_if(text)
@@ -43,7 +43,7 @@ def test_a_rule_about_a_figure_is_read(
     ("text", "statistic", "value"),
     [("ttft_p50 > +5%", "p50", 0.05), ("ttft > 5 %", "typical", 0.05), ("decode_speed < -3%", "typical", -0.03)],
 )
-def test_a_rule_about_a_change_is_read(text: str, statistic: str, value: float) -> None:
+def test_rule_about_a_change_is_read(text: str, statistic: str, value: float) -> None:
     rule = parse_fail_if(text)
 
     assert (rule.statistic, rule.relative) == (statistic, True)
@@ -82,7 +82,7 @@ def test_only_changes_with_an_interval_can_be_ruled_out(text: str, complaint: st
         parse_fail_if(text)
 
 
-def test_a_rule_about_an_unknown_scenario_is_refused() -> None:
+def test_rule_about_an_unknown_scenario_is_refused() -> None:
     run = a_sweep(users=(1,))
 
     with pytest.raises(ConfigurationError, match=r"no such cell: chat, 1 \| agent, 1"):
@@ -112,7 +112,7 @@ def replace_comparisons(cell: CellFindings, comparisons: Any) -> CellFindings:
         (0.90, 0.99, "passed", "-5.5 % [-10, -1]"),
     ],
 )
-def test_a_rule_fails_only_where_the_whole_interval_says_so(low: float, high: float, result: str, words: str) -> None:
+def test_rule_fails_only_where_the_whole_interval_says_so(low: float, high: float, result: str, words: str) -> None:
     _, judgements = judged(low, high, "ttft > +5%")
 
     assert [each.result for each in judgements] == [result]
@@ -120,7 +120,7 @@ def test_a_rule_fails_only_where_the_whole_interval_says_so(low: float, high: fl
     assert fails(judgements) == (result == "failed")
 
 
-def test_an_invalid_cell_does_not_pass() -> None:
+def test_invalid_cell_does_not_pass() -> None:
     run, judgements = judged(0.9, 0.99, "ttft > +5%", refused=(CELL,))
 
     assert [each.result for each in judgements] == ["invalid"]
@@ -129,7 +129,7 @@ def test_an_invalid_cell_does_not_pass() -> None:
     assert [error.get("message") for error in errors] == ["invalid: client saturated", "No core was left."]
 
 
-def test_a_figure_that_this_n_does_not_allow_is_skipped() -> None:
+def test_figure_that_this_n_does_not_allow_is_skipped() -> None:
     run = a_run(arms=("baseline",))
 
     judgements = judge(run, findings_of(run), checks_with(), [parse_fail_if("ttft_p99 > 1 ms")])
@@ -138,7 +138,7 @@ def test_a_figure_that_this_n_does_not_allow_is_skipped() -> None:
     assert not fails(judgements)
 
 
-def test_a_rule_about_a_change_wants_two_arms() -> None:
+def test_rule_about_a_change_wants_two_arms() -> None:
     run = a_run(arms=("baseline",))
 
     with pytest.raises(ConfigurationError, match="no arm beside its reference"):
@@ -172,7 +172,7 @@ def test_junit_counts_what_it_holds() -> None:
     ]
 
 
-def test_a_rule_says_of_itself_what_it_bounds() -> None:
+def test_rule_says_of_itself_what_it_bounds() -> None:
     rule: Rule = parse_fail_if("e2e_p90 >= 3 s")
 
     assert (rule.share, rule.holds(3000.0), rule.holds(2999.0)) == (0.9, True, False)

@@ -23,12 +23,12 @@ from fastlane.bench.reports import _tables as tables
         (float("nan"), "ms", "none"),
     ],
 )
-def test_a_figure_is_written_with_about_three_digits(value: float, unit: str, text: str) -> None:
+def test_figure_is_written_with_about_three_digits(value: float, unit: str, text: str) -> None:
     assert words.figure(value, unit) == text
 
 
 @given(st.floats(min_value=1, max_value=1e7))
-def test_a_written_figure_is_within_half_a_per_cent_of_the_value(value: float) -> None:
+def test_written_figure_is_within_half_a_per_cent_of_the_value(value: float) -> None:
     assert float(words.figure(value, "ms").replace(",", "")) == pytest.approx(value, rel=0.0051)
 
 
@@ -36,7 +36,7 @@ def test_a_written_figure_is_within_half_a_per_cent_of_the_value(value: float) -
     ("ratio", "text"),
     [(0.69, "-31 %"), (1.045, "+4.5 %"), (1.0, "0 %"), (0.9999, "0 %"), (1.00049, "0 %"), (3.5, "+250 %")],
 )
-def test_a_ratio_is_written_as_the_change_that_it_means(ratio: float, text: str) -> None:
+def test_ratio_is_written_as_the_change_that_it_means(ratio: float, text: str) -> None:
     assert words.change(ratio) == text
 
 
@@ -48,11 +48,11 @@ def test_interval_is_formatted_in_brackets() -> None:
     assert words.interval(Interval(value=-12.3, low=-14.0, high=2.0), "ms", signed=True) == "-12.3 [-14.0, +2.00]"
 
 
-def test_a_percentile_that_n_does_not_allow_is_no_figure() -> None:
+def test_percentile_that_n_does_not_allow_is_no_figure() -> None:
     assert tables.percentile(Quantile(share=0.95, n=20, value=None, wanted=72)) == tables.NOTHING
 
 
-def test_a_percentile_among_the_failed_requests_is_no_figure() -> None:
+def test_percentile_among_the_failed_requests_is_no_figure() -> None:
     assert tables.percentile(Quantile(share=0.95, n=100, value=None, wanted=72)) == ("failed", "bad")
 
 

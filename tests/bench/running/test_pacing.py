@@ -72,7 +72,7 @@ def test_users_start_one_after_the_other_within_one_block(users: int) -> None:
     assert max(starts.values()) < 1_000_000_000
 
 
-def test_a_user_thinks_before_each_block_but_the_first() -> None:
+def test_user_thinks_before_each_block_but_the_first() -> None:
     sent = simulate(closed(1, think_s=5.0), Random(1))
     blocks: dict[int, list[tuple[int, int]]] = {}
     for began, ended, due in sent:

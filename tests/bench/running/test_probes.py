@@ -99,7 +99,7 @@ def test_stopped_probe_leaks_no_thread() -> None:
     assert set(threading.enumerate()) == threads
 
 
-def test_a_probe_is_started_and_stopped_in_turns() -> None:
+def test_probe_is_started_and_stopped_in_turns() -> None:
     probe = Probe()
     with pytest.raises(RuntimeError, match="has not been started"):
         probe.stop("a cell")

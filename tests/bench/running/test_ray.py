@@ -73,7 +73,7 @@ def test_too_small_ray_cluster_is_refused_before_sending(cluster: str) -> None:
         pass
 
 
-def test_an_address_at_which_no_cluster_answers_is_explained() -> None:
+def test_address_at_which_no_cluster_answers_is_explained() -> None:
     with (
         pytest.raises(ConfigurationError, match=r"no Ray cluster answers at '127\.0\.0\.1:9': .*refused"),
         ray_shards("127.0.0.1:9", shards=1, loopback_only=True),

@@ -118,7 +118,7 @@ def test_roles_and_empty_deltas_are_no_output_tokens(delta: dict[str, Any], kind
     assert reading.first_content_ns == (5 if kind == "content" else None)
 
 
-def test_a_chunk_with_only_a_usage_report_is_no_output() -> None:
+def test_chunk_with_only_a_usage_report_is_no_output() -> None:
     reading = StreamReader()
     reading.take(SimpleNamespace(id="answer", usage=SimpleNamespace(completion_tokens=3), choices=[]), 5)
     reading.take(SimpleNamespace(id="answer", usage=None, choices=None), 6)
@@ -127,7 +127,7 @@ def test_a_chunk_with_only_a_usage_report_is_no_output() -> None:
     assert reading.usage.completion_tokens == 3
 
 
-def test_the_longest_wait_of_a_chunk_is_its_delivery_gap() -> None:
+def test_longest_wait_of_a_chunk_is_its_delivery_gap() -> None:
     assert delivery_gap_ms([3_000_000, 9_000_000], [1_000_000, 4_000_000]) == 5.0
     assert delivery_gap_ms([3_000_000], [1_000_000, 4_000_000]) is None
     assert delivery_gap_ms([], []) is None

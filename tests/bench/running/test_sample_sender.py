@@ -37,7 +37,7 @@ def received(pipe: Connection, number: int) -> list[Any]:
     return [(type(message), message.tag) for message in messages]
 
 
-def test_a_record_goes_out_at_once_while_little_comes_in(sender_and_pipe: tuple[SampleSender, Connection]) -> None:
+def test_record_goes_out_at_once_while_little_comes_in(sender_and_pipe: tuple[SampleSender, Connection]) -> None:
     sender, pipe = sender_and_pipe
     for _ in range(3):
         sender.begun()

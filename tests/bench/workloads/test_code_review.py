@@ -36,7 +36,7 @@ def test_every_tool_call_is_answered_by_the_next_message() -> None:
                 assert json.loads(call["function"]["arguments"])["path"].startswith("Lib/")
 
 
-def test_the_comments_name_lines_that_the_agent_has_read() -> None:
+def test_comments_name_lines_that_the_agent_has_read() -> None:
     for conversation in code_review().conversations:
         read = 0
         for message in conversation.messages:

@@ -94,7 +94,7 @@ def test_answer_length_counts_text_and_tool_calls() -> None:
     )
 
 
-def test_a_salt_is_the_first_line_of_the_prompt() -> None:
+def test_salt_is_the_first_line_of_the_prompt() -> None:
     messages = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"})
 
     assert salted(messages, "Salt.")[0] == {"role": "system", "content": "Salt.\nBe brief."}

@@ -20,7 +20,7 @@ def test_every_preset_is_in_the_page(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", presets())
-def test_the_page_says_how_many_users_a_preset_has(name: str) -> None:
+def test_page_says_how_many_users_a_preset_has(name: str) -> None:
     users, repeated = ", ".join(map(str, presets()[name].users)), ""
     for line in PAGE.read_text().splitlines():
         if not line.startswith("| `"):

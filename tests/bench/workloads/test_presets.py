@@ -58,7 +58,7 @@ def test_every_preset_has_a_source_and_declared_lengths(name: str) -> None:
         assert scenario.output.least <= turn.answer_tokens <= scenario.output.most
 
 
-def test_the_load_reports_presets_have_its_figures() -> None:
+def test_load_reports_presets_have_its_figures() -> None:
     assert [str(presets()[name].scenarios[0].input) for name in REPORT] == ["1,000-10,000", "100-200", "100-200"]
     assert [str(presets()[name].scenarios[0].output) for name in REPORT] == ["200-500", "1,000-10,000", "200-500"]
     assert {presets()[name].users for name in REPORT} == {(1, 10, 20, 30, 40, 50)}
@@ -68,7 +68,7 @@ def test_the_load_reports_presets_have_its_figures() -> None:
     assert all(turn.least_answer_tokens == 200 for turn in firsts("rag", 5))
 
 
-def test_the_small_presets_have_the_lengths_of_their_reports() -> None:
+def test_small_presets_have_the_lengths_of_their_reports() -> None:
     small = [workload.conversations[0].turns[0] for workload in scenarios("cpu-small")]
     assert [(turn.input_tokens, turn.answer_tokens) for turn in small] == [(128, 64), (512, 128), (1_024, 256)]
     assert presets()["cpu-small"].runs == 5
@@ -107,7 +107,7 @@ def test_prompt_has_four_characters_per_token(tokens: int, number: int) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["o200k_base", "cl100k_base"])
-def test_a_prompt_has_its_tokens_by_the_tokenizer_too(encoding: str) -> None:
+def test_prompt_has_its_tokens_by_the_tokenizer_too(encoding: str) -> None:
     pytest.importorskip("tiktoken")
     encode = _token_ranks.encoder(encoding, wait=True)
     if encode is None:

@@ -29,7 +29,7 @@ def test_every_answer_is_a_turn_with_the_whole_history_before_it() -> None:
     assert turns[0].tools == (TOOL,)
 
 
-def test_the_recorded_answer_sets_the_tokens_to_ask_for() -> None:
+def test_recorded_answer_sets_the_tokens_to_ask_for() -> None:
     turn, *_ = Conversation(name="greeting", messages=(USER, ANSWER)).turns
     short, *_ = Conversation(name="silence", messages=(USER, {"role": "assistant", "content": ""})).turns
 
@@ -37,16 +37,16 @@ def test_the_recorded_answer_sets_the_tokens_to_ask_for() -> None:
     assert short.answer_tokens == 2
 
 
-def test_an_answer_to_nothing_is_no_turn() -> None:
+def test_answer_to_nothing_is_no_turn() -> None:
     assert len(Conversation(name="greeting", messages=(ANSWER, USER, ANSWER)).turns) == 1
 
 
-def test_a_workload_without_an_answer_is_refused() -> None:
+def test_workload_without_an_answer_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="nothing to replay"):
         Workload(name="monologue", conversations=(Conversation(name="a", messages=(USER, USER)),))
 
 
-def test_a_file_is_read_with_its_names_and_tools(tmp_path: Path) -> None:
+def test_file_is_read_with_its_names_and_tools(tmp_path: Path) -> None:
     path = written(
         tmp_path / "talks.jsonl",
         {"messages": [USER, ANSWER]},
@@ -76,7 +76,7 @@ def test_empty_lines_and_byte_order_marks_are_no_conversations(tmp_path: Path) -
     assert [each.name for each in read_workload(path).conversations] == ["line 2"]
 
 
-def test_the_report_can_say_what_was_changed(tmp_path: Path) -> None:
+def test_report_can_say_what_was_changed(tmp_path: Path) -> None:
     named = {**USER, "mood": "good"}
 
     workload = read_workload(written(tmp_path / "talks.jsonl", {"messages": [named, ANSWER, named]}))
@@ -97,7 +97,7 @@ def test_the_report_can_say_what_was_changed(tmp_path: Path) -> None:
         ('{"messages": [{"role": "user"}], "tools": {"name": "read"}}', "expected tools as a list"),
     ],
 )
-def test_a_broken_line_is_named(tmp_path: Path, row: str, expected: str) -> None:
+def test_broken_line_is_named(tmp_path: Path, row: str, expected: str) -> None:
     path = tmp_path / "talks.jsonl"
     path.write_text(json.dumps({"messages": [USER, ANSWER]}) + "\n" + row + "\n")
 
@@ -116,7 +116,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
             read_workload(tmp_path / name)
 
 
-def test_a_limit_keeps_the_first_conversations() -> None:
+def test_limit_keeps_the_first_conversations() -> None:
     talks = tuple(Conversation(name=str(at), messages=(USER, ANSWER)) for at in range(3))
     workload = Workload(name="talks", conversations=talks)
 

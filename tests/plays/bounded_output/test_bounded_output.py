@@ -64,7 +64,7 @@ def without_ids(answer: Any) -> dict[str, Any]:
 # What the caller sees
 
 
-def test_a_parsed_answer_is_the_stock_clients(arguments: dict[str, Any], form: Form) -> None:
+def test_parsed_answer_is_the_stock_clients(arguments: dict[str, Any], form: Form) -> None:
     with client(arguments, BoundedOutput(), form=form) as bounded:
         answer = inner_of(bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket))
 
@@ -74,7 +74,7 @@ def test_a_parsed_answer_is_the_stock_clients(arguments: dict[str, Any], form: F
     assert answer.choices[0].message.parsed == stock.choices[0].message.parsed
 
 
-def test_a_parsed_response_is_the_stock_clients(arguments: dict[str, Any]) -> None:
+def test_parsed_response_is_the_stock_clients(arguments: dict[str, Any]) -> None:
     asked: Any = {"model": MODEL, "input": "Which category?", "text_format": Ticket}
     with client(arguments, BoundedOutput()) as bounded, openai.OpenAI(**arguments) as stock:
         answer, expected = bounded.responses.parse(**asked), stock.responses.parse(**asked)
@@ -84,7 +84,7 @@ def test_a_parsed_response_is_the_stock_clients(arguments: dict[str, Any]) -> No
     assert without_ids(answer) | {"max_output_tokens": None} == without_ids(expected)
 
 
-def test_a_raw_answer_is_whole(arguments: dict[str, Any]) -> None:
+def test_raw_answer_is_whole(arguments: dict[str, Any]) -> None:
     with client(arguments, BoundedOutput()) as bounded:
         raw = bounded.chat.completions.with_raw_response.create(model=MODEL, messages=MESSAGES, response_format=FORMAT)
 
@@ -109,7 +109,7 @@ def test_streaming_response_read_by_caller_is_not_changed(arguments: dict[str, A
 # The limit
 
 
-def test_the_limit_is_what_the_longest_valid_answer_takes(arguments: dict[str, Any], provider: Emulator) -> None:
+def test_limit_is_what_the_longest_valid_answer_takes(arguments: dict[str, Any], provider: Emulator) -> None:
     with client(arguments, BoundedOutput(reasoning_tokens=0)) as bounded:
         bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket)
         output = output_of(bounded)
@@ -128,7 +128,7 @@ def test_limit_of_the_caller_is_kept(arguments: dict[str, Any]) -> None:
     assert output.ceiling_field is None
 
 
-def test_a_field_without_a_bound_is_named(arguments: dict[str, Any]) -> None:
+def test_field_without_a_bound_is_named(arguments: dict[str, Any]) -> None:
     with client(arguments, BoundedOutput()) as bounded:
         bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Open)
         output = output_of(bounded)
@@ -138,7 +138,7 @@ def test_a_field_without_a_bound_is_named(arguments: dict[str, Any]) -> None:
     assert any(name.startswith("Open.tags: ") for name in output.unbounded)
 
 
-def test_a_field_without_a_bound_can_be_given_one(arguments: dict[str, Any]) -> None:
+def test_field_without_a_bound_can_be_given_one(arguments: dict[str, Any]) -> None:
     with client(arguments, BoundedOutput(unbounded=200, reasoning_tokens=0)) as bounded:
         bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Open)
         output = output_of(bounded)
@@ -268,7 +268,7 @@ def test_answer_truncated_at_the_added_limit_is_recorded(arguments: dict[str, An
     assert "BoundedOutput had set" in (output.problem or "")
 
 
-def test_an_answer_that_is_not_valid_is_carried_by_the_error(arguments: dict[str, Any]) -> None:
+def test_answer_that_is_not_valid_is_carried_by_the_error(arguments: dict[str, Any]) -> None:
     with (
         client(arguments, BoundedOutput(), manner="wrong_enum") as bounded,
         pytest.raises(InvalidOutputError, match="category: ") as caught,

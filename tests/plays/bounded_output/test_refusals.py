@@ -77,7 +77,7 @@ def respond(client: Any) -> Any:
 
 @pytest.mark.parametrize("ask", [create, respond])
 @pytest.mark.parametrize("reply", NOTHING_NAMED)
-def test_a_400_that_names_no_field_is_sent_once(one_peer: CallPeer, reply: Reply, form: Form, ask: Any) -> None:
+def test_400_that_names_no_field_is_sent_once(one_peer: CallPeer, reply: Reply, form: Form, ask: Any) -> None:
     """It is the caller's error: nothing is taken back, nothing is remembered, and the next call streams."""
     one_peer.usually = lambda _: reply
     with bounded(one_peer, form=form) as client:
@@ -104,7 +104,7 @@ def test_field_counts_as_refused_only_after_success_without_it(one_peer: CallPee
         assert not [change for record in client.calls for change in record.changes if "refused" in change]
 
 
-def test_a_refused_field_is_sent_again_after_an_hour(one_peer: CallPeer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_field_is_sent_again_after_an_hour(one_peer: CallPeer, monkeypatch: pytest.MonkeyPatch) -> None:
     time_ns = now_ns()
     monkeypatch.setattr(_refused_fields, "now_ns", lambda: time_ns)
     with bounded(one_peer) as client:
@@ -160,7 +160,7 @@ def test_fields_of_the_caller_are_never_left_out(one_peer: CallPeer) -> None:
         assert len(one_peer.take()) == 1
 
 
-def test_a_provider_that_does_not_count_its_streams_is_estimated(one_peer: CallPeer) -> None:
+def test_provider_that_does_not_count_its_streams_is_estimated(one_peer: CallPeer) -> None:
     with bounded(one_peer) as client:
         one_peer.replies = [streamed(sse.streamed_text(VALID)[:-1])]
         answer = create(client)
@@ -213,7 +213,7 @@ def test_text_before_a_tool_call_is_not_validated(one_peer: CallPeer, text: str)
     assert message.content == (text or None)
 
 
-def test_a_fence_around_arguments_is_taken_off(one_peer: CallPeer) -> None:
+def test_fence_around_arguments_is_taken_off(one_peer: CallPeer) -> None:
     call = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": ""}}
     pieces = ("```json\n", '{"a"', ": 1}", "\n", "```", " I called the tool", " for you.")
     events_before = [sse.chunk(tool_calls=[{"index": 0, "function": {"arguments": piece}}]) for piece in pieces]
@@ -335,7 +335,7 @@ def test_faults_end_as_they_do_without_a_stream(
     assert record.outcome == ("completed" if expected is None else "failed")
 
 
-def test_a_refusal_and_a_filter_are_as_with_the_stock_client(one_peer: CallPeer) -> None:
+def test_refusal_and_a_filter_are_as_with_the_stock_client(one_peer: CallPeer) -> None:
     refused = [sse.chunk(role="assistant"), sse.chunk(refusal="I "), sse.chunk(refusal="must not."),
                sse.chunk(finish="stop"), sse.usage_chunk()]  # fmt: skip
     with bounded(one_peer, BoundedOutput(reasks=1)) as client:

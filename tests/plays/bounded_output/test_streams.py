@@ -106,7 +106,7 @@ def test_stream_broken_inside_json_is_a_connection_error(peer: CallPeer) -> None
     ],
 )
 @pytest.mark.parametrize("done", [True, False])
-def test_an_error_in_the_middle_is_the_one_that_is_raised(
+def test_error_in_the_middle_is_the_one_that_is_raised(
     one_peer: CallPeer, error: Any, expected: type[Exception], tries: int, done: bool
 ) -> None:
     with bounded(one_peer, max_retries=1) as client:

@@ -63,7 +63,7 @@ def test_schema_formats_are_validated() -> None:
     assert is_valid({"format": "date"}, '"2026-11-22"')
 
 
-def test_the_draft_that_a_schema_names_is_followed() -> None:
+def test_draft_that_a_schema_names_is_followed() -> None:
     siblings = {"definitions": {"a": {}}, "$ref": "#/definitions/a", "type": "string"}
 
     assert is_valid({"$schema": "http://json-schema.org/draft-07/schema#", **siblings}, "1")
@@ -89,7 +89,7 @@ def test_malformed_json_is_classified(text: str, expected: str) -> None:
     assert str(problem(True, text)) == expected
 
 
-def test_a_number_of_thousands_of_digits_is_not_read() -> None:
+def test_number_of_thousands_of_digits_is_not_read() -> None:
     number = "7" * 20_000
 
     assert str(problem({"type": "integer"}, number)).startswith("$: not JSON: Exceeds the limit")
@@ -116,7 +116,7 @@ def test_external_schema_reference_is_refused_not_fetched(reference: str) -> Non
         problem_in("1", {"properties": {"a": {"$ref": reference}}})
 
 
-def test_a_pattern_takes_linear_time_or_is_given_up() -> None:
+def test_pattern_takes_linear_time_or_is_given_up() -> None:
     assert not is_valid({"pattern": "^(a+)+$"}, json.dumps("a" * 50_000 + "!"))
     assert is_valid({"pattern": r"^(a|aa)*(?=b)\1$"}, json.dumps("a" * 10_000))
     assert is_valid({"pattern": r"^\p{L}+$"}, '"Größe"')
@@ -254,7 +254,7 @@ def test_pydantic_problem_shows_no_text_of_the_answer(value: Any) -> None:
         assert "secret" not in f"{found}{found!r}"
 
 
-def test_an_error_that_is_not_about_the_answer_is_no_problem() -> None:
+def test_error_that_is_not_about_the_answer_is_no_problem() -> None:
     assert problem_of(ValueError("secret")) is None
 
 
@@ -286,11 +286,11 @@ def turns(answer: str, *, endpoint: str = CHAT, **body: Any) -> list[dict[str, A
 @pytest.mark.parametrize(
     ("text", "shown"), [('{"category": "x"}', '{"category": "x"}'), ('{"a"' + " \n" * 500, '{"a"'), (" ", "(no text)")]
 )
-def test_the_answer_and_its_problem_are_appended(endpoint: str, text: str, shown: str) -> None:
+def test_answer_and_its_problem_are_appended(endpoint: str, text: str, shown: str) -> None:
     assert turns(text, endpoint=endpoint, model="m") == [{"role": "assistant", "content": shown}, CORRECTION]
 
 
-def test_an_input_of_text_becomes_a_message() -> None:
+def test_input_of_text_becomes_a_message() -> None:
     assert turns("{}", endpoint=RESPONSES, previous_response_id="resp_1", input="Which category?")[1] == CORRECTION
 
 

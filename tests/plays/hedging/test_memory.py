@@ -55,7 +55,7 @@ def test_hedging_pauses_while_every_call_is_slow() -> None:
     assert outcome.share_hedged(150 * per_s, 240 * per_s) >= 0.01
 
 
-def test_a_lasting_change_of_pace_is_the_new_usual() -> None:
+def test_lasting_change_of_pace_is_the_new_usual() -> None:
     calm, play = usual(0.0125), Hedging()
     outcome = run(play, lambda random, at_s: calm(random, at_s) * (4 if at_s >= 20 else 1), calls=1_320, per_s=6)
     delay_s: Any = play.memory.lateness(HERE).delay_s(1_000)
@@ -198,7 +198,7 @@ def test_hedging_needs_twenty_first_tokens() -> None:
 # The budget
 
 
-def test_a_second_attempt_is_paid_out_of_the_tokens_of_all_calls() -> None:
+def test_second_attempt_is_paid_out_of_the_tokens_of_all_calls() -> None:
     play = learned(Hedging(budget=0.05))
     plan = planned(play, "1", at_s=50)
     left = play.memory.budget.left
@@ -211,7 +211,7 @@ def test_a_second_attempt_is_paid_out_of_the_tokens_of_all_calls() -> None:
 
 
 @pytest.mark.parametrize("cost", [0.0, 610.0, 1_400.0])
-def test_a_second_attempt_costs_what_it_has_taken(cost: float) -> None:
+def test_second_attempt_costs_what_it_has_taken(cost: float) -> None:
     play = learned(Hedging(), 60)
     plan, left = planned(play, "1", at_s=50), play.memory.budget.left
     assert play.memory.reserve(plan) is None

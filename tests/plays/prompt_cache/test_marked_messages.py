@@ -297,7 +297,7 @@ def sent(peer: CallPeer) -> list[dict[str, Any]]:
     return [json.loads(asked.body) for asked in peer.take()]
 
 
-def test_the_first_call_finds_in_the_cache_what_was_prewarmed(
+def test_first_call_finds_in_the_cache_what_was_prewarmed(
     provider: Emulator, arguments: dict[str, Any], form: Form
 ) -> None:
     provider.forget_prompts()
@@ -426,7 +426,7 @@ def test_prewarm_refuses_a_prompt_without_stable_part(client: Any, prompt: Any) 
         client.prompt_cache.prewarm(prompt, model="m")
 
 
-def test_an_endpoint_without_parts_cannot_be_read(client: Any) -> None:
+def test_endpoint_without_parts_cannot_be_read(client: Any) -> None:
     with pytest.raises(ConfigurationError, match='takes "/chat/completions" or "/responses"'):
         client.prompt_cache.prewarm([SYSTEM], model="m", endpoint="/completions")
 
@@ -490,7 +490,7 @@ def test_after_a_request_that_fails_the_next_one_is_sent(kept_client: fastlane.O
         assert comes_true(lambda: keeper.requests > sent + 1 and keeper.error is None)
 
 
-def test_an_asynchronous_client_does_the_same(provider: Emulator, arguments: dict[str, Any]) -> None:
+def test_asynchronous_client_does_the_same(provider: Emulator, arguments: dict[str, Any]) -> None:
     provider.forget_prompts()
 
     async def kept() -> tuple[Any, list[int | None], int]:

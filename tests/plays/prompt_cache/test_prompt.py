@@ -75,7 +75,7 @@ def test_marked_message_equals_a_plain_dict(mark: Any) -> None:
     [copy.copy, copy.deepcopy, lambda one: one.copy(), lambda one: pickle.loads(pickle.dumps(one))],
     ids=["copy", "deepcopy", "its own copy", "pickle"],
 )
-def test_a_copy_keeps_the_mark(copied: Any) -> None:
+def test_copy_keeps_the_mark(copied: Any) -> None:
     message = volatile({"role": "user", "content": ["a"]})
     another = copied(message)
 
@@ -83,7 +83,7 @@ def test_a_copy_keeps_the_mark(copied: Any) -> None:
     assert another is not message
 
 
-def test_a_copied_prompt_is_the_same_prompt() -> None:
+def test_copied_prompt_is_the_same_prompt() -> None:
     prompt = Prompt(stable="a", session="b", volatile="c")
     for another in (copy.deepcopy(prompt), pickle.loads(pickle.dumps(prompt)), copy.copy(prompt)):
         assert isinstance(another, Prompt)

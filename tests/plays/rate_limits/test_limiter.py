@@ -278,7 +278,7 @@ def headers(limit: str = "60000", remaining: str = "59000", reset: str = "1s") -
         ("7.5s", "seconds", 7.5),
     ],
 )
-def test_a_reset_is_read_in_the_form_that_it_has(written: str, form: ResetFormat | None, seconds: float) -> None:
+def test_reset_is_read_in_the_form_that_it_has(written: str, form: ResetFormat | None, seconds: float) -> None:
     assert reset_s(written, form, lambda: 1_795_341_600.0) == pytest.approx(seconds)
 
 
@@ -288,7 +288,7 @@ def test_reset_of_zero_is_ignored_while_tokens_are_used() -> None:
     assert announced.reset_s is None
 
 
-def test_a_limit_for_each_second_is_one_for_the_window() -> None:
+def test_limit_for_each_second_is_one_for_the_window() -> None:
     limit = RateLimit(
         counts="input_tokens", window_s=60.0, limit_header="x-limit", limit_per_s=1.0, remaining_header="x-left"
     )

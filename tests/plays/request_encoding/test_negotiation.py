@@ -81,7 +81,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_server_that_takes_encoded_bodies_gets_one(
+def test_server_that_takes_encoded_bodies_gets_one(
     negotiator: Emulator, ask: Any, stream: bool, takes_all: ProviderFacts
 ) -> None:
     answer, record = ask(negotiator, RequestEncoding(facts=takes_all), stream=stream)
@@ -146,7 +146,7 @@ def test_refused_encoded_body_is_resent_as_json_despite_facts(
 
 
 @pytest.mark.parametrize("row", ["500", "closes the connection"])
-def test_an_encoded_body_that_breaks_is_retried_as_json(
+def test_encoded_body_that_breaks_is_retried_as_json(
     negotiator: Emulator, ask: Any, row: str, takes_all: ProviderFacts
 ) -> None:
     negotiator.set_faults(ROWS[row])
@@ -166,9 +166,7 @@ def test_an_encoded_body_that_breaks_is_retried_as_json(
     assert [each.kind for each in second_record.attempts] == ["first"]
 
 
-def test_an_encoded_body_that_hangs_is_retried_as_json(
-    negotiator: Emulator, ask: Any, takes_all: ProviderFacts
-) -> None:
+def test_encoded_body_that_hangs_is_retried_as_json(negotiator: Emulator, ask: Any, takes_all: ProviderFacts) -> None:
     negotiator.set_faults("hang;only=encoded")
 
     answer, record = ask(
@@ -197,7 +195,7 @@ def test_invalid_call_gives_no_verdict_on_encoding(negotiator: Emulator, ask: An
     assert record.request_encoding.form == "json+gzip"
 
 
-def test_a_small_body_is_sent_as_json(negotiator: Emulator, ask: Any, takes_all: ProviderFacts) -> None:
+def test_small_body_is_sent_as_json(negotiator: Emulator, ask: Any, takes_all: ProviderFacts) -> None:
     _, record = ask(negotiator, RequestEncoding(facts=takes_all, min_bytes=10**6), stream=False)
 
     assert [is_encoded(entry) for entry in negotiator.log()] == [False]
@@ -227,7 +225,7 @@ def test_body_with_caller_content_type_is_not_encoded(
     assert only.bytes_in == only.bytes_in_decoded
 
 
-def test_a_body_that_messagepack_cannot_hold_is_sent_as_json(
+def test_body_that_messagepack_cannot_hold_is_sent_as_json(
     negotiator: Emulator, takes_all: ProviderFacts, caplog: pytest.LogCaptureFixture
 ) -> None:
     plays = [RequestEncoding(facts=takes_all, forms=("msgpack+gzip",))]

@@ -188,7 +188,7 @@ def keys(asked: list[Asked]) -> list[str | None]:
     return [one.header("authorization") for one in asked]
 
 
-def test_a_cookie_of_one_provider_stays_there(first: CallPeer, second: CallPeer) -> None:
+def test_cookie_of_one_provider_stays_there(first: CallPeer, second: CallPeer) -> None:
     # Both have the same name, and a browser would send what one of them has set to the other.
     first.usually = second.usually = lambda _: Reply(headers=(JSON, ("set-cookie", f"session={SECRET}; Path=/")))
     with routed(first, model_at(second.url)) as client:
@@ -273,7 +273,7 @@ def test_custom_http_client_is_not_used_for_other_upstreams(
     assert (len(sent), len(second.take())) == (0, 1)
 
 
-def test_a_key_that_changes_is_taken_from_the_next_call_on(
+def test_key_that_changes_is_taken_from_the_next_call_on(
     first: CallPeer, second: CallPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with routed(first, model_at(second.url)) as client:

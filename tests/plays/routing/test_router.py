@@ -42,7 +42,7 @@ def why_not(known: Router, name: str, now: int = 0, **asked: Any) -> str | None:
     return next(one.why_not for one in known.decide(question, now).rejected if one.name == name)
 
 
-def test_the_fastest_is_first_and_the_others_follow_in_order() -> None:
+def test_fastest_is_first_and_the_others_follow_in_order() -> None:
     known = router(model("slow", 3.0), model("fast", 0.5), model("medium", 1.0))
     assert names(known) == ["fast", "medium", "slow"]
     assert known.decide(RouteQuery(), 0).reason == "fastest"

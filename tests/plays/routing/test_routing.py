@@ -65,7 +65,7 @@ def asked(client: Any, model: str = "fastlane/auto", **more: Any) -> str:
     return str(answered.choices[0].message.content or "").strip()
 
 
-def test_a_catalog_is_read_from_its_file(tmp_path: Any) -> None:
+def test_catalog_is_read_from_its_file(tmp_path: Any) -> None:
     path = tmp_path / "models.toml"
     path.write_text('[[models]]\nname = "one"\nfirst_token_s = [[1_000, 0.3]]\ntokens_per_s = 90.0\n')
     assert isinstance(Routing(path).catalog, Catalog)
@@ -212,7 +212,7 @@ def test_unvalidated_schema_goes_to_provider_that_enforces_it(
         assert json.loads(asked(checking, response_format=form)) == {"name": answered_by}
 
 
-def test_a_key_that_is_not_set_keeps_a_model_out(
+def test_key_that_is_not_set_keeps_a_model_out(
     upstreams: tuple[Upstream, Upstream], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     near, far = upstreams

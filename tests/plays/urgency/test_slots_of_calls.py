@@ -250,7 +250,7 @@ async def test_cancelled_waiting_call_leaves_no_ticket(arguments: dict[str, Any]
         await create(client)
 
 
-def test_a_full_queue_refuses_and_is_not_tried_again(provider: Emulator, arguments: dict[str, Any]) -> None:
+def test_full_queue_refuses_and_is_not_tried_again(provider: Emulator, arguments: dict[str, Any]) -> None:
     play = Urgency(max_concurrency=1, max_queued=1)
     with OpenAI(**arguments, only_plays=[Connection(), play], max_retries=5) as client:
         stream = create(client, stream=True)
@@ -410,7 +410,7 @@ def test_wait_for_a_slot_triggers_no_hedge() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_task_that_is_collected_waits_for_no_lock(arguments: dict[str, Any]) -> None:
+async def test_task_that_is_collected_waits_for_no_lock(arguments: dict[str, Any]) -> None:
     async with async_client(arguments) as client:
         slow = {"x-emulator-fault": f"hang={PATIENCE_S}"}
         task = asyncio.create_task(create(client, extra_headers=slow))

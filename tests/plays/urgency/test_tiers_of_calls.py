@@ -114,7 +114,7 @@ def test_failing_default_tier_uses_the_remaining_retries(form: Form, tiered: Emu
 
 
 @pytest.mark.parametrize("code", ["rate_limit_exceeded", "insufficient_quota", None])
-def test_a_rate_limit_is_no_full_tier(form: Form, code: str | None, scripted: Upstream) -> None:
+def test_rate_limit_is_no_full_tier(form: Form, code: str | None, scripted: Upstream) -> None:
     scripted.scripts = [refuse(429, code=code)]
     with client_of(form, scripted, max_retries=0) as client:
         with pytest.raises(openai.RateLimitError):

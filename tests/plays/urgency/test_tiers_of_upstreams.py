@@ -82,7 +82,7 @@ def test_routed_call_falls_back_when_every_tier_is_full(kind: str, upstreams: tu
 
 @both_kinds
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-def test_a_second_attempt_falls_to_the_next_tier_by_itself(
+def test_second_attempt_falls_to_the_next_tier_by_itself(
     kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]
 ) -> None:
     near, _ = upstreams

@@ -111,7 +111,7 @@ def test_possible_key_in_a_catalog_is_refused_and_not_quoted(changes: dict[str, 
 
 
 @pytest.mark.parametrize("name", ["EXAMPLE_API_KEY", "KEY", "_KEY_2", "key", "my_key_2", "AZURE_OPENAI_API_KEY_EU1"])
-def test_the_name_of_a_variable_is_no_key(name: str) -> None:
+def test_name_of_a_variable_is_no_key(name: str) -> None:
     model = CatalogModel(name="small", base_url="https://api.example.com/v1", api_key_env=name, **SPEED)
 
     assert model.api_key_env == name
@@ -147,7 +147,7 @@ def test_models_are_found_by_name() -> None:
         catalog.named("medium")
 
 
-def test_the_digest_differs_where_anything_does() -> None:
+def test_digest_differs_where_anything_does() -> None:
     small = CatalogModel(name="small", **SPEED)
     catalog = Catalog(models=(small,))
     others = [
@@ -174,7 +174,7 @@ def test_pickles_and_copies_are_the_same_catalog() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.floats(0, 1))
-def test_a_call_costs_what_its_tokens_cost(input_tokens: int, output_tokens: int, cached: float) -> None:
+def test_call_costs_what_its_tokens_cost(input_tokens: int, output_tokens: int, cached: float) -> None:
     price = ModelPrice(input=2, cached_input=0.5, output=8)
     cached_tokens = int(input_tokens * cached)
 
@@ -223,7 +223,7 @@ def load(tmp_path: Path, text: str) -> Catalog:
     return Catalog.load(path)
 
 
-def test_the_file_in_the_documentation_can_be_used(tmp_path: Path) -> None:
+def test_file_in_the_documentation_can_be_used(tmp_path: Path) -> None:
     page = (ROOT / "docs/catalog.md").read_text()
     [written] = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
@@ -271,7 +271,7 @@ def test_catalog_errors_are_reported_together(tmp_path: Path) -> None:
     assert lines[-1].endswith("2 more")
 
 
-def test_a_key_in_a_file_is_not_quoted(tmp_path: Path) -> None:
+def test_key_in_a_file_is_not_quoted(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load(
             tmp_path,
@@ -350,7 +350,7 @@ def why_refused(quality: float | None, bar: float | None, rate: float | None, me
 
 
 @pytest.mark.parametrize(("passed", "count"), [(3, 2), (-1, 2), (True, 1), (1.0, 2)])
-def test_a_score_that_cannot_be_is_refused(passed: int, count: int) -> None:
+def test_score_that_cannot_be_is_refused(passed: int, count: int) -> None:
     with pytest.raises(ConfigurationError, match="passed is not the larger"):
         Score(passed, count)
 
@@ -382,7 +382,7 @@ def test_model_clears_quality_and_pass_rate_bars(
 
 
 @pytest.mark.parametrize("rate", [0.5, 0.8, 0.9, 0.95, 0.99, 1.0])
-def test_a_model_that_has_never_failed_never_fails(rate: float) -> None:
+def test_model_that_has_never_failed_never_fails(rate: float) -> None:
     counts = (0, 7, 14, 19, 20, 21, 49, 700, 1_995)
 
     assert {why_refused(50, 45, rate, Score(count, count)) for count in counts} == {None}

@@ -44,7 +44,7 @@ def one_pass_of(model: Any, otherwise: Callable[[bytes], Any], *, is_event: bool
             root = core.definitions_schema(root, definitions)
         # Otherwise it takes the models' own validators.
         source.names["validate"] = pydantic_core.SchemaValidator(root, config, _use_prebuilt=False).validate_json
-        made: Callable[[bytes], Any] = source.compiled(f"decoder of {model.__name__}")
+        made: Callable[[bytes], Any] = source.compiled(f"builder of {model.__name__}")
     except Exception:  # noqa: BLE001 - another pydantic: builders give the same, more slowly
         return None
     return made
@@ -69,7 +69,7 @@ class _Making:
             source.line(f"{found}.__pydantic_fields_set__.difference_update({extra})")
         fields = {}
         for name, field in model.model_fields.items():
-            if field_get_default(field) is not None:
+            if field_get_default(field) is not None or not name.isidentifier():  # which stands in the lines as it is
                 raise types.OddType(model)
             own = node["schema"]["fields"][name]["schema"]
             own = own["schema"] if own["type"] == "default" else own

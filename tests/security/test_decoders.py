@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import openai
@@ -11,6 +12,7 @@ from openai._models import construct_type
 from pydantic import Field, create_model
 
 from fastlane.decode._build import builder_of
+from fastlane.decode._one_pass import one_pass_of
 
 RAN: list[str] = []
 """What code that was smuggled in would have written into."""
@@ -50,6 +52,18 @@ def same(model: Any, values: dict[str, Any]) -> bool:
     made: Any = builder_of(model)(dict(values))
     expected: Any = construct_type(value=dict(values), type_=model)
     return bool(made == expected and made.model_fields_set == expected.model_fields_set)
+
+
+@pytest.mark.parametrize("name", [name for name in HOSTILE if name and not name.startswith("_")])
+def test_name_that_looks_like_code_is_never_run(name: str) -> None:
+    inner = create_model("Inner", __base__=openai.BaseModel, word=(str, ""))
+    fields: dict[str, Any] = {name: (list[inner], None)}  # type: ignore[valid-type]
+    model = create_model("Made", __base__=openai.BaseModel, **fields)
+    data = json.dumps({name: [{"word": "a", "more": 1}]}).encode()
+    decode = one_pass_of(model, otherwise=lambda _: None, is_event=False)
+    if decode is not None:
+        assert decode(data) in (None, construct_type(value=json.loads(data), type_=model))
+    assert RAN == []
 
 
 def test_name_that_looks_like_code_is_a_name() -> None:

@@ -182,3 +182,20 @@ def one_peer(running_peer_of_one_protocol: CallPeer, trusting_peers: None) -> Ca
     """For what has nothing to do with the protocol: the one that shows the order of headers."""
     running_peer_of_one_protocol.clear()
     return running_peer_of_one_protocol
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A real browser, by playwright."""
+    from playwright.sync_api import sync_playwright
+
+    from scripts.servers import BROWSER_ARGUMENTS, UnavailableError, program
+
+    try:
+        executable = program("chromium")
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=list(BROWSER_ARGUMENTS))
+        yield browser
+        browser.close()

@@ -46,7 +46,7 @@ def test_mutated_documents_decode_as_in_stock_or_fall_back(name: str) -> None:
 )
 def test_plain_documents_are_made_in_one_pass(model: Any, document: dict[str, Any]) -> None:
     data = written(document)
-    decode = one_pass_of(model, otherwise=lambda _: None, is_event=model is ChatCompletionChunk)
+    decode = one_pass_of(model, fallback=lambda _: None, is_event=model is ChatCompletionChunk)
     assert decode is not None
     assert same(decode(data), stock(model, data))
 

@@ -24,25 +24,24 @@ _SAME_FROM_JSON = frozenset({
 })  # fmt: skip
 
 
-def one_pass_of(model: Any, otherwise: Callable[[bytes], Any], *, is_event: bool) -> Callable[[bytes], Any] | None:
-    """Return a decoder of a model, which asks `otherwise` about what does not pass; None if the model allows none."""
+def one_pass_of(model: Any, fallback: Callable[[bytes], Any], *, is_event: bool) -> Callable[[bytes], Any] | None:
+    """Return a decoder of a model, which gives `fallback` what does not pass; None if the model allows none."""
     try:
         schema = types.built(model).__pydantic_core_schema__
         definitions = schema["definitions"] if schema["type"] == "definitions" else []
         source = Source("def made(data):")
-        source.names |= {"is_field": types.CONTROL_NAMES.isdisjoint, "otherwise": otherwise}
-        if is_event:
-            source.line("""if b'"error"' in data: return otherwise(data)""")
+        source.names |= {"control": types.CONTROL_NAMES, "fallback": fallback}
         with source.block("try:"):
             source.line("found = validate(data)")
-            making = _Making(source, {one["ref"]: one for one in definitions})
-            root = making.constructed(model, schema["schema"] if definitions else schema, "found", ())
+            # An error beside the fields of an event is seen by its name.
+            writer = _SchemaWriter(source, {one["ref"]: one for one in definitions}, {"error"} if is_event else set())
+            root = writer.constructed(model, schema["schema"] if definitions else schema, "found", ())
             source.line("return found")
-        source.line("except Exception: return otherwise(data)")
+        source.line("except Exception: return fallback(data)")
         config = core.CoreConfig(cache_strings="keys", allow_inf_nan=True)
         if definitions:
             root = core.definitions_schema(root, definitions)
-        # Otherwise it takes the models' own validators.
+        # Without `_use_prebuilt` it would take the models' own validators.
         source.names["validate"] = pydantic_core.SchemaValidator(root, config, _use_prebuilt=False).validate_json
         made: Callable[[bytes], Any] = source.compiled(f"builder of {model.__name__}")
     except Exception:  # noqa: BLE001 - another pydantic: builders give the same, more slowly
@@ -50,12 +49,14 @@ def one_pass_of(model: Any, otherwise: Callable[[bytes], Any], *, is_event: bool
     return made
 
 
-class _Making:
+class _SchemaWriter:
     """The schema of a model that checks nothing, and the lines that take extra keys out of the set of fields."""
 
-    def __init__(self, source: Source, definitions: dict[str, Any]) -> None:
+    def __init__(self, source: Source, definitions: dict[str, Any], left_out: set[str]) -> None:
+        """`left_out`: further keys, beside the fields of the outermost model, that are left to the fallback."""
         self._source = source
         self._definitions = definitions
+        source.names["left_out"] = types.CONTROL_NAMES | left_out
 
     def constructed(self, model: Any, node: Any, found: str, outer: tuple[Any, ...]) -> Any:
         """Return the schema of a constructed model. `found`: the variable that holds it."""
@@ -65,7 +66,7 @@ class _Making:
         source, extra = self._source, self._source.name("extra")
         source.line(f"{extra} = {found}.__pydantic_extra__")
         with source.block(f"if {extra}:"):
-            source.line(f"if not is_field({extra}): return otherwise(data)")
+            source.line(f"if not {'control' if outer else 'left_out'}.isdisjoint({extra}): return fallback(data)")
             source.line(f"{found}.__pydantic_fields_set__.difference_update({extra})")
         fields = {}
         for name, field in model.model_fields.items():

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 _NOTHING: AbstractContextManager[None] = nullcontext()
 _trace_context = TraceContextTextMapPropagator()  # never baggage, which holds values of the application
 _FAILED = frozenset({"failed", "truncated"})
-_Keeps = Literal["early", True, False] | None
-"""Whether a call has a span: it begins early, is certainly sampled, or not; None: its sampler is asked at the end."""
+_SpanPlan = Literal["early", "sampled", "dropped", "asked"]
+"""What a call's span will be: begun early, certainly sampled, certainly dropped, or up to its sampler at the end."""
 _PROMPT_FIELDS = ("messages", "input", "instructions", "prompt", "tools")
 
 
@@ -62,17 +62,18 @@ def trace_of(observation: CallState, found: Providers) -> TracedCall | None:
         meters_of(found)
     standing = standing_of(observation.issued)
     # Whether another tool, the provider's processors or the server need the span while the call lasts.
-    keeps: _Keeps = "early"
+    plan: _SpanPlan = "early"
     if standing.mode == "own" and not found.settings.propagate:
         if not found.keeps_spans:
-            keeps = False
+            plan = "dropped"
         elif HTTP_INSTRUMENTATION not in sys.modules:
             maker = found.span_maker or span_maker(found)
             if maker.is_lazy():
-                keeps = maker.decision(parent_in(standing.context) if standing.context else None)
-        if keeps is False and not found.measures:
+                decision = maker.decision(parent_in(standing.context) if standing.context else None)
+                plan = "asked" if decision is None else "sampled" if decision else "dropped"
+        if plan == "dropped" and not found.measures:
             return None
-    return TracedCall(found, operation, standing, experiment_of(observation.experiment), keeps)
+    return TracedCall(found, operation, standing, experiment_of(observation.experiment), plan)
 
 
 class TracedCall:
@@ -85,10 +86,10 @@ class TracedCall:
     _is_started = False
 
     def __init__(
-        self, found: Providers, operation: str, standing: Standing, arm: ExperimentArm | None, keeps: _Keeps
+        self, found: Providers, operation: str, standing: Standing, arm: ExperimentArm | None, plan: _SpanPlan
     ) -> None:
         self._providers, self._operation, self._standing, self._experiment = found, operation, standing, arm
-        self._keeps = keeps
+        self._plan = plan
         self._level: Level = found.settings.level
         self._span: Span | None = standing.span  # fastlane's own, or the one of another tool that fastlane adds to
         self._open = [True]
@@ -102,7 +103,7 @@ class TracedCall:
 
     def planned(self, observation: CallState, body: Any) -> None:
         """Note the parameters of the request that the plays have planned."""
-        if self._keeps is False:
+        if self._plan == "dropped":
             return
         if self._body is None and (type(body) is dict or isinstance(body, Mapping)):
             # The prompt must not wait for an exporter.
@@ -114,7 +115,7 @@ class TracedCall:
 
     def attempting(self, observation: CallState, request: Any) -> None:
         """An attempt is about to be sent: the first one begins the call's span, where that is needed early."""
-        if self._keeps != "early":
+        if self._plan != "early":
             return
         try:
             if not self._is_started:
@@ -197,13 +198,13 @@ class TracedCall:
             running_calls.watched.end(id(self))
         standing, context = self._standing, None
         try:
-            if self._keeps == "early" and not self._is_started:
+            if self._plan == "early" and not self._is_started:
                 self._start(observation)
             if standing.mode == "defer":
                 # Under a suppressing context, tracers make spans that record nothing.
                 with attached(standing.context) if standing.suppresses else _NOTHING:
                     context = self._end_other(observation)
-            elif standing.mode == "own" and self._keeps is not False:
+            elif standing.mode == "own" and self._plan != "dropped":
                 context = self._end_own(observation)
         finally:
             self._body = None  # an upstream that was left still refers to this
@@ -229,14 +230,14 @@ class TracedCall:
         error = status_of(observation.record()) if observation.outcome in _FAILED else None
         step = partial(self._step, observation, self._body, error)
         made: SpanContext | None
-        if self._keeps is True:
+        if self._plan == "sampled":
             made = maker.add(parent_in(context) if context else None, step)
         elif span is None:
             made = maker.make(step(), context)
         else:
-            made, (name, _, end_ns, start, _, _, _, compute) = span.get_span_context(), step()
-            span.update_name(name)  # of the model that answered, where a call fell back to another one
-            end_span(span, end_ns, {**start, **compute()}, error)
+            made, ended = span.get_span_context(), step()
+            span.update_name(ended.name)  # of the model that answered, where a call fell back to another one
+            end_span(span, ended.end_ns, {**ended.attributes, **ended.compute()}, error)
         if made is not None and self._level != "call":
             make_spans_below(maker, context, observation.record(), self._level, made)
         return made

@@ -60,7 +60,7 @@ def test_name_that_looks_like_code_is_never_run(name: str) -> None:
     fields: dict[str, Any] = {name: (list[inner], None)}  # type: ignore[valid-type]
     model = create_model("Made", __base__=openai.BaseModel, **fields)
     data = json.dumps({name: [{"word": "a", "more": 1}]}).encode()
-    decode = one_pass_of(model, otherwise=lambda _: None, is_event=False)
+    decode = one_pass_of(model, fallback=lambda _: None, is_event=False)
     if decode is not None:
         assert decode(data) in (None, construct_type(value=json.loads(data), type_=model))
     assert RAN == []

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from fastlane.bench.reports import report
 from fastlane.bench.reports._page import page as page_of
-from scripts.servers import BROWSER_ARGUMENTS, UnavailableError, program
 from tests.bench.recorded_runs import a_run
 from tests.bench.reports.made import a_sweep, checks_with, findings_of
 
@@ -45,18 +44,6 @@ FAINT = """() => {
   }
   return [...found];
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    try:
-        executable = program("chromium")
-    except UnavailableError as error:
-        pytest.skip(str(error))
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=list(BROWSER_ARGUMENTS))
-        yield browser
-        browser.close()
 
 
 def ab() -> tuple[str, Any, Sequence[str]]:

@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -55,7 +55,7 @@ class Written(logging.Handler):
             self.lines.append(line)
 
 
-# What the tests call.
+# What the tests call, by these names: `async_...` with the asynchronous client.
 
 
 def _text(chunks: list[Any]) -> list[Any]:
@@ -193,22 +193,6 @@ async def async_given_up(client: Any) -> Any:
     return None
 
 
-SYNC: dict[str, Callable[[Any], Any]] = {
-    call.__name__: call
-    for call in (
-        chat, chat_stream, chat_closed, chat_abandoned, chat_helper, chat_parse, chat_raw, response, response_stream,
-        response_helper, response_parse, embeddings, completion, post, fallback,
-    )
-}  # fmt: skip
-ASYNC: dict[str, Callable[[Any], Any]] = {
-    call.__name__: call
-    for call in (
-        async_chat, async_chat_stream, async_chat_closed, async_chat_helper, async_chat_parse, async_response,
-        async_response_stream, async_response_helper, async_embeddings, async_fallback, async_given_up,
-    )
-}  # fmt: skip
-
-
 def instrumentor(name: str) -> Any:
     """One of the instrumentations as it is installed; imported where it is wanted only."""
     if name == "official":
@@ -325,11 +309,12 @@ class Program:
         self.result: Any = None
         self.error: str | None = None
         try:
-            if name in SYNC:
-                self.result = SYNC[name](self.clients[0])
-            else:
+            call = globals()[name]
+            if name.startswith("async_"):
                 # (As in a task that was begun here: the runner has a context of its own.)
-                self.result = runner.run(ASYNC[name](self.clients[1]), context=contextvars.copy_context())
+                self.result = runner.run(call(self.clients[1]), context=contextvars.copy_context())
+            else:
+                self.result = call(self.clients[0])
         except Exception as error:  # noqa: BLE001 - the same without instrumentation, says the test
             self.error = type(error).__name__
         if collect:

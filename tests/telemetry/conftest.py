@@ -10,12 +10,24 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
 
 from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
 from fastlane.telemetry.metrics import record_waiting
+
+
+def seconds(span: ReadableSpan) -> float:
+    """How long a span took."""
+    assert span.start_time is not None
+    assert span.end_time is not None
+    return (span.end_time - span.start_time) / 1e9
+
+
+def attributes_of(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
 
 
 @dataclass
@@ -31,6 +43,7 @@ class CapturedTelemetry:
     @property
     def spans(self) -> list[ReadableSpan]:
         """The spans that have ended, in the order of their beginning."""
+        self.tracer_provider.force_flush()
         return sorted(self.spans_out.get_finished_spans(), key=lambda span: (span.start_time, span.end_time))
 
     def named(self, name: str) -> list[ReadableSpan]:
@@ -51,6 +64,13 @@ class CapturedTelemetry:
         assert span.context is not None
         return [child for child in self.spans if child.parent and child.parent.span_id == span.context.span_id]
 
+    def points(self) -> dict[str, list[Any]]:
+        """Every data point of the metrics, by the metric's name."""
+        data = self.reader.get_metrics_data()
+        resources = () if data is None else data.resource_metrics
+        metrics = [metric for one in resources for scope in one.scope_metrics for metric in scope.metrics]
+        return {metric.name: list(metric.data.data_points) for metric in metrics}
+
     def clear(self) -> None:
         """Forget the spans."""
         self.spans_out.clear()
@@ -61,13 +81,17 @@ Listening = Callable[..., CapturedTelemetry]
 
 @pytest.fixture
 def listening() -> Iterator[Listening]:
-    """Have telemetry tell a provider of the test's own: `listening(level="phases")`."""
+    """Have telemetry tell a provider of the test's own: `listening(level="phases")`, which may export in batches."""
     made: list[CapturedTelemetry] = []
 
-    def listen(sampler: Sampler = ALWAYS_ON, **settings: Any) -> CapturedTelemetry:
+    def listen(
+        sampler: Sampler = ALWAYS_ON, *, ids: IdGenerator | None = None, in_batches: bool = False, **settings: Any
+    ) -> CapturedTelemetry:
         spans, reader = InMemorySpanExporter(), InMemoryMetricReader()
-        tracing = TracerProvider(sampler=sampler, shutdown_on_exit=False)
-        tracing.add_span_processor(SimpleSpanProcessor(spans))
+        tracing = TracerProvider(sampler=sampler, id_generator=ids, shutdown_on_exit=False)
+        tracing.add_span_processor(
+            BatchSpanProcessor(spans, schedule_delay_millis=60_000) if in_batches else SimpleSpanProcessor(spans)
+        )
         captured = CapturedTelemetry(spans, reader, tracing, MeterProvider([reader], shutdown_on_exit=False))
         captured.settings = TelemetrySettings(
             tracer_provider=tracing,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,27 +23,28 @@ from fastlane.records import (
     WireStamps,
 )
 from fastlane.telemetry import ExperimentArm, TelemetrySettings, settings as telemetry_settings
-from fastlane.telemetry.metrics import EndedAction, EndedCall, meters_of, record_waiting
+from fastlane.telemetry.metrics import EndedAction, EndedCall, Meters as Instruments, meters_of, record_waiting
 from fastlane.telemetry.settings import providers
 from tests.with_sections import with_sections
 
 MS = 1_000_000
 
 
+def instruments(provider: Any) -> Instruments:
+    """What telemetry records with, once it is given a provider of meters."""
+    telemetry_settings.use(TelemetrySettings(meter_provider=provider))
+    found = meters_of(providers())
+    assert found is not None
+    return found
+
+
 class Meters:
     """A provider of meters, given to telemetry, and what its reader finds."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, readers: Sequence[Any] = ()) -> None:
         self.reader = InMemoryMetricReader()
-        self.provider = MeterProvider([self.reader], shutdown_on_exit=False)
-        self.use(**settings)
-
-    def use(self, **settings: Any) -> None:
-        self.settings = TelemetrySettings(meter_provider=self.provider, **settings)
-        telemetry_settings.use(self.settings)
-        found = meters_of(providers())
-        assert found is not None
-        self.instruments = found
+        self.provider = MeterProvider([self.reader, *readers], shutdown_on_exit=False)
+        self.instruments = instruments(self.provider)
 
     def tell(self, *events: EndedCall | EndedAction) -> None:
         for each in events:
@@ -158,6 +159,12 @@ def ended(call: CallRecord | None = None, **changes: Any) -> EndedCall:
     return EndedCall(**{**made, **changes})
 
 
+def ended_action(
+    name: str, duration_s: float = 1.0, error: str | None = None, arm: ExperimentArm | None = None
+) -> EndedAction:
+    return EndedAction(name, duration_s, error, None, arm)
+
+
 def everything() -> list[EndedCall | EndedAction]:
     """Calls and actions that together have a value for every metric."""
     arm = ExperimentArm(name="http2", arm="on")
@@ -179,5 +186,4 @@ def everything() -> list[EndedCall | EndedAction]:
         ),
     )  # fmt: skip
     broken = record(outcome="failed", error="APITimeoutError")
-    action = EndedAction("answer ticket", 1.5, None, None, arm)
-    return [ended(), ended(busy, experiment=arm), ended(broken), action]
+    return [ended(), ended(busy, experiment=arm), ended(broken), ended_action("answer ticket", 1.5, arm=arm)]

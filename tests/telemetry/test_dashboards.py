@@ -11,15 +11,12 @@ from typing import Any
 
 import pytest
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry
 
 from fastlane import OpenAI
-from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
-from fastlane.telemetry.metrics import meters_of
-from fastlane.telemetry.settings import providers
+from fastlane.telemetry import settings as telemetry_settings
 from scripts.servers import UnavailableError, program
-from tests.telemetry.measuring import everything
+from tests.telemetry.measuring import Meters, everything
 
 FOLDER = Path(__file__).parents[2] / "docs/dashboards"
 DASHBOARD = FOLDER / "fastlane.grafana.json"
@@ -39,15 +36,11 @@ OF_THE_SCRAPE = {"job", "instance", "le"}
 def exported(arguments: dict[str, Any]) -> dict[str, set[str]]:
     """The labels of every series, by its name, after calls that together have a value for every metric."""
     registry = CollectorRegistry()
-    provider = MeterProvider([PrometheusMetricReader(registry=registry)], shutdown_on_exit=False)
-    telemetry_settings.use(TelemetrySettings(meter_provider=provider))
+    meters = Meters([PrometheusMetricReader(registry=registry)])
     try:
-        meters = meters_of(providers())
-        assert meters is not None
         with OpenAI(**arguments) as client:
             client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hello"}])
-            for ended in everything():
-                meters.add(ended)
+            meters.tell(*everything())
             found: dict[str, set[str]] = {}
             for family in registry.collect():
                 for sample in family.samples:
@@ -55,7 +48,7 @@ def exported(arguments: dict[str, Any]) -> dict[str, set[str]]:
         return found
     finally:
         telemetry_settings.use(None)
-        provider.shutdown()
+        meters.provider.shutdown()
 
 
 def recorded_and_asked() -> tuple[dict[str, set[str]], list[str]]:
@@ -93,9 +86,7 @@ def everywhere() -> list[str]:
     return [*queries(), *asked, *recorded_and_asked()[1]]
 
 
-def test_every_queried_metric_is_exported_with_its_labels(
-    exported: dict[str, set[str]],
-) -> None:
+def test_every_queried_metric_is_exported_with_its_labels(exported: dict[str, set[str]]) -> None:
     known = {**exported, **recorded_and_asked()[0]}
     asked = everywhere()
     assert len(asked) > 45

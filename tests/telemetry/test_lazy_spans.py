@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from opentelemetry.context import Context, get_current
-from opentelemetry.sdk.trace import Span, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace import Span, SpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler, SamplingResult
-from opentelemetry.trace import TraceState
+from opentelemetry.trace import TraceState, get_current_span
 
 import fastlane
-from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
+from tests.telemetry.conftest import CapturedTelemetry, Listening, attributes_of
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
 
@@ -31,17 +28,8 @@ class Marking(Sampler):
 
 
 @pytest.fixture
-def batching() -> Iterator[tuple[TracerProvider, InMemorySpanExporter]]:
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider(sampler=Marking(), shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=60_000))
-    telemetry_settings.use(TelemetrySettings(tracer_provider=provider))
-    yield provider, exporter
-    telemetry_settings.use(None)
-    provider.shutdown()
-
-
-Batching = tuple[TracerProvider, InMemorySpanExporter]
+def batching(listening: Listening) -> CapturedTelemetry:
+    return listening(Marking(), in_batches=True)
 
 
 def call(arguments: dict[str, Any]) -> fastlane.CallRecord:
@@ -52,50 +40,39 @@ def call(arguments: dict[str, Any]) -> fastlane.CallRecord:
         return client.last_call
 
 
-def test_lazy_span_has_parent_sampling_and_attributes(arguments: dict[str, Any], batching: Batching) -> None:
-    provider, exporter = batching
+def test_lazy_span_has_parent_sampling_and_attributes(arguments: dict[str, Any], batching: CapturedTelemetry) -> None:
     before = get_current()
-    with provider.get_tracer("app").start_as_current_span("request"):
+    with batching.tracer_provider.get_tracer("app").start_as_current_span("request"):
         record = call(arguments)
     assert get_current() is before
-    assert provider.force_flush()
-    spans = {span.name: span for span in exporter.get_finished_spans()}
-    made, parent = spans["chat m"], spans["request"]
+    made, parent = batching.the("chat"), batching.the("request")
     assert parent.context is not None
     assert made.context is not None
     assert made.parent == parent.context
     assert made.context.trace_id == parent.context.trace_id
     assert made.context.trace_state.get("a") == "1"
     assert made.start_time == record.timeline.started_wall_ns
-    assert made.resource == provider.resource
+    assert made.resource == batching.tracer_provider.resource
     assert made.instrumentation_scope is not None
     assert (made.instrumentation_scope.name, made.instrumentation_scope.version) == ("fastlane", fastlane.__version__)
-    attributes = dict(made.attributes or {})
+    attributes = attributes_of(made)
     assert attributes["sampler"] == "marking"
     assert attributes["gen_ai.request.temperature"] == 0.5
     assert attributes["fastlane.time_to_first_token"] == record.time_to_first_token_s
     assert '"gen_ai.request.temperature": 0.5' in made.to_json()
 
 
-def test_shutdown_exports_the_call_that_ended_just_before(arguments: dict[str, Any], batching: Batching) -> None:
-    provider, exporter = batching
-    call(arguments)
-    provider.shutdown()
-    assert "chat m" in [span.name for span in exporter.get_finished_spans()]
-
-
-def test_attribute_limits_of_the_sdk_hold(
-    arguments: dict[str, Any], batching: Batching, monkeypatch: pytest.MonkeyPatch
+def test_shutdown_exports_the_call_that_ended_just_before(
+    arguments: dict[str, Any], listening: Listening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Its span keeps the SDK's limit of attributes."""
     monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "5")
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(exporter))
-    telemetry_settings.use(TelemetrySettings(tracer_provider=provider))
+    captured = listening(in_batches=True)
     call(arguments)
-    provider.shutdown()
-    (span,) = exporter.get_finished_spans()
-    assert len(span.attributes or {}) == 5
+    captured.tracer_provider.shutdown()
+    (span,) = captured.spans_out.get_finished_spans()
+    assert span.name == "chat m"
+    assert len(attributes_of(span)) == 5
 
 
 class Starting(SpanProcessor):
@@ -107,25 +84,21 @@ class Starting(SpanProcessor):
         span.set_attribute("tenant", 7)
 
 
-def test_processor_that_changes_spans_at_their_start_gets_them(arguments: dict[str, Any], batching: Batching) -> None:
-    provider, exporter = batching
+def test_processor_that_changes_spans_at_their_start_gets_them(
+    arguments: dict[str, Any], batching: CapturedTelemetry
+) -> None:
     call(arguments)
     starting = Starting()
-    provider.add_span_processor(starting)
+    batching.tracer_provider.add_span_processor(starting)
     call(arguments)
-    provider.force_flush()
     assert starting.started == ["chat m"]
-    assert [(span.attributes or {}).get("tenant") for span in exporter.get_finished_spans()] == [None, 7]
+    assert [attributes_of(span).get("tenant") for span in batching.spans] == [None, 7]
 
 
-def test_span_of_a_user_action_can_be_changed_inside(arguments: dict[str, Any], batching: Batching) -> None:
-    from opentelemetry.trace import get_current_span
-
-    provider, exporter = batching
+def test_span_of_a_user_action_can_be_changed_inside(batching: CapturedTelemetry) -> None:
     with fastlane.user_action("answer"):
         get_current_span().set_attribute("ticket", 7)
         get_current_span().add_event("read")
-    provider.force_flush()
-    (span,) = exporter.get_finished_spans()
-    assert (span.attributes or {})["ticket"] == 7
+    (span,) = batching.spans
+    assert attributes_of(span)["ticket"] == 7
     assert [event.name for event in span.events] == ["read"]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 from array import array
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +15,14 @@ from opentelemetry.trace import set_span_in_context
 from fastlane import AsyncOpenAI, OpenAI, user_action
 from fastlane.records import HedgingRecord, PromptCacheRecord, Usage
 from fastlane.records.section import LONG_SECONDS, SECONDS, SHORT_SECONDS
-from fastlane.telemetry import ExperimentArm, experiment, settings as telemetry_settings
-from fastlane.telemetry.metrics import EndedAction, Measures, all_metrics
+from fastlane.telemetry import ExperimentArm, experiment
+from fastlane.telemetry.metrics import Measures, all_metrics
 from tests.telemetry.measuring import (
     MS,
     Meters,
     attempt,
     ended,
+    ended_action,
     everything,
     meters as meters,
     record,
@@ -76,26 +79,6 @@ def test_calls_are_labeled_by_model_server_and_experiment(meters: Meters) -> Non
     }
 
 
-def test_unstreamed_call_has_no_first_token_metrics(meters: Meters) -> None:
-    still = timeline(
-        first_event_ns=None,
-        first_token_ns=None,
-        first_token_kind=None,
-        first_content_token_ns=None,
-        token_ns=array("q"),
-    )
-    meters.tell(ended(record(stream=False, timeline=still)))
-
-    points = meters.points()
-    assert "gen_ai.client.operation.duration" in points
-    assert not points.keys() & {
-        "fastlane.client.time_to_first_token",
-        "gen_ai.client.operation.time_to_first_chunk",
-        "fastlane.client.decode.rate",
-        "fastlane.client.stream.max_chunk_gap",
-    }
-
-
 def test_missing_wire_phase_has_no_data_point(meters: Meters) -> None:
     warm = wire(
         connection_wait_started_ns=None, dns_started_ns=None, dns_ended_ns=None, connect_started_ns=None,
@@ -107,48 +90,35 @@ def test_missing_wire_phase_has_no_data_point(meters: Meters) -> None:
     assert meters.values("fastlane.client.time_to_first_token") == {(True,): 0.1}
 
 
-def test_metrics_match_the_record_of_a_real_call(meters: Meters, arguments: dict[str, Any]) -> None:
-    telemetry_settings.use(None)
-    with OpenAI(**arguments) as client:
-        for stream in (True, False):
-            options: dict[str, Any] = {"stream_options": {"include_usage": True}} if stream else {}
-            answer: Any = client.chat.completions.create(stream=stream, **options, **ASK)
-            list(answer)
-        calls = client.calls
-    meters.use()
-    meters.tell(*(ended(call) for call in calls))
-
-    streamed = calls[0]
-    assert sum(meters.values("fastlane.client.time_to_first_token").values()) == streamed.time_to_first_token_s
-    assert meters.values("gen_ai.client.operation.duration") == {(): pytest.approx(sum(c.duration_s for c in calls))}
-    assert meters.values("gen_ai.client.token.usage")["output",] == sum(c.usage.output_tokens or 0 for c in calls)
-    assert meters.values("fastlane.client.attempts") == {("first", "completed"): 2}
-
-
-def test_calls_and_actions_are_measured_automatically(meters: Meters, arguments: dict[str, Any]) -> None:
+def test_real_calls_and_actions_are_measured_as_recorded(meters: Meters, arguments: dict[str, Any]) -> None:
     with OpenAI(**arguments) as client, user_action("answer ticket"), experiment("http2", "on"):
-        list(client.chat.completions.create(stream=True, **ASK))
+        list(client.chat.completions.create(stream=True, stream_options={"include_usage": True}, **ASK))
         client.chat.completions.create(**ASK)
         client.models.list()
+        streamed, whole, _ = client.calls
+    with suppress(KeyError), user_action("broken"):
+        raise KeyError
 
+    chats_s = pytest.approx(streamed.duration_s + whole.duration_s)
+    outputs = [call.usage.output_tokens or 0 for call in (streamed, whole)]
     assert meters.values("fastlane.client.attempts") == {("first", "completed", "on", "http2"): 2}
-    assert meters.values("fastlane.interaction.duration").keys() == {("answer ticket",)}
+    assert meters.values("gen_ai.client.operation.duration") == {(): chats_s}
+    assert meters.values("gen_ai.client.token.usage")["output",] == sum(outputs)
+    assert meters.values("fastlane.interaction.duration").keys() == {("answer ticket",), ("KeyError", "broken")}
+    # Of the stream alone.
     (point,) = meters.points()["fastlane.client.time_to_first_token"]
-    assert point.count == 1
-
-
-def test_generic_metrics_have_the_names_of_the_conventions(meters: Meters) -> None:
-    meters.tell(ended())
-
-    assert {name for name in meters.points() if name.startswith("gen_ai.")} == GENERIC
+    (first_chunk,) = meters.points()["gen_ai.client.operation.time_to_first_chunk"]
+    assert first_chunk.count == 1
+    assert (point.count, point.sum) == (1, streamed.time_to_first_token_s)
 
 
 def test_another_instrumentations_metrics_are_not_recorded_twice(meters: Meters) -> None:
     meters.tell(ended(counts_generic=False))
 
-    names = meters.points().keys()
-    assert "fastlane.client.time_to_first_token" in names
-    assert not [name for name in names if name.startswith("gen_ai.")]
+    assert "fastlane.client.time_to_first_token" in meters.points()
+    assert not [name for name in meters.points() if name.startswith("gen_ai.")]
+    meters.tell(ended())
+    assert {name for name in meters.points() if name.startswith("gen_ai.")} == GENERIC
 
 
 def test_tokens_that_were_only_estimated_are_no_usage(meters: Meters) -> None:
@@ -201,12 +171,6 @@ def test_hedges_are_counted_by_result_with_extra_tokens(meters: Meters) -> None:
     assert meters.values("fastlane.client.hedge.extra_tokens") == {("input",): 210}
 
 
-def test_routers_decision_counts_with_its_reason_and_its_model(meters: Meters) -> None:
-    meters.tell(*everything())
-
-    assert meters.values("fastlane.router.decisions") == {("on", "http2", "quick", "fastest"): 1}
-
-
 def test_cached_tokens_are_counted_only_if_reported(meters: Meters) -> None:
     cache = PromptCacheRecord(
         family="f", prompt_tokens=700, reusable_tokens=600, expected_tokens=512, cached_tokens=256
@@ -222,19 +186,16 @@ def test_cached_tokens_are_counted_only_if_reported(meters: Meters) -> None:
 
 
 def test_user_action_records_its_duration(meters: Meters) -> None:
-    arm = ExperimentArm(name="http2", arm="on")
-    meters.tell(EndedAction("answer ticket", 1.5, None, None, arm), EndedAction("answer", 2.0, "KeyError", None, None))
+    meters.tell(ended_action("answer ticket", 1.5, arm=ExperimentArm(name="http2", arm="on")))
 
-    assert meters.values("fastlane.interaction.duration") == {
-        ("on", "http2", "answer ticket"): 1.5,
-        ("KeyError", "answer"): 2.0,
-    }
+    assert meters.values("fastlane.interaction.duration") == {("on", "http2", "answer ticket"): 1.5}
 
 
-def test_metric_buckets_have_documented_bounds(meters: Meters) -> None:
+def test_all_metrics_have_documented_buckets_and_labels(meters: Meters) -> None:
     meters.tell(*everything())
 
     points = meters.points()
+    assert meters.values("fastlane.router.decisions") == {("on", "http2", "quick", "fastest"): 1}
     assert points["fastlane.client.time_to_first_token"][0].explicit_bounds == SECONDS
     assert points["fastlane.client.wire.duration"][0].explicit_bounds == SHORT_SECONDS
     assert points["fastlane.interaction.duration"][0].explicit_bounds == LONG_SECONDS
@@ -249,7 +210,7 @@ def test_exemplars_reference_the_span_of_their_call(meters: Meters) -> None:
     mine, others = tracer.start_span("chat"), tracer.start_span("scrape")
     mine.end()
     meters.tell(ended(span=mine.get_span_context()))
-    meters.tell(EndedAction("without a span", 1.0, None, None, None))
+    meters.tell(ended_action("without a span"))
     token = attach(set_span_in_context(others))
     try:
         points = meters.points()
@@ -287,8 +248,6 @@ def test_open_connections_are_active_during_a_call_then_idle(meters: Meters, arg
 
 @pytest.mark.asyncio
 async def test_connections_of_a_loop_are_counted_from_other_threads(meters: Meters, arguments: dict[str, Any]) -> None:
-    import asyncio
-
     async with AsyncOpenAI(**arguments) as client:
         port = client.base_url.port or 0
         await client.chat.completions.create(**ASK)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, assert_type
 
@@ -10,12 +10,10 @@ import pytest
 
 from fastlane import Call, OpenAI
 from fastlane.records import CallRecord, Figure, Ledger, Measure, Metric, RecordSection
-from fastlane.telemetry.metrics import record_waiting
 from tests.session_play import SessionPlay
-from tests.telemetry.conftest import CapturedTelemetry
+from tests.telemetry.conftest import Listening
 
-Listening = Callable[..., CapturedTelemetry]
-
+QUESTION: Any = {"model": "m", "messages": [{"role": "user", "content": "Name three colours."}]}
 WORDS = Metric("app.words", "counter", "{word}", "Words of prompts")
 
 
@@ -67,9 +65,8 @@ def test_custom_play_section_is_in_record_span_metric_report(arguments: dict[str
     captured = listening()
     with OpenAI(**arguments, plays=[CountedWords()]) as client:
         for _ in range(2):
-            client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Name three colours."}])
+            client.chat.completions.create(**QUESTION)
         record, report = client.calls[-1], client.report()
-    record_waiting()
 
     section = record.get(WordsRecord)
     assert_type(section, WordsRecord | None)
@@ -84,7 +81,7 @@ def test_custom_play_section_is_in_record_span_metric_report(arguments: dict[str
     assert attributes["app.words"] == 3
     assert "word_count" in attributes["fastlane.optimizations"]  # type: ignore[operator]
 
-    points = _points(captured)
+    points = captured.points()
     (point,) = points["app.words"]
     assert (point.value, point.attributes["app.length"], point.attributes["app.language"]) == (6, "short", "en")
     assert {one.attributes["app.language"] for one in points["fastlane.client.attempts"]} == {"en"}
@@ -114,7 +111,7 @@ def test_span_of_a_call_has_25_attributes_by_default(
 
     captured = listening(level=level)
     with OpenAI(**arguments, plays=[Long()]) as client:
-        client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Name three colours."}])
+        client.chat.completions.create(**QUESTION)
     names = [name for name in captured.the("chat").attributes or {} if name.startswith("fastlane.")]
     assert "fastlane.api_end_to_end.duration" in names
     assert (len(names) == count) if level == "call" else (len(names) > count)
@@ -122,10 +119,9 @@ def test_span_of_a_call_has_25_attributes_by_default(
 
 def test_play_defined_after_the_first_metric_is_measured(arguments: dict[str, Any], listening: Listening) -> None:
     captured = listening()
-    question: Any = {"model": "m", "messages": [{"role": "user", "content": "Name three colours."}]}
     late = Metric("app.late", "histogram", "s", "Of a play that is defined later", (0.1, 1.0))
     with OpenAI(**arguments) as client:
-        client.chat.completions.create(**question)
+        client.chat.completions.create(**QUESTION)
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class LateRecord(RecordSection):
@@ -143,10 +139,9 @@ def test_play_defined_after_the_first_metric_is_measured(arguments: dict[str, An
             return call.with_data(LateRecord())
 
     with OpenAI(**arguments, plays=[Late()]) as client:
-        client.chat.completions.create(**question)
-    record_waiting()
+        client.chat.completions.create(**QUESTION)
 
-    (point,) = _points(captured)["app.late"]
+    (point,) = captured.points()["app.late"]
     assert (point.count, point.sum) == (1, 0.5)
 
 
@@ -170,18 +165,10 @@ def test_section_that_raises_leaves_the_span_of_the_call(
     captured = listening()
     with OpenAI(**arguments, plays=[Raising()], raise_play_errors=True) as client:
         for _ in range(2):
-            client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Name three colours."}])
-    record_waiting()
+            client.chat.completions.create(**QUESTION)
 
     assert [span.attributes["gen_ai.usage.output_tokens"] > 0 for span in captured.named("chat") if span.attributes]  # type: ignore[operator]
     assert len(captured.named("chat")) == 2
     assert [line for line in caplog.messages if "RaisingRecord raised KeyError" in line] == [
         "RaisingRecord raised KeyError; spans lack its attributes (logged once)"
     ]
-
-
-def _points(captured: CapturedTelemetry) -> dict[str, list[Any]]:
-    data = captured.reader.get_metrics_data()
-    assert data is not None
-    metrics = [metric for one in data.resource_metrics for scope in one.scope_metrics for metric in scope.metrics]
-    return {metric.name: list(metric.data.data_points) for metric in metrics}

@@ -5,25 +5,37 @@ from __future__ import annotations
 import pytest
 
 from fastlane import ConfigurationError
-from fastlane.telemetry import TelemetrySettings
-from fastlane.telemetry.settings import from_environment
+from fastlane.telemetry import TelemetrySettings, configure, settings
 
 
-def test_invalid_telemetry_setting_names_the_variable() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"FASTLANE_TELEMETRY_LEVEL: expected off, call, attempts, phases, got"
-    ):
-        from_environment({"FASTLANE_TELEMETRY_LEVEL": "everything"})
-    with pytest.raises(ConfigurationError, match=r"FASTLANE_TELEMETRY_PROPAGATE: expected .* got 'maybe'"):
-        from_environment({"FASTLANE_TELEMETRY_PROPAGATE": "maybe"})
+@pytest.mark.parametrize(
+    ("variable", "value", "expected"),
+    [
+        ("FASTLANE_TELEMETRY_LEVEL", "everything", "expected off, call, attempts, phases, got 'everything'"),
+        ("FASTLANE_TELEMETRY_PROPAGATE", "maybe", "expected .* got 'maybe'"),
+    ],
+)
+def test_invalid_telemetry_setting_names_the_variable(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, expected: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigurationError, match=f"{variable}: {expected}"):
+        configure()
+
+
+def test_invalid_telemetry_level_names_the_known_ones() -> None:
     with pytest.raises(
         ConfigurationError, match=r'TelemetrySettings\(level=...\) takes "off", "call", "attempts" or "phases"'
     ):
         TelemetrySettings(level="all")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("value", ["1", "true", "on"])
-def test_disabling_fastlane_disables_its_telemetry(value: str) -> None:
-    assert from_environment({"FASTLANE_DISABLED": value}).level == "off"
-    assert from_environment({"FASTLANE_DISABLED": "0"}).level == "call"
-    assert from_environment({"FASTLANE_DISABLED": "off"}).level == "call"
+@pytest.mark.parametrize(
+    ("value", "level"), [("1", "off"), ("true", "off"), ("on", "off"), ("0", "call"), ("off", "call")]
+)
+def test_disabling_fastlane_disables_its_telemetry(monkeypatch: pytest.MonkeyPatch, value: str, level: str) -> None:
+    monkeypatch.setenv("FASTLANE_DISABLED", value)
+    settings.use(None)
+
+    assert settings.current().level == level
+    settings.use(None)

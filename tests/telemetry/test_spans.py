@@ -10,7 +10,6 @@ import httpx
 import httpx2
 import openai
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 from pydantic import BaseModel
@@ -31,20 +30,10 @@ from tests.attempts.scripted import (
     two_upstreams,
     used_to,
 )
-from tests.telemetry.conftest import Listening
+from tests.telemetry.conftest import Listening, attributes_of, seconds
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
 LEVELS = ("call", "attempts", "phases")
-
-
-def seconds(span: ReadableSpan) -> float:
-    assert span.start_time is not None
-    assert span.end_time is not None
-    return (span.end_time - span.start_time) / 1e9
-
-
-def attributes_of(span: ReadableSpan) -> dict[str, Any]:
-    return dict(span.attributes or {})
 
 
 @pytest.fixture

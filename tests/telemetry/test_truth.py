@@ -2,60 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from time import sleep
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace import ReadableSpan
 
 import fastlane
 from fastlane.emulator import Dialect, Emulator, RequestLog, preset
 from fastlane.emulator.wire import Wire
-from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
+from tests.telemetry.conftest import CapturedTelemetry, Listening, attributes_of, seconds
 
 ROUND_TRIP_TIME_S = 0.04
 MESSAGES: list[Any] = [{"role": "user", "content": "Is water wet?"}]
 
 
-class Spans(NamedTuple):
-    """All spans of one call."""
-
-    spans: Sequence[ReadableSpan]
-
-    @property
-    def chat(self) -> ReadableSpan:
-        """The call's own."""
-        (root,) = [span for span in self.spans if span.parent is None]
-        return root
-
-    def named(self, name: str) -> list[ReadableSpan]:
-        """Those whose names begin so, in order of time."""
-        found = [span for span in self.spans if span.name.startswith(name)]
-        return sorted(found, key=lambda span: span.start_time or 0)
-
-    def seconds(self, name: str) -> float:
-        """How long the only one of this name took."""
-        (span,) = self.named(name)
-        return seconds(span)
-
-    def answered_after(self) -> float:
-        """From the first byte that was sent to the head of the answer: a busy thread stamps the last one late."""
-        (send,), (wait,) = self.named("HTTP send_request"), self.named("HTTP wait_for_response")
-        return seconds(send) + seconds(wait)
-
-    def attribute(self, name: str) -> Any:
-        """What the call's own says."""
-        return (self.chat.attributes or {})[name]
+def answered_after(captured: CapturedTelemetry) -> float:
+    """From the first byte that was sent to the head of the answer: a busy thread stamps the last one late."""
+    return seconds(captured.the("HTTP send_request")) + seconds(captured.the("HTTP wait_for_response"))
 
 
-def seconds(span: ReadableSpan) -> float:
-    assert span.start_time is not None
-    assert span.end_time is not None
-    return (span.end_time - span.start_time) / 1e9
+def of_the_call(captured: CapturedTelemetry) -> dict[str, Any]:
+    """The attributes of the call's own span."""
+    return attributes_of(captured.the("chat"))
 
 
 def between(one: ReadableSpan, other: ReadableSpan) -> float:
@@ -69,17 +40,6 @@ def log_seconds(start_ns: int | None, end_ns: int | None) -> float:
     assert start_ns is not None
     assert end_ns is not None
     return (end_ns - start_ns) / 1e9
-
-
-@pytest.fixture
-def exporter() -> Iterator[InMemorySpanExporter]:
-    """What is exported at the level at which everything is."""
-    exporter, tracers = InMemorySpanExporter(), TracerProvider()
-    tracers.add_span_processor(SimpleSpanProcessor(exporter))
-    telemetry_settings.use(TelemetrySettings(level="phases", tracer_provider=tracers))
-    yield exporter
-    telemetry_settings.use(None)
-    tracers.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -109,25 +69,26 @@ def read(client: fastlane.OpenAI, *, pause_s: float = 0.0, messages: Any = MESSA
             sleep(pause_s)
 
 
-def spans_and_log(
-    provider: Emulator, exporter: InMemorySpanExporter, **wishes: Any
-) -> tuple[Spans, tuple[RequestLog, ...]]:
-    """The spans of one streamed call on a connection that was open, and the provider's log of it."""
+@pytest.fixture
+def captured(listening: Listening) -> CapturedTelemetry:
+    return listening(level="phases")
+
+
+def log_of_call(provider: Emulator, captured: CapturedTelemetry, **wishes: Any) -> tuple[RequestLog, ...]:
+    """Capture the spans of one streamed call on a connection that was open; the provider's log of it."""
     with fastlane.OpenAI(base_url=provider.base_url, api_key="any") as client:
         read(client)
         provider.clear()
-        exporter.clear()
+        captured.clear()
         read(client, **wishes)
-    return Spans(exporter.get_finished_spans()), provider.log()
+    return provider.log()
 
 
-def test_every_span_lies_within_its_parent(provider: Emulator, exporter: InMemorySpanExporter) -> None:
-    spans, _ = spans_and_log(
-        provider, exporter, fault="status=429;retry_after=0.05;times=1", tag="within", output_tokens=5
-    )
+def test_every_span_lies_within_its_parent(provider: Emulator, captured: CapturedTelemetry) -> None:
+    log_of_call(provider, captured, fault="status=429;retry_after=0.05;times=1", tag="within", output_tokens=5)
 
-    by_id = {span.context.span_id: span for span in spans.spans}
-    children = [span for span in spans.spans if span.parent is not None]
+    by_id = {span.context.span_id: span for span in captured.spans if span.context}
+    children = [span for span in captured.spans if span.parent is not None]
     assert len(children) > 5
     for span in children:
         assert span.parent is not None
@@ -140,85 +101,83 @@ def test_every_span_lies_within_its_parent(provider: Emulator, exporter: InMemor
             assert span.end_time <= (parent.end_time or 0), span.name
 
 
-def test_prefill_time_counts_as_server_wait(provider: Emulator, exporter: InMemorySpanExporter) -> None:
-    spans, (request,) = spans_and_log(provider, exporter, prefill_ms=120, output_tokens=3)
+def test_prefill_time_counts_as_server_wait(provider: Emulator, captured: CapturedTelemetry) -> None:
+    (request,) = log_of_call(provider, captured, prefill_ms=120, output_tokens=3)
 
-    prefill_s = log_seconds(request.body_complete_ns, request.headers_sent_ns)
-    assert prefill_s >= 0.12
-    assert spans.answered_after() >= 0.08
-    assert spans.attribute("fastlane.server.wait.duration") + spans.attribute("fastlane.wire.send.duration") >= 0.08
+    found = of_the_call(captured)
+    assert log_seconds(request.body_complete_ns, request.headers_sent_ns) >= 0.12
+    assert answered_after(captured) >= 0.08
+    assert found["fastlane.server.wait.duration"] + found["fastlane.wire.send.duration"] >= 0.08
     # (On a busy machine, either side notes what happened some time after.)
-    assert spans.attribute("fastlane.time_to_first_token") >= 0.1
+    assert found["fastlane.time_to_first_token"] >= 0.1
 
 
-def test_early_head_counts_as_first_token_wait(provider: Emulator, exporter: InMemorySpanExporter) -> None:
-    spans, _ = spans_and_log(provider, exporter, prefill_ms=150, output_tokens=3, fault="early_role")
+def test_early_head_counts_as_first_token_wait(provider: Emulator, captured: CapturedTelemetry) -> None:
+    log_of_call(provider, captured, prefill_ms=150, output_tokens=3, fault="early_role")
 
-    assert spans.seconds("first_token") >= 0.05
-    assert (
-        spans.attribute("fastlane.time_to_first_token") >= spans.attribute("gen_ai.response.time_to_first_chunk") + 0.05
-    )
+    found = of_the_call(captured)
+    assert seconds(captured.the("first_token")) >= 0.05
+    assert found["fastlane.time_to_first_token"] >= found["gen_ai.response.time_to_first_chunk"] + 0.05
 
 
-def test_decode_lasts_from_the_first_token_to_the_last(provider: Emulator, exporter: InMemorySpanExporter) -> None:
-    spans, (request,) = spans_and_log(provider, exporter, token_ms=30, output_tokens=6)
+def test_decode_lasts_from_the_first_token_to_the_last(provider: Emulator, captured: CapturedTelemetry) -> None:
+    (request,) = log_of_call(provider, captured, token_ms=30, output_tokens=6)
 
     # The provider's first may be delayed more than its last, but never by all that lies between them.
     assert log_seconds(request.token_ns[0], request.token_ns[-1]) >= 0.1
-    assert spans.seconds("decode") >= 0.05
-    assert spans.attribute("fastlane.decode.duration") == pytest.approx(spans.seconds("decode"))
-    assert spans.attribute("fastlane.decode.tokens_per_second") == pytest.approx(5 / spans.seconds("decode"))
-    assert spans.attribute("gen_ai.usage.output_tokens") == request.output_tokens == 6
-    assert spans.attribute("gen_ai.usage.input_tokens") == request.prompt_tokens
+    found, decode_s = of_the_call(captured), seconds(captured.the("decode"))
+    assert decode_s >= 0.05
+    assert found["fastlane.decode.duration"] == pytest.approx(decode_s)
+    assert found["fastlane.decode.tokens_per_second"] == pytest.approx(5 / decode_s)
+    assert found["gen_ai.usage.output_tokens"] == request.output_tokens == 6
+    assert found["gen_ai.usage.input_tokens"] == request.prompt_tokens
 
 
-def test_slow_application_lengthens_only_the_call_span(provider: Emulator, exporter: InMemorySpanExporter) -> None:
-    spans, _ = spans_and_log(provider, exporter, pause_s=0.2, token_ms=5, output_tokens=9)
+def test_slow_application_lengthens_only_the_call_span(provider: Emulator, captured: CapturedTelemetry) -> None:
+    log_of_call(provider, captured, pause_s=0.2, token_ms=5, output_tokens=9)
 
-    assert seconds(spans.chat) >= 2.0
-    assert spans.seconds("decode") < 2.0
-    assert spans.seconds("POST") < seconds(spans.chat)
+    call_s = seconds(captured.the("chat"))
+    assert call_s >= 2.0
+    assert seconds(captured.the("decode")) < 2.0
+    assert seconds(captured.the("POST")) < call_s
 
 
-def test_retry_span_starts_after_the_retry_after_wait(provider: Emulator, exporter: InMemorySpanExporter) -> None:
-    spans, requests = spans_and_log(provider, exporter, fault="status=429;retry_after=0.15;times=1", tag="retry")
+def test_retry_span_starts_after_the_retry_after_wait(provider: Emulator, captured: CapturedTelemetry) -> None:
+    requests = log_of_call(provider, captured, fault="status=429;retry_after=0.15;times=1", tag="retry")
 
-    first, second = spans.named("POST")
+    first, second = captured.named("POST")
     assert [request.status for request in requests] == [429, 200]
     assert between(first, second) >= 0.15
-    assert spans.attribute("fastlane.retry.wait.duration") == pytest.approx(between(first, second))
-    assert spans.attribute("fastlane.attempt.count") == 2
-    assert not [span for span in spans.named("decode") if span.parent != second.context]
+    assert of_the_call(captured)["fastlane.retry.wait.duration"] == pytest.approx(between(first, second))
+    assert not [span for span in captured.named("decode") if span.parent != second.context]
 
 
 def test_first_call_takes_the_round_trips_of_its_connection(
-    far_provider: Emulator, exporter: InMemorySpanExporter
+    far_provider: Emulator, captured: CapturedTelemetry
 ) -> None:
     with fastlane.OpenAI(base_url=far_provider.base_url, api_key="any") as client:
         read(client, output_tokens=2)
-        cold = Spans(exporter.get_finished_spans())
-        exporter.clear()
+        cold, setup_s = of_the_call(captured), seconds(captured.the("HTTP connection_setup"))
+        captured.clear()
         read(client, output_tokens=2)
-    warm = Spans(exporter.get_finished_spans())
+    warm = of_the_call(captured)
 
     # The wire's own TCP handshake is seen in TLS, since a loopback connection is accepted at once.
-    assert cold.seconds("HTTP connection_setup") >= 2 * ROUND_TRIP_TIME_S
-    assert cold.attribute("fastlane.wire.duration") >= 2 * ROUND_TRIP_TIME_S
-    assert cold.attribute("fastlane.time_to_first_token") >= 3 * ROUND_TRIP_TIME_S
-    assert not warm.named("HTTP connection_setup")
-    assert warm.answered_after() >= ROUND_TRIP_TIME_S
-    assert warm.attribute("fastlane.connection.reused") is True
-    assert "fastlane.wire.tls.duration" not in (warm.chat.attributes or {})
+    assert setup_s >= 2 * ROUND_TRIP_TIME_S
+    assert cold["fastlane.wire.duration"] >= 2 * ROUND_TRIP_TIME_S
+    assert cold["fastlane.time_to_first_token"] >= 3 * ROUND_TRIP_TIME_S
+    assert not captured.named("HTTP connection_setup")
+    assert answered_after(captured) >= ROUND_TRIP_TIME_S
+    assert warm["fastlane.connection.reused"] is True
+    assert "fastlane.wire.tls.duration" not in warm
 
 
-def test_send_duration_includes_flow_control_waits(far_provider: Emulator, exporter: InMemorySpanExporter) -> None:
+def test_send_duration_includes_flow_control_waits(far_provider: Emulator, captured: CapturedTelemetry) -> None:
     windows = 4
-    spans, (request,) = spans_and_log(
-        far_provider, exporter, messages=[{"role": "user", "content": "wet " * (windows * 65_536 // 4)}]
-    )
+    long = [{"role": "user", "content": "wet " * (windows * 65_536 // 4)}]
+    (request,) = log_of_call(far_provider, captured, messages=long)
 
     assert request.bytes_in > windows * 65_536
-    assert spans.seconds("HTTP send_request") >= windows * ROUND_TRIP_TIME_S
-    assert spans.answered_after() >= (windows + 1) * ROUND_TRIP_TIME_S
-    (post,) = spans.named("POST")
-    assert (post.attributes or {})["http.request.body.size"] == request.bytes_in
+    assert seconds(captured.the("HTTP send_request")) >= windows * ROUND_TRIP_TIME_S
+    assert answered_after(captured) >= (windows + 1) * ROUND_TRIP_TIME_S
+    assert attributes_of(captured.the("POST"))["http.request.body.size"] == request.bytes_in

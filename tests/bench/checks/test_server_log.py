@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from fastlane.bench.checks import check
-from fastlane.bench.recorded import RecordedRun, Sample
+from fastlane.bench import RecordedRun, Sample, check
 from tests.bench.checks.answers import about, level
 from tests.bench.recorded_runs import MS, a_run, an_entry
 

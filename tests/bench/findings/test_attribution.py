@@ -5,18 +5,18 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
-from fastlane.bench.findings import Attribution, find
-from fastlane.bench.recorded import ArmInfo, RecordedRun, Sample
+from fastlane.bench import RecordedRun, Sample, find
 from tests.bench.recorded_runs import MS, a_run, an_arm
 
 PLAYS = ("Connection()", "RequestEncoding()", "PromptCache()")
 SAVED_MS = {"Connection()": 40, "RequestEncoding()": 25, "PromptCache()": 60}
 
 
-def arms(plays: Sequence[str] = PLAYS, *, only: bool = True, without: bool = True) -> tuple[ArmInfo, ...]:
+def arms(plays: Sequence[str] = PLAYS, *, only: bool = True, without: bool = True) -> tuple[Any, ...]:
     """A stock client, and the arms of a run that adds plays one by one and takes them away one by one."""
     client = "fastlane.OpenAI"
     found = [an_arm("baseline"), an_arm("baseline-again"), an_arm("none", plays=(), client=client)]
@@ -29,7 +29,7 @@ def arms(plays: Sequence[str] = PLAYS, *, only: bool = True, without: bool = Tru
 
 
 def run(
-    infos: Sequence[ArmInfo], saved_ms: Mapping[str, float] = SAVED_MS, *, pairs: int = 150, together_ms: float = 0
+    infos: Sequence[Any], saved_ms: Mapping[str, float] = SAVED_MS, *, pairs: int = 150, together_ms: float = 0
 ) -> RecordedRun:
     """A run in which each play saves what it saves, and all of them `together_ms` more or less."""
     chance = random.Random(5)
@@ -49,7 +49,7 @@ def run(
 FIRST = "time_to_first_token"
 
 
-def attributed(recorded: RecordedRun) -> Attribution:
+def attributed(recorded: RecordedRun) -> Any:
     (found,) = find(recorded).attributions
     return found
 

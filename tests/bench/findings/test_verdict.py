@@ -82,14 +82,6 @@ def test_intervals_widen_with_the_number_of_comparisons() -> None:
     assert alone.p_value == among.p_value
 
 
-def test_pairs_that_bound_no_interval_are_too_few() -> None:
-    """The widest interval of n pairs misses with 2 / 2^n: of nine comparisons, 5 % together, 9 pairs bound one."""
-    logs = np.random.default_rng(1).normal(-0.5, 0.1, 9).tolist()
-    assert {each.verdict.kind for each in compared([logs[:8]] * 9)} == {"too few pairs"}
-    assert {each.verdict.more_pairs for each in compared([logs[:8]] * 9)} == {1}
-    assert {each.verdict.kind for each in compared([logs] * 9)} == {"better", "worse"}
-
-
 @pytest.mark.slow
 def test_false_difference_rate_stays_below_5_percent() -> None:
     """All arms are the same: how often any of nine verdicts of a cell says that one is faster or slower."""

@@ -116,12 +116,22 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
             read_workload(tmp_path / name)
 
 
-def test_limit_keeps_the_first_conversations() -> None:
+def test_project_conversations_may_be_a_list(tmp_path: Path) -> None:
+    talk = {"messages": [USER, ANSWER]}
+
+    workload = read_workload(written(tmp_path / "talks.json", [talk, talk]))
+
+    assert [each.name for each in workload.conversations] == ["item 1", "item 2"]
+
+
+def test_limit_keeps_the_first_conversations(tmp_path: Path) -> None:
     talks = tuple(Conversation(name=str(at), messages=(USER, ANSWER)) for at in range(3))
     workload = Workload(name="talks", conversations=talks)
 
     assert workload.limited(2).conversations == talks[:2]
     assert workload.limited(None) == workload
+    with pytest.raises(ConfigurationError, match="1 or more"):
+        read_workload(written(tmp_path / "talks.jsonl", {"messages": [USER, ANSWER]}), limit=0)
 
 
 @pytest.mark.parametrize("file", ["airline_agent_runs.jsonl", "coding_agent_runs.jsonl"])

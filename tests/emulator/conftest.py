@@ -4,6 +4,7 @@ import ssl
 from collections.abc import Iterator
 
 import httpx2
+import openai
 import pytest
 
 from fastlane.emulator import Emulator, preset
@@ -41,4 +42,12 @@ def http(emulator: Emulator, trust: ssl.SSLContext, protocol: str) -> Iterator[h
         headers={"authorization": "Bearer secret-key"},
         timeout=40,
     ) as client:
+        yield client
+
+
+@pytest.fixture
+def client(emulator: Emulator, trust: ssl.SSLContext, protocol: str) -> Iterator[openai.OpenAI]:
+    """The stock client over each protocol."""
+    http_client = httpx2.Client(http2=protocol == "HTTP/2", verify=trust, timeout=60)
+    with openai.OpenAI(base_url=emulator.base_url, api_key="any", max_retries=0, http_client=http_client) as client:
         yield client

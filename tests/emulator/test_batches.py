@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import httpx2
@@ -18,14 +17,8 @@ from tests.emulator.offline import create, ended, jsonl, line, read, until, uplo
 
 
 @pytest.fixture
-def client(emulator: Emulator, trust: ssl.SSLContext) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(
-        base_url=emulator.base_url,
-        api_key="any",
-        max_retries=0,
-        http_client=httpx2.Client(http2=True, verify=trust, timeout=60),
-    ) as client:
-        yield client
+def protocol() -> str:
+    return "HTTP/2"
 
 
 def lines(count: int) -> list[dict[str, Any]]:

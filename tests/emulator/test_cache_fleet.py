@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.emulator._prefix_cache import ROUTED_CHARACTERS, PrefixCache
+from fastlane.emulator._prefix_cache import PrefixCache
 from tests.emulator.requests import chat, events, serving
 
 SECOND = 1_000_000_000
@@ -62,9 +62,20 @@ async def test_prompt_spread_over_cache_keys_is_read_per_key() -> None:
 async def test_only_the_beginning_of_a_prompt_chooses_the_machine() -> None:
     async with serving(cache_machines=1_000, cache_requests_per_key_per_minute=1_000) as (server, client):
         for end in ("One", "Two", "Three"):
-            await client.post("/chat/completions", json=chat("x" * ROUTED_CHARACTERS + end))
+            await client.post("/chat/completions", json=chat("x" * 1_024 + end))
 
     assert len({record.cache_machine for record in server.log}) == 1
+
+
+@pytest.mark.asyncio
+async def test_prefix_is_shared_up_to_the_first_difference() -> None:
+    other_end, other_start, short = "a" * 6_000 + "b" * 2_000, "b" + "a" * 8_000, "c" * 4_000
+    async with serving() as (server, client):
+        for text in ("a" * 8_000, "a" * 8_000, other_end, other_start, short, short):
+            await client.post("/chat/completions", json=chat(text))
+
+    # In whole blocks of 128 tokens, from 1,024 tokens.
+    assert [record.cached_tokens for record in server.log] == [0, 15 * 128, 11 * 128, 0, 0, 0]
 
 
 @pytest.mark.asyncio

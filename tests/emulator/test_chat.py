@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from fastlane.emulator import Emulator
 from tests.emulator.requests import chat, content, events, stream
@@ -30,21 +31,33 @@ def test_first_chunk_has_role_and_last_has_finish_reason(http: httpx2.Client) ->
 
 
 def test_usage_chunk_is_sent_last_if_requested(http: httpx2.Client) -> None:
-    text = stream(http, chat(stream_options={"include_usage": True}))
+    text = stream(http, chat(stream_options={"include_usage": True}), x_emulator_output_tokens="17")
     *chunks, last = events(text)
 
     assert text.endswith("data: [DONE]\n\n")
     assert last["choices"] == []
-    assert last["usage"]["completion_tokens"] == 64
+    assert last["usage"]["completion_tokens"] == 17
     assert all(chunk["usage"] is None for chunk in chunks)
     assert all("usage" not in chunk for chunk in events(stream(http, chat())))
 
 
-def test_usage_counts_the_chunks_that_were_sent(http: httpx2.Client) -> None:
-    text = stream(http, chat(stream_options={"include_usage": True}), x_emulator_output_tokens="17")
-    pieces = [event for event in events(text) if event["choices"] and event["choices"][0]["delta"].get("content")]
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(min_size=1))
+def test_any_text_is_streamed_whole_and_counted(http: httpx2.Client, text: str) -> None:
+    streamed = stream(http, chat(text, stream_options={"include_usage": True}), x_emulator_manner="echo,tools")
+    pieces = [event for event in events(streamed) if event["choices"] and event["choices"][0]["delta"].get("content")]
 
-    assert len(pieces) == 17 == events(text)[-1]["usage"]["completion_tokens"]
+    assert content(streamed) == text
+    assert len(pieces) == events(streamed)[-1]["usage"]["completion_tokens"]
+
+
+def test_inline_images_cost_few_tokens_and_stay_distinct(http: httpx2.Client) -> None:
+    def answer(data: str) -> dict[str, Any]:
+        part = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+        return post(http, {"model": "m", "messages": [{"role": "user", "content": [part]}]})
+
+    assert answer("A" * 100_000)["usage"]["prompt_tokens"] < 100
+    assert answer("A")["choices"] != answer("B")["choices"]
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])

@@ -15,8 +15,6 @@ from tests.emulator.requests import chat
         ({"messages": [{"role": "user", "content": "x"}]}, "model"),
         ({"model": "m"}, "messages"),
         ({"model": "m", "messages": []}, "messages"),
-        ({"model": "m", "messages": "x"}, "messages"),
-        ({"model": "m", "messages": [{"role": "boss"}]}, "messages[0].role"),
         (chat(max_tokens=0), "max_tokens"),
         (chat(max_tokens="many"), "max_tokens"),
         (chat(n=1000), "n"),
@@ -104,19 +102,15 @@ def test_tool_call_of_a_response_has_no_role(http: httpx2.Client) -> None:
     assert http.post("/responses", json={"model": "m", "input": [call]}).status_code == 200
 
 
-def test_malformed_json_gets_openai_error(http: httpx2.Client) -> None:
-    response = http.post("/chat/completions", content=b'{"model": ', headers={"content-type": "application/json"})
-
-    assert response.status_code == 400
-    assert response.json()["error"]["message"].startswith("We could not parse the JSON body of your request.")
-
-
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b"\xff\xfe", b"[" * 100_000])
+@pytest.mark.parametrize("body", [b"", b'{"model": ', b"[]", b'"x"', b"\xff\xfe", b"[" * 100_000])
 def test_body_that_is_no_object_is_a_400(http: httpx2.Client, body: bytes) -> None:
     response = http.post("/chat/completions", content=body, headers={"content-type": "application/json"})
 
     assert response.status_code == 400
-    assert response.json()["error"]["type"] == "invalid_request_error"
+    error = response.json()["error"]
+    assert error["type"] == "invalid_request_error"
+    parses = body in (b"[]", b'"x"')
+    assert ("must be an object" if parses else "We could not parse the JSON body of your request.") in error["message"]
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/chat", "/files/none", "/chat/completions/x"])

@@ -15,7 +15,7 @@ from h2.settings import SettingCodes
 
 from fastlane.emulator import Emulator, Fault
 from tests.emulator.raw_http2 import RawHttp2, StreamReset, ended
-from tests.emulator.requests import chat, content, events, stream
+from tests.emulator.requests import chat, content, events, raw_http2, stream
 
 # Longer than any test waits.
 FOR_EVER_MS = "600000"
@@ -176,9 +176,8 @@ def test_refuse_on_http1_and_http2_breaks_before_any_answer(http: httpx2.Client,
 
 
 @pytest.fixture
-def raw(emulator: Emulator, trust: ssl.SSLContext) -> RawHttp2:
-    context = ssl.create_default_context(cafile=str(emulator.certificate_authority))
-    return RawHttp2(urlsplit(emulator.direct_base_url).port or 0, context)
+def raw(emulator: Emulator) -> RawHttp2:
+    return raw_http2(emulator)
 
 
 def test_idle_close_sends_goaway_then_closes_http2(raw: RawHttp2) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Iterator
 
 import httpx2
@@ -10,17 +9,6 @@ import pytest
 
 from fastlane.emulator import Emulator, Server, preset
 from tests.emulator.offline import upload
-
-
-@pytest.fixture
-def client(emulator: Emulator, trust: ssl.SSLContext, protocol: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(
-        base_url=emulator.base_url,
-        api_key="any",
-        max_retries=0,
-        http_client=httpx2.Client(http2=protocol == "HTTP/2", verify=trust, timeout=60),
-    ) as client:
-        yield client
 
 
 def test_upload_comes_back_byte_for_byte(client: openai.OpenAI) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,19 +49,17 @@ Ask = Callable[..., Said]
 
 
 @pytest.fixture
-def one_http(emulator: Emulator, trust: ssl.SSLContext) -> Iterator[httpx2.Client]:
-    headers = {"authorization": "Bearer any"}
-    with httpx2.Client(base_url=emulator.base_url, verify=trust, headers=headers, timeout=40) as client:
-        yield client
+def protocol() -> str:
+    return "HTTP/2"
 
 
 @pytest.fixture
-def generated(one_http: httpx2.Client, emulator: Emulator) -> Ask:
+def generated(http: httpx2.Client, emulator: Emulator) -> Ask:
     """What the emulator says to a chat completion that asks for the schema, in a manner."""
 
     def ask(manner: str, *, headers: dict[str, str] | None = None, **body: Any) -> Said:
         sent = {"x-emulator-manner": manner, **(headers or {})}
-        response_body = one_http.post(
+        response_body = http.post(
             "/chat/completions", json=chat(**{"response_format": FORM, **body}), headers=sent
         ).json()
         (choice,) = response_body["choices"]
@@ -95,18 +92,18 @@ def valid(answer: str) -> bool:
         ("prose,second", "one way only, got prose and second"),
     ],
 )
-def test_invalid_manner_is_refused_with_known_ones(manner: str, message: str, one_http: httpx2.Client) -> None:
+def test_invalid_manner_is_refused_with_known_ones(manner: str, message: str, http: httpx2.Client) -> None:
     with pytest.raises(ConfigurationError, match=message):
         ProviderModel(manner=manner)
-    answer = one_http.post("/chat/completions", json=chat(), headers={"x-emulator-manner": manner})
+    answer = http.post("/chat/completions", json=chat(), headers={"x-emulator-manner": manner})
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_value")
     assert message in answer.json()["error"]["message"]
 
 
-def test_every_manner_is_documented(one_http: httpx2.Client) -> None:
+def test_every_manner_is_documented(http: httpx2.Client) -> None:
     page = (Path(__file__).parents[2] / "docs/emulator.md").read_text(encoding="utf-8")
-    refused = one_http.post("/chat/completions", json=chat(), headers={"x-emulator-manner": "rude"}).json()
+    refused = http.post("/chat/completions", json=chat(), headers={"x-emulator-manner": "rude"}).json()
     known = refused["error"]["message"].partition("known ones are ")[2].partition(":")[0].rstrip(".").split(", ")
 
     assert len(known) >= 8
@@ -204,10 +201,10 @@ def test_repair_request_gets_an_exact_answer(generated: Ask, behind: list[Any], 
     assert not valid(generated("wrong_enum;repairs=1", messages=messages).text)
 
 
-def test_manner_applies_to_the_responses_endpoint(one_http: httpx2.Client) -> None:
+def test_manner_applies_to_the_responses_endpoint(http: httpx2.Client) -> None:
     form = {"format": {"type": "json_schema", "name": "ticket", "schema": SCHEMA}}
     body = {"model": "m", "input": "Sort this.", "text": form, "max_output_tokens": 90}
-    response_body = one_http.post("/responses", json=body, headers={"x-emulator-manner": "prose"}).json()
+    response_body = http.post("/responses", json=body, headers={"x-emulator-manner": "prose"}).json()
 
     assert (response_body["usage"]["output_tokens"], response_body["status"]) == (90, "incomplete")
 
@@ -257,14 +254,14 @@ def test_tools_manner_calls_tools_one_by_one(
         assert (answer.text, answer.finish_reason) == (returned(*names)[-1]["content"], "stop")
 
 
-def test_tools_manner_applies_to_the_responses_endpoint(one_http: httpx2.Client) -> None:
+def test_tools_manner_applies_to_the_responses_endpoint(http: httpx2.Client) -> None:
     tools = [{"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}]
     back = [
         {"type": "function_call", "call_id": "1", "name": "weather", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "1", "output": "18 degrees"},
     ]
     first, last = (
-        one_http.post(
+        http.post(
             "/responses",
             json={"model": "m", "input": given, "tools": tools},
             headers={"x-emulator-manner": "tools,echo"},

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator
 from enum import Enum
 from typing import Any, Literal
 
@@ -39,17 +38,6 @@ class Ticket(pydantic.BaseModel):
     other: Part | None
     tags: list[str]
     reference: int | str
-
-
-@pytest.fixture
-def client(emulator: Emulator, trust: ssl.SSLContext, protocol: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(
-        base_url=emulator.base_url,
-        api_key="any",
-        max_retries=0,
-        http_client=httpx2.Client(http2=protocol == "HTTP/2", verify=trust),
-    ) as client:
-        yield client
 
 
 def test_stock_client_trusts_the_server_by_its_environment(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:

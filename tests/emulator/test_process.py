@@ -8,9 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
-import threading
 from pathlib import Path
-from time import perf_counter_ns as now_ns
 
 import httpx2
 import pytest
@@ -21,23 +19,20 @@ from fastlane.emulator import STANDARD_TIERS, Emulator, Fault, preset
 from fastlane.emulator.wire import Wire
 from fastlane.errors import FastlaneError
 from tests.emulator.requests import chat
+from tests.waiting import comes_true
 
 # Ends a test that waits for ever, and nothing else.
 PATIENCE_S = 40
 
 
-def gone(pid: int) -> bool:
-    until = now_ns() + PATIENCE_S * 1_000_000_000
-    while now_ns() < until:
-        try:
-            os.kill(pid, 0)
-            # An ended process without a wait for it is gone as well.
-            if Path(f"/proc/{pid}/stat").exists() and ") Z " in Path(f"/proc/{pid}/stat").read_text():
-                return True
-        except ProcessLookupError:
-            return True
-        threading.Event().wait(0.05)
-    return False
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    # An ended process without a wait for it is gone as well.
+    status = Path(f"/proc/{pid}/stat")
+    return status.exists() and ") Z " in status.read_text()
 
 
 def get(emulator: Emulator, url: str) -> httpx2.Response:
@@ -83,7 +78,7 @@ def test_emulator_exits_with_its_killed_parent() -> None:
         pid, authority = parent.stdout.readline().split()
         parent.kill()
 
-    assert gone(int(pid))
+    assert comes_true(lambda: is_gone(int(pid)))
     assert not Path(authority).exists()
 
 

@@ -12,6 +12,7 @@ from fastlane.emulator import Dialect, KeyRateLimits, ProviderModel, Quantiles, 
 from fastlane.emulator._prompt import read_chat
 from fastlane.emulator._provider import Provider
 from fastlane.emulator._request import Overrides
+from tests.emulator.requests import chat, serving
 
 PROMPT = read_chat({"model": "m", "messages": [{"role": "user", "content": "x"}]})
 
@@ -127,8 +128,8 @@ def test_provider_model_round_trips_through_json() -> None:
         assert ProviderModel.from_json(json.loads(json.dumps(model.to_json()))) == model
 
 
-def late(provider: Provider, count: int, **overrides: Any) -> list[bool]:
-    return [provider.luck(number, PROMPT, Overrides(**overrides)).late for number in range(count)]
+def late(provider: Provider, count: int) -> list[bool]:
+    return [provider.luck(number, PROMPT, Overrides()).late for number in range(count)]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 1.0])
@@ -141,21 +142,24 @@ def test_late_share_is_met_by_a_seeded_subset(share: float) -> None:
     assert (drawn != late(Provider(ProviderModel(late_share=share), seed=1), 4_000)) == (0 < share < 1)
 
 
-def test_request_with_fixed_prefill_time_is_never_late() -> None:
-    provider = Provider(ProviderModel(late_share=1.0))
+@pytest.mark.asyncio
+async def test_request_with_fixed_prefill_time_is_never_late() -> None:
+    async with serving(late_share=1.0) as (server, client):
+        for header in ("prefill-ms", "draw"):
+            await client.post("/chat/completions", json=chat(), headers={f"x-emulator-{header}": "3"})
 
-    assert not any(late(provider, 10, prefill_ms=5.0))
-    assert all(late(provider, 10, draw=3))
+    assert [record.late for record in server.log] == [False, True]
 
 
-def test_lateness_depends_on_draw_and_attempt_not_on_arm() -> None:
-    provider = Provider(ProviderModel(late_share=0.5))
-    arms = [
-        [provider.luck(0, PROMPT, Overrides(draw=draw, tag=f"{arm}:{draw}")).late for draw in range(50)]
-        for arm in ("with", "without")
-    ]
-    again = [provider.luck(0, PROMPT, Overrides(draw=draw, tag=f"with:{draw}")).late for draw in range(50)]
+@pytest.mark.asyncio
+async def test_lateness_depends_on_draw_and_attempt_not_on_arm() -> None:
+    async with serving(late_share=0.5) as (server, client):
+        for arm in ("with", "without", "with"):
+            for draw in range(50):
+                headers = {"x-emulator-draw": str(draw), "x-emulator-tag": f"{arm}:{draw}"}
+                await client.post("/chat/completions", json=chat(), headers=headers)
+    late = [record.late for record in server.log]
+    one, other, again = late[:50], late[50:100], late[100:]
 
-    assert arms[0] == arms[1]
-    assert again != arms[0]
+    assert one == other != again
     assert 10 < sum(again) < 40

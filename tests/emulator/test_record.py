@@ -1,28 +1,16 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
-from time import perf_counter_ns as now_ns
 
 import httpx2
 
 from fastlane.emulator import Emulator, RequestLog
 from tests.emulator.raw_http2 import ended
 from tests.emulator.requests import chat, raw_http2, stream
+from tests.waiting import comes_true
 
 # At 20 ms for each, more tokens than any test has the time for.
 ENDLESS = "100000"
-
-
-def settled(emulator: Emulator, number: int = 0) -> RequestLog:
-    """The record once the server has taken note of what the client did."""
-    until = now_ns() + 40_000_000_000
-    while now_ns() < until:
-        record = emulator.log()[number]
-        if record.finished_ns or record.reset_ns:
-            return record
-        threading.Event().wait(0.02)
-    raise AssertionError("the server took no note of what the client did")
 
 
 def test_log_has_the_received_request(http: httpx2.Client, emulator: Emulator, protocol: str) -> None:
@@ -41,28 +29,20 @@ def test_log_has_the_received_request(http: httpx2.Client, emulator: Emulator, p
     assert record.connection_request_number == 1
 
 
-def closed_by(emulator: Emulator, number: int) -> str | None:
-    """Who closed a request's connection, once the server has taken note."""
-    until = now_ns() + 20_000_000_000
-    while now_ns() < until and emulator.log()[number].connection_closed_by is None:
-        threading.Event().wait(0.02)
-    return emulator.log()[number].connection_closed_by
-
-
 def test_log_records_a_connection_closed_by_the_client(http: httpx2.Client, emulator: Emulator) -> None:
     stream(http, chat())
     stream(http, chat())
     assert [each.connection_closed_by for each in emulator.log()] == [None, None]
     http.close()
 
-    assert closed_by(emulator, 1) == "client"
+    assert comes_true(lambda: emulator.log()[1].connection_closed_by == "client")
     assert emulator.log()[0].connection_closed_by is None
 
 
 def test_log_records_a_connection_closed_by_the_server(http: httpx2.Client, emulator: Emulator) -> None:
     stream(http, chat(), x_emulator_fault="idle_close=0.01")
 
-    assert closed_by(emulator, 0) == "server"
+    assert comes_true(lambda: emulator.log()[0].connection_closed_by == "server")
 
 
 def test_log_timestamps_are_in_order(http: httpx2.Client, emulator: Emulator) -> None:
@@ -107,9 +87,9 @@ def test_client_that_leaves_is_noted_and_its_answer_stops(
     with http.stream("POST", "/chat/completions", json=chat(stream=True), headers=headers) as response:
         next(response.iter_text())
     http.close()
-    record = settled(emulator)
 
-    assert record.reset_ns is not None
+    assert comes_true(lambda: emulator.log()[0].reset_ns is not None)
+    record = emulator.log()[0]
     assert record.finished_ns is None
     assert emulator.log()[0].output_tokens == record.output_tokens < int(ENDLESS)
 

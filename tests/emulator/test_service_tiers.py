@@ -1,18 +1,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import httpx2
 import pytest
 
 from fastlane.emulator import ProviderModel, RequestLog, Server
-from tests.emulator.requests import chat, events, serving
+from tests.emulator.requests import chat, events, happens, serving
 
-# Ends a test that waits for ever, and nothing else.
-PATIENCE_S = 40
 ENDLESS = {"x-emulator-token-ms": "20", "x-emulator-output-tokens": "100000"}
 
 
@@ -21,12 +20,6 @@ async def ask(client: httpx2.AsyncClient, tier: str | None = None, **headers: st
     return await client.post(
         "/chat/completions", json=body, headers={name.replace("_", "-"): value for name, value in headers.items()}
     )
-
-
-async def happens(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 - what is waited for is a record, which sets no event
-            await asyncio.sleep(0.002)
 
 
 @asynccontextmanager
@@ -43,6 +36,10 @@ async def waits(server: Server, number: int) -> RequestLog:
     """The record of a request once it waits for a slot."""
     await happens(lambda: len(server.log) > number and server.provider.queue.waiting > 0)
     return server.log[number]
+
+
+def waits_for_slots(server: Server, count: int) -> bool:
+    return server.provider.queue.waiting == count
 
 
 @pytest.mark.asyncio
@@ -87,6 +84,20 @@ async def test_beyond_the_queue_a_request_is_refused() -> None:
 
     assert refused.status_code == 503
     assert [record.refused for record in log] == [None, None, "overload"]
+
+
+@pytest.mark.asyncio
+async def test_waiting_requests_are_served_by_tier_then_arrival() -> None:
+    async with serving(concurrency=1) as (server, client):
+        async with held(server, client):
+            waiting = []
+            for number, tier in enumerate(("flex", "default", "default", "priority"), start=1):
+                waiting.append(asyncio.create_task(ask(client, tier, x_emulator_tag=f"{number}: {tier}")))
+                await happens(partial(waits_for_slots, server, number))
+        await asyncio.gather(*waiting)
+        served = sorted(server.log[1:], key=lambda record: record.admitted_ns or 0)
+
+    assert [record.tag for record in served] == ["4: priority", "2: default", "3: default", "1: flex"]
 
 
 @pytest.mark.asyncio

@@ -13,7 +13,8 @@ from uuid import uuid4
 
 import pytest
 
-from fastlane.batch.jobs import BatchRow, BatchState, Job, JobGroup, NewJob
+from fastlane.batch import Queue
+from fastlane.batch.jobs import BatchRow, BatchState, JobGroup, NewJob
 from fastlane.batch.queue import open_storage
 from fastlane.batch.storage import Storage
 from fastlane.emulator import Emulator, preset
@@ -67,15 +68,10 @@ def open_again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]
 
 
 @pytest.fixture
-def storage(open_again: Open) -> Storage:
-    return open_again()
-
-
-def packed(number: int = 7, *, endpoint: str = CHAT, attempts: int = 1) -> Job:
-    return Job(
-        key="k", number=number, endpoint=endpoint, model="m", size=10, state="packed", attempts=attempts,
-        not_before=0.0, submitted_at=0.0,
-    )  # fmt: skip
+def queue(tmp_path: Path) -> Iterator[Queue]:
+    """A queue in a file, to which nobody sends anything yet."""
+    with Queue(tmp_path / "jobs.sqlite") as queue:
+        yield queue
 
 
 def new(key: str, *, endpoint: str = CHAT, model: str = "small", body: bytes = b"{}") -> NewJob:

@@ -7,8 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from typer.testing import CliRunner, Result
+
 from fastlane import OpenAI
 from fastlane.batch import Queue, WorkerSettings
+from fastlane.cli import command_line
 from fastlane.emulator import Emulator, prompt_digest
 
 CHAT = "/v1/chat/completions"
@@ -21,6 +24,11 @@ QUICK: dict[str, Any] = {
     "listing_lag_s": 0.1,
     "lease_s": 20.0,
 }
+
+
+def batch(*arguments: object) -> Result:
+    """Run `fastlane batch ...`."""
+    return CliRunner().invoke(command_line("batch"), ["batch", *map(str, arguments)])
 
 
 def body(number: int, **more: Any) -> dict[str, Any]:

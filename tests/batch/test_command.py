@@ -6,28 +6,20 @@ import json
 import signal
 import subprocess
 import sys
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from fastlane.batch import Queue
-from fastlane.batch.queue import open_storage
-from fastlane.cli import command_line
 from fastlane.emulator import Emulator
 from scripts.servers import PostgresServer
-from tests.batch.conftest import claim
-from tests.batch.offline_parts import body, states, submit, wait_until
+from tests.batch.conftest import advanced, claim
+from tests.batch.offline_parts import batch, body, states, submit, wait_until
 
 RUN = ["--until-empty", "--lane", "batch", "--set", "linger_s=0", "--set", "poll_s=0.02"]
-
-
-def batch(*arguments: object, **more: Any) -> Result:
-    return CliRunner().invoke(command_line("batch"), ["batch", *map(str, arguments)], **more)
 
 
 def lines_of(path: Path, *lines: dict[str, Any]) -> Path:
@@ -102,8 +94,9 @@ def test_command_without_a_schema_is_an_error(postgres_server: PostgresServer) -
     assert f"there is no queue 'postgresql://127.0.0.1:{postgres_server.port}/" in ran.stderr
     assert schema in ran.stderr
     assert postgres_server.password not in ran.stderr
-    with closing(open_storage(postgres_server.url, schema=schema)) as storage:
-        assert storage.status().total == 0
+    with Queue(postgres_server.url, schema=schema) as queue:
+        submit(queue, [0])
+    assert batch("status", postgres_server.url, "--schema", schema).exit_code == 0
 
 
 def test_failed_jobs_are_written_with_errors_and_can_be_retried(
@@ -201,14 +194,20 @@ def test_results_into_a_closed_pipe_print_no_error(where: Path, tmp_path: Path) 
 
 
 def test_status_reports_no_worker_and_retry_abandons_origin(where: Path, tmp_path: Path) -> None:
-    submitted = batch("submit", where, lines_of(tmp_path / "jobs.jsonl", line("a", 1)))
+    submitted = batch("submit", where, lines_of(tmp_path / "jobs.jsonl", *(line(key, 1) for key in "abc")))
     assert "no worker runs" in submitted.stderr
     assert "no worker runs" in batch("status", where).stdout
+    gone = "https://gone.example/v1"
     with Queue(where) as queue:
-        claim(queue.storage, origin="https://gone.example/v1/", model="model", lease_s=-1.0)
+        advanced(queue.storage, claim(queue.storage, origin=f"{gone}/", model="model", most_requests=2, lease_s=-1.0))
+        leased = claim(queue.storage, "alive", origin=f"{gone}/", model="model")
+        queue.cancel("b")
 
-    assert batch("retry", where, "--abandon", "https://gone.example/v1").stdout == "1 jobs wait again\n"
-    assert batch("retry", where, "--abandon", "https://gone.example/v1", "--all").exit_code == 2
+        assert batch("retry", where, "--abandon", "https://elsewhere.example").stdout == "0 jobs wait again\n"
+        assert batch("retry", where, "--abandon", gone).stdout == "2 jobs wait again\n"
+        assert [queue.job(key).state for key in "abc"] == ["waiting", "cancelled", "packed"]
+        assert queue.status().batches == (leased,)
+    assert batch("retry", where, "--abandon", gone, "--all").exit_code == 2
 
 
 def test_run_says_that_jobs_of_a_killed_worker_wait(provider: Emulator, where: Path, tmp_path: Path) -> None:

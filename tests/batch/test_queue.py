@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import openai
 import pydantic
 import pytest
 from openai.types import Completion, CreateEmbeddingResponse
-from openai.types.chat import ChatCompletion, ParsedChatCompletion
+from openai.types.chat import ChatCompletion, ChatCompletionMessage, ParsedChatCompletion
 from openai.types.responses import Response
 
 from fastlane import ConfigurationError, FastlaneError, OpenAI
@@ -70,12 +70,6 @@ RESPONSE = {
 
 class Ticket(pydantic.BaseModel):
     title: str
-
-
-@pytest.fixture
-def queue(tmp_path: Path) -> Iterator[Queue]:
-    with Queue(tmp_path / "jobs.sqlite") as queue:
-        yield queue
 
 
 def work_off(queue: Queue, answer: dict[str, Any] = ANSWER, status: int = 200) -> None:
@@ -203,13 +197,17 @@ def test_unknown_and_cancelled_jobs_raise_separate_errors(queue: Queue) -> None:
 
 
 def test_same_key_is_submitted_once_and_conflicts_with_new_body(queue: Queue) -> None:
-    first = queue.submit(BODY, key="a")
-    assert queue.submit(dict(reversed(BODY.items())), key="a") == first
+    body = {"model": "small", "messages": [{"role": "assistant", "content": "a secret"}], "seed": 2**70}
+    typed = {**body, "messages": [ChatCompletionMessage(role="assistant", content="a secret")], "top_p": openai.omit}
+    first = queue.submit(body, key="a")
+    assert queue.submit(dict(reversed(body.items())), key="a") == queue.submit(typed, key="a") == first
     work_off(queue)
-    assert queue.submit(BODY, key="a").state == "done"
+    assert queue.submit(body, key="a").state == "done"
 
     with pytest.raises(JobConflictError, match="the key 'a'") as raised:
-        queue.submit({**BODY, "seed": 1}, key="a")
+        queue.submit({**body, "seed": 2**70 + 1}, key="a")
+    with pytest.raises(JobConflictError):
+        queue.submit({"model": "small", "input": "x"}, key="a", endpoint="/v1/responses")
 
     assert "secret" not in str(raised.value)
     assert pickle.loads(pickle.dumps(raised.value)).key == "a"
@@ -343,6 +341,7 @@ def test_repr_shows_nothing_of_a_prompt(queue: Queue) -> None:
         (lambda queue: queue.wait(5), "keys expects"),
         (lambda queue: queue.cancel(5), "keys expects the key"),
         (lambda _: Queue("jobs\0.sqlite"), "NUL"),
+        (lambda _: Queue("postgresql://host/database", schema='x"; DROP TABLE jobs'), "schema expects a name"),
         (lambda _: Queue("jobs.sqlite", worker={"lane": "live"}), "WorkerSettings"),  # type: ignore[arg-type]
     ],
 )
@@ -353,6 +352,33 @@ def test_invalid_queue_arguments_are_refused(tmp_path: Path, wrong: Callable[[An
             wrong(queue)
         with pytest.raises(UnknownJobError):
             queue.retry_failed("b")
+
+
+NO_SERVER = "the address of a PostgreSQL database"
+
+
+@pytest.mark.parametrize(
+    ("where", "complaint"),
+    [
+        ("", "a queue expects a path"),
+        (":memory:", "a queue expects a path"),
+        ("file:jobs?mode=memory", "a queue expects a path"),
+        ("mysql://user:hunter2@host/jobs", "a queue expects a path"),
+        (7, "a queue expects a path"),
+        ("postgresql://user:hunter2@host/x?nonsense=1", NO_SERVER),
+        ("postgres://u:hunter2%@h/d", NO_SERVER),
+        ("postgresql://[hunter2", NO_SERVER),
+    ],
+)
+def test_invalid_queue_url_is_refused_without_password(where: Any, complaint: str) -> None:
+    if complaint == NO_SERVER:
+        pytest.importorskip("psycopg")
+    with pytest.raises(ConfigurationError, match=complaint) as raised:
+        Queue(where)
+
+    assert "hunter2" not in str(raised.value)
+    assert raised.value.__cause__ is None
+    assert raised.value.__context__ is None
 
 
 READS: dict[str, Callable[[Queue], object]] = {

@@ -6,7 +6,6 @@ import os
 import resource
 import signal
 import sqlite3
-import stat
 import subprocess
 import sys
 import threading
@@ -23,10 +22,11 @@ import sqlalchemy as sa
 
 from fastlane import ConfigurationError
 from fastlane._clock import now_ns
-from fastlane.batch.errors import StorageError
+from fastlane.batch import Queue, StorageError
 from fastlane.batch.queue import open_storage
 from fastlane.batch.storage import Storage
 from tests.batch.conftest import add_when_begun, ended, forked, new
+from tests.batch.offline_parts import body
 
 
 @pytest.fixture
@@ -114,41 +114,28 @@ def test_every_commit_reaches_the_disk_before_it_returns(storage: Storage) -> No
     assert settings("fullfsync") == 1
 
 
-def test_queue_files_are_readable_by_their_owner_only(storage: Storage, path: Path) -> None:
-    storage.add([new("a")])
-
-    assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()} == {0o600}
-
-
 def test_foreign_file_is_refused_unchanged(path: Path) -> None:
     path.write_text("a shopping list: " + "bread " * 300)
     before = path.read_bytes()
     with pytest.raises(ConfigurationError, match="is not: give another path"):
-        open_storage(path)
+        Queue(path)
     assert path.read_bytes() == before
 
     path.unlink()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE groceries (name TEXT)")
     with pytest.raises(ConfigurationError, match="another application's database"):
-        open_storage(path)
+        Queue(path)
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("groceries",)]
 
 
-@pytest.mark.parametrize("where", ["", ":memory:", "file:jobs?mode=memory", "mysql://user:hunter2@host/jobs", 7])
-def test_invalid_queue_url_is_refused_without_password(where: str) -> None:
-    with pytest.raises(ConfigurationError, match="a queue expects a path") as raised:
-        open_storage(where)
-    assert "hunter2" not in str(raised.value)
-
-
-def test_nothing_is_written_into_a_file_that_was_deleted(storage: Storage, path: Path) -> None:
-    storage.add([new("a")])
+def test_nothing_is_written_into_a_file_that_was_deleted(queue: Queue, path: Path) -> None:
+    queue.submit(body(1))
     path.unlink()
 
     with pytest.raises(StorageError, match="deleted or replaced"):
-        storage.add([new("b")])
+        queue.submit(body(2))
 
 
 def test_busy_writers_do_not_starve_other_writers(path: Path, storage: Storage) -> None:

@@ -44,13 +44,13 @@ class Changing(httpx2.BaseTransport):
         self._inner.close()
 
 
-def worked_off(where: Path, provider: Emulator, change: Change, **settings: Any) -> Queue:
+def worked_off(where: Path, provider: Emulator, change: Change, jobs: int = 4, **settings: Any) -> Queue:
     client = openai.OpenAI(
         base_url=provider.base_url, api_key="sk-test", http_client=httpx2.Client(transport=Changing(change))
     )
     worker = WorkerSettings(**{**QUICK, "max_attempts": 3, **settings})
     queue = Queue(where, client, worker=worker)
-    submit(queue, range(4))
+    submit(queue, range(jobs))
     with client:
         try:
             queue.run()
@@ -109,9 +109,41 @@ def test_jobs_without_readable_answer_are_sent_again(provider: Emulator, tmp_pat
         assert sum(queue.job(str(number)).attempts for number in range(4)) > 4
 
 
+TRANSIENT: list[int | str | None] = [408, 409, 429, 500, 503, "batch_expired", None]
+FINAL: list[int | str | None] = [400, 401, 404, 413, 422, "content_refused"]
+
+
+def test_failed_line_is_sent_again_if_its_error_is_transient(provider: Emulator, tmp_path: Path) -> None:
+    """The error is a status, the code of a line without a response, or missing too."""
+    errors: dict[str, int | str | None] = {}
+
+    def fail(body: bytes) -> bytes:
+        lines = [json.loads(line) for line in body.splitlines()]
+        for line, error in zip(lines, [*TRANSIENT, *FINAL], strict=True):
+            errors[line["custom_id"]] = error
+            if isinstance(error, int):
+                line["response"] |= {"status_code": error, "body": {"error": {"message": "no"}}}
+            else:
+                line |= {"response": None, "error": error and {"code": error, "message": "no"}}
+        return b"\n".join(json.dumps(line).encode() for line in lines)
+
+    jobs = len(TRANSIENT) + len(FINAL)
+    with worked_off(tmp_path / "q", provider, First(1, "/content", fail), jobs) as queue:
+        for job in (queue.job(str(number)) for number in range(jobs)):
+            error = errors[f"job-{job.number}"]
+            assert (job.state, job.attempts) == (("done", 2) if error in TRANSIENT else ("failed", 1)), error
+            if error == "content_refused":
+                with pytest.raises(JobFailedError, match="content_refused"):
+                    queue.result(job.key)
+            elif error in FINAL:
+                with pytest.raises(openai.APIStatusError, match=f"Error code: {error} - no"):
+                    queue.result(job.key)
+
+
 def odd(body: bytes) -> bytes:
     lines = [json.loads(line) for line in body.splitlines()]
     lines[0]["response"]["request_id"] = "\ud800\0" + "x" * 5_000
+    lines[0]["response"]["body"]["usage"] = ["none", {"prompt_tokens": None}]
     lines[1]["response"]["body"]["usage"] = {"prompt_tokens": 10**30, "completion_tokens": -1}
     another = {**lines[2], "custom_id": "job-99"}
     lines[3]["response"]["status_code"] = 10**30

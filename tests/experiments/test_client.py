@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import threading
+import gc
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -30,6 +31,10 @@ SLOW = Asking("x-emulator-prefill-ms", "30")
 QUICK = Asking("x-emulator-prefill-ms", "1")
 
 
+def of(record: fastlane.CallRecord) -> str:
+    return "" if record.experiment is None else record.experiment.arm
+
+
 def test_unit_with_many_calls_stays_in_its_arm(arguments: dict[str, Any], make: Make) -> None:
     experiment = make()
     with fastlane.OpenAI(**arguments, experiment=experiment) as client:
@@ -47,13 +52,18 @@ def test_unit_with_many_calls_stays_in_its_arm(arguments: dict[str, Any], make: 
 
 
 def test_arms_have_exactly_their_plays(arguments: dict[str, Any], make: Make) -> None:
+    """Calls without a unit are assigned one by one, and hooks get those of every arm."""
     arms = {"control": (Mark("control"),), "other": (Connection(), Mark("other"))}
-    with fastlane.OpenAI(**arguments, experiment=make("exact", arms=arms)) as client:
+    seen: list[fastlane.CallRecord] = []
+    with fastlane.OpenAI(**arguments, experiment=make("exact", arms=arms), on_call_end=[seen.append]) as client:
         for _ in range(40):
             ask(client)
+        report = client.experiment.report()
 
-        plays = {record.experiment.arm: record.plays for record in client.calls if record.experiment is not None}
-        assert plays == {name: tuple(map(repr, own)) for name, own in arms.items()}
+        assert [record.call_id for record in client.calls] == [record.call_id for record in seen]
+    plays = {of(record): record.plays for record in seen}
+    assert plays == {name: tuple(map(repr, own)) for name, own in arms.items()}
+    assert {arm.name: arm.calls for arm in report.arms} == Counter(map(of, seen))
 
 
 def test_unit_around_a_call_outweighs_its_body(arguments: dict[str, Any], make: Make) -> None:
@@ -63,18 +73,6 @@ def test_unit_around_a_call_outweighs_its_body(arguments: dict[str, Any], make: 
             with unit("outer"), unit(f"inner-{number}"):
                 ask(client, user="another user")
             assert arm_of(client) == experiment.arm_of(f"inner-{number}")
-
-
-def test_calls_without_unit_are_assigned_one_by_one(arguments: dict[str, Any], make: Make) -> None:
-    experiment = make()
-    with fastlane.OpenAI(**arguments, experiment=experiment) as client:
-        for _ in range(40):
-            ask(client)
-        report = client.experiment.report()
-
-    assert report["control"].calls > 0
-    assert report["mark"].calls > 0
-    assert sum(arm.calls for arm in report.arms) == 40
 
 
 def test_streams_responses_and_copies_take_part(arguments: dict[str, Any], make: Make) -> None:
@@ -118,20 +116,6 @@ def test_copy_with_other_plays_takes_no_part(arguments: dict[str, Any], make: Ma
         assert again.experiment is experiment
 
 
-def test_hooks_get_the_calls_of_every_arm(arguments: dict[str, Any], make: Make) -> None:
-    arms_seen: list[str | None] = []
-
-    def hook(record: fastlane.CallRecord) -> None:
-        arms_seen.append(record.experiment.arm if record.experiment is not None else None)
-
-    with fastlane.OpenAI(**arguments, experiment=make(), on_call_end=[hook]) as client:
-        for _ in range(30):
-            ask(client)
-
-        assert Counter(arms_seen).keys() == {"control", "mark"}
-        assert len(client.calls) == 30
-
-
 def test_arm_with_other_connection_settings_uses_them(arguments: dict[str, Any], make: Make) -> None:
     arms = {"control": CONTROL, "old": (Connection(http2="never"),), "none": ()}
     with fastlane.OpenAI(**arguments, experiment=make(arms=arms, share={"old": 0.3, "none": 0.3})) as client:
@@ -162,11 +146,9 @@ async def test_calls_of_tasks_take_part(arguments: dict[str, Any], make: Make) -
 
     async def one(client: fastlane.AsyncOpenAI, number: int) -> None:
         with unit(f"user-{number}"):
-            if number % 2:
-                await client.chat.completions.create(model=MODEL, messages=MESSAGES, user=f"user-{number}")
-            else:
-                async for _ in await client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True):
-                    pass
+            result: Any = await client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=number % 2 == 0)
+            if number % 2 == 0:
+                assert [chunk async for chunk in result]
 
     async with fastlane.AsyncOpenAI(**arguments, experiment=experiment) as client:
         await asyncio.gather(*[one(client, number) for number in range(30)])
@@ -186,18 +168,12 @@ def test_calls_of_threads_take_part(arguments: dict[str, Any], make: Make) -> No
                 with unit(f"user-{number}"):
                     ask(client)
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(work, range(8)))
         report = experiment.report()
 
     expected = Counter(experiment.arm_of(f"user-{number}") for number in range(8))
-    assert {arm.name: arm.calls for arm in report.arms} == {
-        "control": 5 * expected["control"],
-        "mark": 5 * expected["mark"],
-    }
+    assert {arm.name: arm.calls for arm in report.arms} == {arm: 5 * expected[arm] for arm in ("control", "mark")}
 
 
 def test_abandoned_stream_is_counted(arguments: dict[str, Any], make: Make) -> None:
@@ -205,8 +181,6 @@ def test_abandoned_stream_is_counted(arguments: dict[str, Any], make: Make) -> N
     with fastlane.OpenAI(**arguments, experiment=experiment) as client:
         stream = client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True)
         del stream
-        import gc
-
         gc.collect()
 
         (record,) = client.calls
@@ -362,19 +336,11 @@ def test_arms_may_route_hedge_and_bound(arguments: dict[str, Any], make: Make) -
     with fastlane.OpenAI(**arguments, experiment=make(arms=arms, share={"hedged": 0.4, "bound": 0.4})) as client:
         for _ in range(40):
             client.chat.completions.create(model="fastlane/auto", messages=MESSAGES)
-        seen = {
-            (arm_, one.hedging is not None, one.request_encoding is not None)
-            for one in client.calls
-            if (arm_ := of(one))
-        }
+        seen = {(of(one), one.hedging is not None, one.request_encoding is not None) for one in client.calls}
 
         assert seen == {("control", False, False), ("hedged", True, False), ("bound", False, True)}
         assert all(one.routing is not None for one in client.calls)
         assert sum(arm.calls for arm in client.experiment.report().arms) == 40
-
-
-def of(record: fastlane.CallRecord) -> str:
-    return "" if record.experiment is None else record.experiment.arm
 
 
 def test_closed_client_closes_the_clients_of_its_arms(arguments: dict[str, Any], make: Make) -> None:

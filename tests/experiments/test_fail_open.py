@@ -126,12 +126,8 @@ with fastlane.OpenAI(api_key="sk-test", base_url=sys.argv[2], experiment=experim
         ask(client)
     print(experiment.flush(), sum(arm.calls for arm in experiment.report().arms), len(client.calls))
 """
-    ran = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / FILE), arguments["base_url"]],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", code, str(tmp_path / FILE), arguments["base_url"]]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert ran.stdout.split() == ["False", "10", "10"], ran.stderr[-2000:]
     assert ran.stderr.count("its store is unreachable") == 1

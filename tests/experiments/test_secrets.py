@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import fastlane
 from fastlane.experiments import unit
-from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
-from fastlane.telemetry.metrics import record_waiting
 from scripts.servers import RedisServer
 from tests.experiments.conftest import BAD_REQUEST, CONTROL, MODEL, Make
+from tests.telemetry.conftest import Listening, attributes_of, listening as listening
 from tests.telemetry.planted import forms
 
 SECRETS = (
@@ -30,22 +23,6 @@ SECRETS = (
     "sk-zq7-key",
     "zq7-reason-of-a-bug",
 )
-
-
-class ExportedTelemetry:
-    def __init__(self) -> None:
-        self.spans, self.reader = InMemorySpanExporter(), InMemoryMetricReader()
-        tracers = TracerProvider(shutdown_on_exit=False)
-        tracers.add_span_processor(SimpleSpanProcessor(self.spans))
-        self.meters = MeterProvider([self.reader], shutdown_on_exit=False)
-        telemetry_settings.use(TelemetrySettings(tracer_provider=tracers, meter_provider=self.meters))
-
-
-@pytest.fixture
-def exported() -> Iterator[ExportedTelemetry]:
-    before = telemetry_settings.current()
-    yield ExportedTelemetry()
-    telemetry_settings.use(before)
 
 
 def asked(arguments: dict[str, Any], experiment: fastlane.experiments.Experiment) -> list[fastlane.CallRecord]:
@@ -77,20 +54,19 @@ def assert_nothing_leaks(data: bytes) -> None:
 
 
 def test_nothing_leaks_into_files_logs_spans_metrics_and_records(
-    arguments: dict[str, Any], make: Make, tmp_path: Path, exported: ExportedTelemetry, caplog: pytest.LogCaptureFixture
+    arguments: dict[str, Any], make: Make, tmp_path: Path, listening: Listening, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="fastlane")
+    captured = listening()
     experiment = make(**settings())
     records = asked(arguments, experiment)
     experiment.end("broken")
-    record_waiting()
 
-    spans = exported.spans.get_finished_spans()
-    metrics: Any = exported.reader.get_metrics_data()
+    spans, metrics = captured.spans, captured.points()
     files = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
     report = experiment.report()
     everything = "\n".join([
-        *(span.to_json() for span in spans), metrics.to_json(), caplog.text, repr(records), str(report),
+        *(span.to_json() for span in spans), repr(metrics), caplog.text, repr(records), str(report),
         repr(report.to_dict()), repr([record.to_dict() for record in records]), repr(experiment),
     ])  # fmt: skip
 
@@ -98,21 +74,15 @@ def test_nothing_leaks_into_files_logs_spans_metrics_and_records(
     assert b"mark-2026" in files
     assert_nothing_leaks(files + everything.encode())
     # The arm and a hash of the unit are there.
-    marked = [dict(span.attributes or {}) for span in spans]
+    marked = [attributes_of(span) for span in spans]
     hashes = {record.experiment.unit_id_hash for record in records if record.experiment is not None}
     assert {one["fastlane.experiment.arm"] for one in marked} == {"control", "broken"}
     assert {one["fastlane.experiment.name"] for one in marked} == {"mark-2026"}
     assert {one["fastlane.experiment.unit_id_hash"] for one in marked} == hashes
     assert len(hashes) == 31
-    points = [
-        dict(point.attributes or {})
-        for resource in metrics.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-        for point in metric.data.data_points
-    ]
-    assert {one.get("fastlane.experiment.arm") for one in points} >= {"control", "broken"}
-    assert not any("fastlane.experiment.unit_id_hash" in one for one in points)
+    labels = [point.attributes for points in metrics.values() for point in points]
+    assert {one.get("fastlane.experiment.arm") for one in labels} >= {"control", "broken"}
+    assert not any("fastlane.experiment.unit_id_hash" in one for one in labels)
 
 
 def test_nothing_leaks_into_redis(arguments: dict[str, Any], make: Make, redis_server: RedisServer) -> None:

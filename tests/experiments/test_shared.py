@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +20,29 @@ from tests.experiments.conftest import Make, arm_of, ask
 from tests.waiting import comes_true
 
 PROCESS = """
-import json, os, sys, time
+import json, sys, time
 import fastlane
 from fastlane import Connection
-from fastlane.experiments import Experiment
-from fastlane.experiments import ExperimentRecord, unit
+from fastlane.experiments import Experiment, unit
 from tests.experiments.conftest import Mark, ask
 
 settings = json.loads(sys.argv[1])
 arms = {"control": (Connection(),), "mark": (Connection(), Mark())}
 experiment = Experiment(settings["name"], arms, share={"mark": 0.5}, store=settings["store"])
-with fastlane.OpenAI(api_key="sk-test", base_url=settings["base_url"], experiment=experiment) as client:
-    arms = []
-    for number in range(settings["calls"]):
-        with unit(f"user-{number}"):
-            ask(client)
-        arms.append(client.last_call.experiment.arm)
-    experiment.flush()
-    if settings.get("ends"):
-        experiment.end("mark")
-    print(json.dumps(arms), flush=True)
-    if settings.get("waits"):
+client = fastlane.OpenAI(api_key="sk-test", base_url=settings["base_url"], experiment=experiment)
+arms = []
+for number in range(settings["calls"]):
+    with unit(f"user-{number}"):
         ask(client)
-        time.sleep(60)
+    arms.append(client.last_call.experiment.arm)
+if settings.get("flushes", True):
+    experiment.flush()
+if settings.get("ends"):
+    experiment.end("mark")
+print(json.dumps(arms), flush=True)
+if settings.get("waits"):
+    ask(client)
+    time.sleep(60)
 """
 
 
@@ -157,11 +157,8 @@ def test_concurrent_changes_at_a_redis_server_lose_nothing(make: Make, redis_ser
             assert one.ledger.count(0.5, record)
             assert one.flush()
 
-    threads = [threading.Thread(target=work, args=(one,)) for one in several]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(several)) as pool:
+        list(pool.map(work, several))
 
     (quality,) = several[0].report()["mark"].comparisons
     assert quality.calls == 60
@@ -193,21 +190,6 @@ def test_redis_that_comes_back_gets_what_was_counted(
 
 
 def test_last_calls_are_shared_at_exit(arguments: dict[str, Any], make: Make, tmp_path: Path) -> None:
-    code = """
-import sys
-import fastlane
-from tests.experiments.conftest import Mark, ask
+    arms_of_process(process(arguments["base_url"], tmp_path / "experiment.sqlite", calls=5, flushes=False))
 
-def main():
-    arms = {"control": (fastlane.Connection(),), "mark": (fastlane.Connection(), Mark())}
-    experiment = fastlane.experiments.Experiment("mark-2026", arms, share={"mark": 0.5}, store=sys.argv[1])
-    client = fastlane.OpenAI(api_key="sk-test", base_url=sys.argv[2], experiment=experiment)
-    for _ in range(5):
-        ask(client)
-
-main()
-"""
-    store = tmp_path / "experiment.sqlite"
-    subprocess.run([sys.executable, "-c", code, str(store), arguments["base_url"]], check=True, timeout=60)
-
-    assert sum(arm.calls for arm in make(store=store).report().arms) == 5
+    assert sum(arm.calls for arm in make().report().arms) == 5

@@ -37,81 +37,76 @@ def output_text(text: str) -> dict[str, Any]:
 
 # Texts
 
-
-def test_content_of_every_choice_is_a_text() -> None:
-    answer = chat({"content": "a"}, {"content": "b"})
-
-    assert answer_texts(answer, CHAT) == [
-        AnswerText("content", "a", (0,), "stop"),
-        AnswerText("content", "b", (1,), "stop"),
-    ]
+CUSTOM_CALL = {"id": "call_2", "type": "custom", "custom": {"name": "sql", "input": "select 1"}}
+PARTS = [{"type": "thinking", "thinking": [{"text": "hm"}]}, {"type": "text", "text": '{"a"'}, {"text": ": 1}"}]
 
 
-def test_choice_is_known_by_its_own_index() -> None:
-    answer = chat({"content": "a"}, {"content": "b"})
-    answer["choices"].reverse()
-
-    assert [text.where for text in answer_texts(answer, CHAT)] == [(1,), (0,)]
-
-
-def test_calls_of_tools_come_with_their_names_and_ids() -> None:
-    custom = {"id": "call_2", "type": "custom", "custom": {"name": "sql", "input": "select 1"}}
-    answer = chat({"content": None, "tool_calls": [call("search", "{}"), custom]}, finish_reason="tool_calls")
-
-    assert answer_texts(answer, CHAT) == [
-        AnswerText("tool_call", "{}", (0, 0), "tool_calls", "search", "call_1"),
-        AnswerText("tool_call", "select 1", (0, 1), "tool_calls", "sql", "call_2", "custom"),
-    ]
-
-
-def test_refusal_is_no_content() -> None:
-    assert answer_texts(chat({"content": None, "refusal": "No."}), CHAT) == [AnswerText("refusal", "No.", (0,), "stop")]
-
-
-def test_answer_that_says_nothing_has_an_empty_content() -> None:
-    assert answer_texts(chat({"content": None}), CHAT) == [AnswerText("content", "", (0,), "stop")]
-    assert [text.text for text in answer_texts(responses(), RESPONSES)] == [""]
-    assert [text.text for text in answer_texts(responses({"type": "reasoning", "summary": []}), RESPONSES)] == [""]
-
-
-def test_answer_in_parts_is_one_text() -> None:
-    parts = [{"type": "thinking", "thinking": [{"text": "hm"}]}, {"type": "text", "text": '{"a"'}, {"text": ": 1}"}]
-
-    assert answer_texts(chat({"content": parts}), CHAT)[0].text == '{"a": 1}'
-
-
-def test_completions_have_texts_alone() -> None:
-    answer = {"choices": [{"index": 0, "text": "a", "finish_reason": "length"}]}
-
-    assert answer_texts(answer, COMPLETIONS) == [AnswerText("content", "a", (0,), "length")]
-
-
-def test_response_texts_calls_and_refusals_have_their_index() -> None:
-    answer = responses(
-        {"type": "reasoning", "summary": []},
-        message(output_text("a"), {"type": "refusal", "refusal": "No."}),
-        {"type": "function_call", "name": "search", "call_id": "call_1", "arguments": "{}"},
-        {"type": "custom_tool_call", "name": "sql", "call_id": "call_2", "input": "select 1"},
-    )
-
-    assert answer_texts(answer, RESPONSES) == [
-        AnswerText("content", "a", (1, 0), "completed"),
-        AnswerText("refusal", "No.", (1, 1), "completed"),
-        AnswerText("tool_call", "{}", (2,), "completed", "search", "call_1"),
-        AnswerText("tool_call", "select 1", (3,), "completed", "sql", "call_2", "custom"),
-    ]
+@pytest.mark.parametrize(
+    ("endpoint", "answer", "expected"),
+    [
+        (
+            CHAT,
+            {"choices": [{"index": 1, "message": {"content": "b"}}, {"index": 0, "message": {"content": "a"}}]},
+            [AnswerText("content", "b", (1,), None), AnswerText("content", "a", (0,), None)],
+        ),
+        (
+            CHAT,
+            chat({"content": None, "tool_calls": [call("search", "{}"), CUSTOM_CALL]}, finish_reason="tool_calls"),
+            [
+                AnswerText("tool_call", "{}", (0, 0), "tool_calls", "search", "call_1"),
+                AnswerText("tool_call", "select 1", (0, 1), "tool_calls", "sql", "call_2", "custom"),
+            ],
+        ),
+        (CHAT, chat({"content": None, "refusal": "No."}), [AnswerText("refusal", "No.", (0,), "stop")]),
+        (CHAT, chat({"content": PARTS}), [AnswerText("content", '{"a": 1}', (0,), "stop")]),
+        (CHAT, chat({"content": None}), [AnswerText("content", "", (0,), "stop")]),
+        (
+            COMPLETIONS,
+            {"choices": [{"index": 0, "text": "a", "finish_reason": "length"}]},
+            [AnswerText("content", "a", (0,), "length")],
+        ),
+        (
+            RESPONSES,
+            responses(
+                {"type": "reasoning", "summary": []},
+                message(output_text("a"), {"type": "refusal", "refusal": "No."}),
+                {"type": "function_call", "name": "search", "call_id": "call_1", "arguments": "{}"},
+                {"type": "custom_tool_call", "name": "sql", "call_id": "call_2", "input": "select 1"},
+            ),
+            [
+                AnswerText("content", "a", (1, 0), "completed"),
+                AnswerText("refusal", "No.", (1, 1), "completed"),
+                AnswerText("tool_call", "{}", (2,), "completed", "search", "call_1"),
+                AnswerText("tool_call", "select 1", (3,), "completed", "sql", "call_2", "custom"),
+            ],
+        ),
+    ],
+    ids=["choices", "calls", "refusal", "parts", "nothing", "completion", "response"],
+)
+def test_answer_texts_have_their_index_kind_and_end(
+    endpoint: str, answer: dict[str, Any], expected: list[AnswerText]
+) -> None:
+    assert answer_texts(answer, endpoint) == expected
 
 
-def test_commentary_before_the_final_answer_is_skipped() -> None:
-    answer = responses(
-        message(output_text("Let me see."), phase="commentary"), message(output_text("{}"), phase="final_answer")
-    )
-
-    assert [text.text for text in answer_texts(answer, RESPONSES)] == ["{}"]
-
-
-def test_hosted_tool_call_is_no_empty_answer() -> None:
-    assert answer_texts(responses({"type": "web_search_call", "id": "ws_1"}), RESPONSES) == []
+@pytest.mark.parametrize(
+    ("output", "texts"),
+    [
+        ((), [""]),
+        (({"type": "reasoning", "summary": []},), [""]),
+        (
+            (
+                message(output_text("Let me see."), phase="commentary"),
+                message(output_text("{}"), phase="final_answer"),
+            ),
+            ["{}"],
+        ),
+        (({"type": "web_search_call", "id": "ws_1"},), []),
+    ],
+    ids=["nothing", "thought", "commentary", "hosted tool"],
+)
+def test_response_texts_are_those_of_the_final_answer(output: tuple[dict[str, Any], ...], texts: list[str]) -> None:
+    assert [text.text for text in answer_texts(responses(*output), RESPONSES)] == texts
 
 
 # Verdicts

@@ -79,36 +79,36 @@ def test_late_missing_or_repeated_role_is_assistant() -> None:
         assert message(*events) == {"role": "assistant", "content": "Rhine"}
 
 
-def test_empty_finish_reason_is_none() -> None:
-    events = [chunk(piece(content="a", finish_reason="")), chunk(piece(content="b", finish_reason="stop"))]
-    assert not assembled(CHAT, events[:1]).finished
-    assert body(CHAT, events)["choices"][0]["finish_reason"] == "stop"
+STOPPED = piece(content="a", finish_reason="stop")
 
 
-@pytest.mark.parametrize("last", [{"index": 0}, {"delta": {}}, {}])
-def test_finish_reason_without_index_or_delta_counts(last: dict[str, Any]) -> None:
-    events = [chunk(piece(content="Rhine")), chunk({**last, "finish_reason": "stop"})]
-    assert assembled(CHAT, events).finished
-    assert body(CHAT, events)["choices"][0]["finish_reason"] == "stop"
+@pytest.mark.parametrize(
+    ("choices", "pieces", "finished"),
+    [
+        (1, [piece(content="a", finish_reason="")], False),
+        (1, [piece(content="a", finish_reason=""), STOPPED], True),
+        # A finish reason counts without an index or a delta.
+        (1, [piece(content="a"), {"index": 0, "finish_reason": "stop"}], True),
+        (1, [piece(content="a"), {"delta": {}, "finish_reason": "stop"}], True),
+        (1, [piece(content="a"), {"finish_reason": "stop"}], True),
+        # All choices have to end, and each ends once.
+        (2, [STOPPED], False),
+        (2, [STOPPED, piece(1, content="b")], False),
+        (2, [STOPPED, piece(1, finish_reason="stop")], True),
+        (1, [STOPPED, piece(finish_reason="stop")], True),
+        (1, [STOPPED, piece(finish_reason="stop"), piece(1, content="b")], False),
+    ],
+)
+def test_answer_is_finished_once_each_choice_is(choices: int, pieces: list[dict[str, Any]], finished: bool) -> None:
+    assembly = assembled(CHAT, map(chunk, pieces), choices=choices)
+    assert assembly.finished == finished
+    assert not finished or assembly.body()["choices"][0]["finish_reason"] == "stop"
 
 
 def test_whole_message_counts_where_no_deltas_came_before() -> None:
     whole_message = chunk({"index": 0, "message": {"role": "assistant", "content": "Rhine"}, "finish_reason": "stop"})
     assert message(whole_message)["content"] == "Rhine"
     assert message(chunk(piece(content="Rhine")), whole_message)["content"] == "Rhine"
-
-
-def test_answer_is_not_finished_before_all_choices_are() -> None:
-    first = chunk(piece(content="a", finish_reason="stop"))
-    assert not assembled(CHAT, [first], choices=2).finished
-    assert not assembled(CHAT, [first, chunk(piece(1, content="b"))], choices=2).finished
-    assert assembled(CHAT, [first, chunk(piece(1, finish_reason="stop"))], choices=2).finished
-
-
-def test_finish_reason_that_comes_twice_ends_its_choice_once() -> None:
-    finished_twice = chunk(piece(content="a", finish_reason="stop")), chunk(piece(finish_reason="stop"))
-    assert assembled(CHAT, finished_twice).finished
-    assert not assembled(CHAT, (*finished_twice, chunk(piece(1, content="b")))).finished
 
 
 def test_tool_calls_without_distinct_index_are_split_by_id() -> None:
@@ -246,14 +246,6 @@ def test_error_event_and_failed_response_are_reported() -> None:
     assert assembly.finished
     assert assembly.body() == failed | {"object": "response"}
     assert assembled(RESPONSES, [{"type": "response.failed", "response": {"status": "failed"}}]).error is not None
-
-
-def test_incomplete_response_is_one() -> None:
-    response = {"id": "r", "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}, "output": []}
-    assembly = assembled(RESPONSES, [{"type": "response.incomplete", "response": response}])
-    assert assembly.finished
-    assert assembly.error is None
-    assert assembly.body()["incomplete_details"] == {"reason": "max_output_tokens"}
 
 
 @pytest.mark.parametrize("output", [None, []])

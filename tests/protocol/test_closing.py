@@ -46,18 +46,6 @@ def serving(events: Iterable[dict[str, Any]]) -> openai.OpenAI:
     return openai.OpenAI(api_key="sk-test", base_url="http://127.0.0.1", http_client=LIBRARY.Client(transport=server))
 
 
-def chat_events(provider: Emulator, arguments: dict[str, Any], text: str, **asked: Any) -> list[dict[str, Any]]:
-    with fastlane.OpenAI(**arguments) as client:
-        headers = {"x-emulator-output-text": text, "x-emulator-reasoning-tokens": "2"}
-        return streamed(client, CHAT, **request(CHAT, extra_headers=headers, **asked))
-
-
-def response_events(provider: Emulator, arguments: dict[str, Any], text: str, **asked: Any) -> list[dict[str, Any]]:
-    with fastlane.OpenAI(**arguments) as client:
-        headers = {"x-emulator-output-text": text, "x-emulator-reasoning-tokens": "2"}
-        return streamed(client, RESPONSES, **request(RESPONSES, extra_headers=headers, **asked))
-
-
 def test_stopped_tool_call_response_parses_in_openai_helper(provider: Emulator, arguments: dict[str, Any]) -> None:
     tool: Any = {"type": "function", **TOOL, "strict": True}
     with fastlane.OpenAI(**arguments) as client:
@@ -113,73 +101,18 @@ def test_finished_or_unstarted_stream_gets_no_closing_events(
         events = streamed(client, endpoint, **request(endpoint))
     assert closed(endpoint, events, AnswerCut()) == events
     assert closed(endpoint, [], AnswerCut()) == []
-
-
-def test_answer_whose_usage_is_missing_alone_gets_its_usage(provider: Emulator, arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments) as client:
-        events = streamed(client, CHAT, **request(CHAT))
-    sent = closed(CHAT, events, AnswerCut(usage=USAGE), include_usage=True)
-    assert sent[:-1] == events
-    assert sent[-1]["choices"] == []
-    assert sent[-1]["usage"] == USAGE
-
-
-def test_every_kind_of_unfinished_item_is_ended() -> None:
-    base = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "output": [], "status": "in_progress"}
-    at: dict[str, Any] = {"item_id": "i", "output_index": 0}
-    items = [
-        {"id": "i", "type": "reasoning", "summary": [], "status": "in_progress"},
-        {"id": "i1", "type": "custom_tool_call", "call_id": "c", "name": "f", "input": ""},
-        {"id": "i2", "type": "message", "role": "assistant", "content": [], "status": "in_progress"},
-        {"id": "i3", "type": "web_search_call", "status": "in_progress", "action": {"type": "search", "query": "?"}},
-    ]
-    added: list[dict[str, Any]] = [
-        {"type": "response.output_item.added", "output_index": index, "item": item} for index, item in enumerate(items)
-    ]
-    summary, refusal = {"type": "summary_text", "text": ""}, {"type": "refusal", "refusal": ""}
-    events: list[dict[str, Any]] = [
-        {"type": "response.created", "response": base},
-        *added,
-        {"type": "response.reasoning_summary_part.added", "part": summary, "summary_index": 0, **at},
-        {"type": "response.reasoning_summary_text.delta", "delta": "Hm.", "summary_index": 0, **at},
-        {"type": "response.custom_tool_call_input.delta", "delta": "go", "item_id": "i1", "output_index": 1},
-        {
-            "type": "response.content_part.added",
-            "part": refusal,
-            "item_id": "i2",
-            "output_index": 2,
-            "content_index": 0,
-        },
-        {"type": "response.refusal.delta", "delta": "No.", "item_id": "i2", "output_index": 2, "content_index": 0},
-    ]
-    events = [{**event, "sequence_number": number} for number, event in enumerate(events)]
-    ours = closed(RESPONSES, events, AnswerCut())[len(events) :]
-    assert [event["type"].removeprefix("response.") for event in ours] == [
-        "reasoning_summary_text.done",
-        "reasoning_summary_part.done",
-        "output_item.done",
-        "custom_tool_call_input.done",
-        "output_item.done",
-        "refusal.done",
-        "content_part.done",
-        "output_item.done",
-        "output_item.done",
-        "completed",
-    ]
-    response = ours[-1]["response"]
-    assert [event["item"] for event in ours if event["type"] == "response.output_item.done"] == response["output"]
-    assert response["output"][0]["summary"][0]["text"] == "Hm."
-    assert response["output"][1]["input"] == "go"
-    assert response["output"][2]["content"] == [{"type": "refusal", "refusal": "No."}]
-    with serving([*events, *ours]) as client, client.responses.stream(model="m", input="?") as stream:
-        assert stream.get_final_response().status == "completed"
+    if endpoint == CHAT:  # whose usage alone may be missing
+        *whole, last = closed(endpoint, events, AnswerCut(usage=USAGE), include_usage=True)
+        assert (whole, last["choices"], last["usage"]) == (events, [], USAGE)
 
 
 @pytest.mark.parametrize("endpoint", [CHAT, RESPONSES])
 def test_stream_stopped_at_any_event_is_complete_for_helper(
     provider: Emulator, arguments: dict[str, Any], endpoint: str
 ) -> None:
-    events = (chat_events if endpoint == CHAT else response_events)(provider, arguments, TICKET)
+    headers = {"x-emulator-output-text": TICKET, "x-emulator-reasoning-tokens": "2"}
+    with fastlane.OpenAI(**arguments) as client:
+        events = streamed(client, endpoint, **request(endpoint, extra_headers=headers))
     for kept in range(1, len(events)):
         expected = assembled(endpoint, events[:kept]).body(AnswerCut(usage=RESPONSE_USAGE))
         with serving(closed(endpoint, events[:kept], AnswerCut(usage=RESPONSE_USAGE))) as client:
@@ -215,6 +148,19 @@ def test_any_response_stopped_anywhere_is_complete_for_helper(drawn: Drawn, data
     assert assembled(RESPONSES, sent[:-1]).body(cut) == expected
 
 
+@given(responses())
+@settings(max_examples=60)
+def test_response_stopped_before_any_end_gets_every_end(drawn: Drawn) -> None:
+    begun = [event for event in drawn.events if not event["type"].endswith((".done", "completed", "incomplete"))]
+    ends = [event for event in drawn.events if event["type"].endswith(".done")]
+    ours = closed(RESPONSES, begun, AnswerCut())[len(begun) :]
+    by_item = sorted(ends, key=lambda event: event["output_index"])
+    assert [event["type"] for event in ours] == [*(event["type"] for event in by_item), "response.completed"]
+    for event, expected in zip(ours, by_item, strict=False):
+        for name in ("text", "refusal", "arguments", "input", "part"):
+            assert event.get(name) == expected.get(name)
+
+
 @given(chat_answers(), st.data())
 @settings(max_examples=60)
 def test_any_completion_stopped_anywhere_is_whole(drawn: Drawn, data: st.DataObject) -> None:
@@ -228,7 +174,7 @@ def test_any_completion_stopped_anywhere_is_whole(drawn: Drawn, data: st.DataObj
     assert found == ([choice["finish_reason"] for choice in before["choices"]] or ["stop"])
 
 
-def test_choice_without_delta_does_not_hide_other_choices() -> None:
+def test_finished_choice_without_delta_leaves_others_open() -> None:
     event = {"id": "a", "choices": [{"index": 0, "finish_reason": "stop"}, {"index": 1, "delta": {"content": "x"}}]}
 
     ends = closed(CHAT, [event], AnswerCut())[1:]

@@ -44,66 +44,51 @@ def test_delta_kind_is_content_tool_call_or_reasoning(values: dict[str, Any], ki
 
 
 def test_first_choice_that_carries_anything_counts() -> None:
-    choices = [
-        SimpleNamespace(index=0, delta=SimpleNamespace(role="assistant")),
-        SimpleNamespace(index=1, delta=SimpleNamespace(content="Hello")),
-    ]
-
-    assert choices_kind(choices) == "content"
-    assert choices_kind(choices[:1]) is None
-    assert choices_kind([]) is None
+    silent = SimpleNamespace(index=0, delta=SimpleNamespace(role="assistant"))
+    speaking = SimpleNamespace(index=1, delta=SimpleNamespace(content="Hello"))
+    for text in (speaking, SimpleNamespace(index=0, text="Hello")):
+        assert choices_kind([silent, text]) == "content"
+    for nothing in ([silent], [], [SimpleNamespace(index=0, text="")]):
+        assert choices_kind(nothing) is None
 
 
-def test_text_of_the_completions_endpoint_is_content() -> None:
-    assert choices_kind([SimpleNamespace(index=0, text="Hello")]) == "content"
-    assert choices_kind([SimpleNamespace(index=0, text="")]) is None
-
-
-def test_chat_usage_is_parsed() -> None:
-    usage = CompletionUsage.model_validate(
-        {
-            "prompt_tokens": 100,
-            "completion_tokens": 20,
-            "total_tokens": 120,
-            "prompt_tokens_details": {"cached_tokens": 64},
-            "completion_tokens_details": {"reasoning_tokens": 12},
-        }
-    )
-
-    assert usage_of(usage) == Usage(input_tokens=100, cached_tokens=64, output_tokens=20, reasoning_tokens=12)
-
-
-def test_responses_usage_is_parsed() -> None:
-    usage = from_json(
-        '{"input_tokens": 12, "input_tokens_details": {"cached_tokens": 0},'
-        ' "output_tokens": 8, "output_tokens_details": {"reasoning_tokens": 0}}'
-    )
-
-    assert usage_of(usage) == Usage(input_tokens=12, cached_tokens=0, output_tokens=8, reasoning_tokens=0)
+CHAT_USAGE = {
+    "prompt_tokens": 100,
+    "completion_tokens": 20,
+    "total_tokens": 120,
+    "prompt_tokens_details": {"cached_tokens": 64},
+    "completion_tokens_details": {"reasoning_tokens": 12},
+}
+RESPONSE_USAGE = (
+    '{"input_tokens": 12, "input_tokens_details": {"cached_tokens": 0},'
+    ' "output_tokens": 8, "output_tokens_details": {"reasoning_tokens": 0}}'
+)
+NO_NUMBERS = (
+    {"prompt_tokens": "12", "completion_tokens": None, "prompt_tokens_details": "none"},
+    {"prompt_tokens": True, "completion_tokens": 1.5, "completion_tokens_details": []},
+    *({"prompt_tokens": count, "completion_tokens": count} for count in (-1, 10**30, 2**53)),
+)
 
 
 @pytest.mark.parametrize(
-    "usage",
+    ("usage", "expected"),
     [
-        None,
-        "many",
-        7,
-        [],
-        SimpleNamespace(),
-        SimpleNamespace(prompt_tokens="12", completion_tokens=None, prompt_tokens_details="none"),
-        SimpleNamespace(prompt_tokens=True, completion_tokens=1.5, completion_tokens_details=[]),
+        (
+            CompletionUsage.model_validate(CHAT_USAGE),
+            Usage(input_tokens=100, cached_tokens=64, output_tokens=20, reasoning_tokens=12),
+        ),
+        (
+            from_json(RESPONSE_USAGE),
+            Usage(input_tokens=12, cached_tokens=0, output_tokens=8, reasoning_tokens=0),
+        ),
+        # What is missing is unknown, and a zero is a zero.
+        (SimpleNamespace(prompt_tokens=0, completion_tokens=0), Usage(input_tokens=0, output_tokens=0)),
+        *((nothing, Usage()) for nothing in (None, "many", 7, [], SimpleNamespace())),
+        *((SimpleNamespace(**counts), Usage()) for counts in NO_NUMBERS),
     ],
 )
-def test_count_that_is_no_number_is_unknown_and_not_zero(usage: Any) -> None:
-    assert usage_of(usage) == Usage()
-
-
-def test_missing_details_are_unknown_and_a_zero_stays_a_zero() -> None:
-    bare = usage_of(SimpleNamespace(prompt_tokens=0, completion_tokens=0))
-
-    assert bare == Usage(input_tokens=0, output_tokens=0)
-    assert bare.cached_tokens is None
-    assert bare.reasoning_tokens is None
+def test_usage_holds_counts_and_nothing_else(usage: Any, expected: Usage) -> None:
+    assert usage_of(usage) == expected
 
 
 @pytest.mark.parametrize(
@@ -141,8 +126,3 @@ def test_remembered_names_are_bounded() -> None:
     for number in range(3_000):
         assert safe_name(f"model-{number}") == f"model-{number}"
     assert len(fields.known_names) <= 1_024
-
-
-@pytest.mark.parametrize("count", [-1, 10**30, 2**53, True, 1.5, "3"])
-def test_malformed_token_count_is_unknown(count: Any) -> None:
-    assert usage_of(SimpleNamespace(prompt_tokens=count, completion_tokens=count)) == Usage()

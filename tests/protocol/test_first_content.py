@@ -51,50 +51,33 @@ def verdict(*pieces: bytes, endpoint: str = CHAT) -> tuple[Verdict, int | None]:
 # What a first content is
 
 
-@pytest.mark.parametrize("before", BEFORE)
-def test_chat_preamble_is_no_content(before: bytes) -> None:
-    assert fed([before, choice_event(content="Rhine")]) == [None, "content"]
-
-
-@pytest.mark.parametrize("before", BEFORE_RESPONSE)
-def test_response_preamble_is_no_content(before: bytes) -> None:
-    after = response("output_text.delta", output_index=0, content_index=0, delta="Rhine")
-    assert fed([before, after], RESPONSES) == [None, "content"]
-
-
 CALLED = [{"index": 0, "id": "call_1", "type": "function", "function": {"name": "look", "arguments": ""}}]
+RHINE = choice_event(content="Rhine")
+RESPONSE_RHINE = response("output_text.delta", output_index=0, content_index=0, delta="Rhine")
+NO_TEXT, TEXT = (data(chunk({"index": 0, "text": text, "finish_reason": None})) for text in ("", "Rhine"))
 
 
 @pytest.mark.parametrize(
-    "delta",
+    ("endpoint", "before", "content"),
     [
-        {"content": "Rhine"},
-        {"content": "\n"},
-        {"content": [{"type": "text", "text": "Rhine"}]},
-        {"content": None, "reasoning_content": "Hm"},
-        {"content": "", "reasoning": "Hm"},
-        {"reasoning_details": [{"type": "reasoning.text", "text": "Hm"}]},
-        {"refusal": "No"},
-        {"tool_calls": CALLED},
-        {"function_call": {"name": "look", "arguments": ""}},
-        {"audio": {"id": "audio_1", "data": "AAAA"}},
+        *((CHAT, before, RHINE) for before in BEFORE),
+        *((RESPONSES, before, RESPONSE_RHINE) for before in BEFORE_RESPONSE),
+        (COMPLETIONS, NO_TEXT, TEXT),
+        (CHAT, choice_event("stop"), choice_event(index=1, content="Rhine")),
+        (CHAT, ROLE, choice_event(content="\n")),
+        (CHAT, ROLE, choice_event(content=[{"type": "text", "text": "Rhine"}])),
+        (CHAT, ROLE, choice_event(content=None, reasoning_content="Hm")),
+        (CHAT, ROLE, choice_event(content="", reasoning="Hm")),
+        (CHAT, ROLE, choice_event(reasoning_details=[{"type": "reasoning.text", "text": "Hm"}])),
+        (CHAT, ROLE, choice_event(refusal="No")),
+        (CHAT, ROLE, choice_event(tool_calls=CALLED)),
+        (CHAT, ROLE, choice_event(function_call={"name": "look", "arguments": ""})),
+        (CHAT, ROLE, choice_event(audio={"id": "audio_1", "data": "AAAA"})),
+        (CHAT, ROLE, data(chunk({"index": 0, "message": {"role": "assistant", "content": "Rhine"}}))),
     ],
 )
-def test_each_kind_of_output_is_content(delta: dict[str, Any]) -> None:
-    assert fed([ROLE, choice_event(**delta)]) == [None, "content"]
-
-
-def test_text_of_a_legacy_completion_is_content() -> None:
-    nothing, text = ({"index": 0, "text": text, "finish_reason": None} for text in ("", "Rhine"))
-    assert fed([data(chunk(nothing)), data(chunk(text))], COMPLETIONS) == [None, "content"]
-
-
-def test_second_of_two_choices_may_be_the_first_to_speak() -> None:
-    assert fed([choice_event("stop"), choice_event(index=1, content="Rhine")]) == [None, "content"]
-
-
-def test_answer_in_one_piece_is_content() -> None:
-    assert fed([data(chunk({"index": 0, "message": {"role": "assistant", "content": "Rhine"}}))]) == ["content"]
+def test_preamble_is_no_content_and_each_output_is(endpoint: str, before: bytes, content: bytes) -> None:
+    assert fed([before, content], endpoint) == [None, "content"]
 
 
 def test_first_token_of_the_record_is_content() -> None:
@@ -164,10 +147,24 @@ def test_answer_is_not_empty_before_it_is_over() -> None:
     assert fed([ROLE, STOP, USAGE, DONE]) == [None, None, None, "empty"]
 
 
-def test_response_that_says_nothing_is_empty() -> None:
-    completed = response("completed", response=whole_response(THOUGHT, MESSAGE))
-    assert verdict(*BEFORE_RESPONSE, completed, endpoint=RESPONSES) == ("empty", None)
-    assert verdict(CREATED, endpoint=RESPONSES) == ("empty", None)
+CUT_OFF = whole_response(THOUGHT, status="incomplete", incomplete_details={"reason": "max_output_tokens"})
+FAILED = whole_response(status="failed", error={"code": "server_error", "message": "no"})
+PICTURE = choice_event(content="", images=[{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}])
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        ((*BEFORE_RESPONSE, response("completed", response=whole_response(THOUGHT, MESSAGE))), ("empty", None)),
+        ((CREATED,), ("empty", None)),
+        ((CREATED, response("incomplete", response=CUT_OFF)), ("unknown", None)),
+        ((CREATED, response("failed", response=FAILED)), ("error", 500)),
+        ((CREATED, data({"type": "error", "code": "rate_limit_exceeded", "message": "no"})), ("error", 429)),
+    ],
+    ids=["no text", "no end", "limit", "failed", "error"],
+)
+def test_response_without_content_has_its_verdict(pieces: tuple[bytes, ...], expected: Any) -> None:
+    assert verdict(*pieces, endpoint=RESPONSES) == expected
 
 
 @pytest.mark.parametrize("reason", ["length", "content_filter", "max_tokens", "LENGTH"])
@@ -175,16 +172,8 @@ def test_empty_answer_at_limit_or_filter_has_unknown_verdict(reason: str) -> Non
     assert verdict(ROLE, choice_event(reason), DONE) == ("unknown", None)
 
 
-def test_response_that_met_its_limit_is_not_called_empty() -> None:
-    cut_off = whole_response(THOUGHT, status="incomplete", incomplete_details={"reason": "max_output_tokens"})
-    assert verdict(CREATED, response("incomplete", response=cut_off), endpoint=RESPONSES) == ("unknown", None)
-
-
 def test_answer_with_unknown_delta_has_content() -> None:
-    picture = choice_event(
-        content="", images=[{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]
-    )
-    assert verdict(ROLE, picture, STOP, DONE) == ("content", None)
+    assert verdict(ROLE, PICTURE, STOP, DONE) == ("content", None)
 
 
 def test_first_content_gives_up_after_16_mb() -> None:
@@ -214,13 +203,6 @@ def test_error_before_content_has_its_status(event: dict[str, Any], status: int)
     assert verdict(COMMENT, ROLE, data(event)) == ("error", status)
 
 
-def test_failed_response_event_is_an_error_with_status() -> None:
-    failed = whole_response(status="failed", error={"code": "server_error", "message": "no"})
-    assert verdict(CREATED, response("failed", response=failed), endpoint=RESPONSES) == ("error", 500)
-    error_event = data({"type": "error", "code": "rate_limit_exceeded", "message": "no"})
-    assert verdict(CREATED, error_event, endpoint=RESPONSES) == ("error", 429)
-
-
 def test_malformed_event_is_an_error_without_status() -> None:
     assert verdict(ROLE, b"data: <html>\n\n") == ("error", None)
 
@@ -236,20 +218,8 @@ def test_error_after_first_content_is_ignored() -> None:
 # However it is cut
 
 
-EVENTS = st.lists(
-    st.sampled_from(
-        [
-            *BEFORE,
-            choice_event(content="Rhine"),
-            choice_event("length"),
-            STOP,
-            DONE,
-            data({"error": {"code": 503}}),
-            b"data: {\n\n",
-        ]
-    ),
-    max_size=5,
-)
+BROKEN = (data({"error": {"code": 503}}), b"data: {\n\n")
+EVENTS = st.lists(st.sampled_from([*BEFORE, RHINE, choice_event("length"), STOP, DONE, *BROKEN]), max_size=5)
 
 
 @given(EVENTS, st.sampled_from([b"\n", b"\r\n"]), st.data())
@@ -268,51 +238,53 @@ def completion(reason: str | None = "stop", **message: Any) -> dict[str, Any]:
     return {"choices": [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": reason}]}
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        completion(content=None),
-        completion(content="", refusal=None, annotations=[]),
-        completion(content=[{"type": "text", "text": ""}]),
-        completion(content="", reasoning_content="Hm"),
-        completion("tool_calls", content=None, tool_calls=[]),
-        {"choices": []},
-        {"choices": None},
-        {"error": {"message": "no", "code": 503}},
-    ],
-)
-def test_whole_answer_without_anything_to_use_is_empty(answer: dict[str, Any]) -> None:
-    assert is_empty_answer(answer, CHAT)
+THOUGHT_ALONE = whole_response({**THOUGHT, "summary": [{"type": "summary_text", "text": "Hm"}]}, MESSAGE)
+UNFINISHED = ("incomplete", "queued", "in_progress", "cancelled")
+NO_LEGACY_TEXT = {"index": 0, "text": "", "finish_reason": "stop"}
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("endpoint", "answer"),
     [
-        completion(content="Rhine"),
-        completion(content=[{"type": "text", "text": "Rhine"}]),
-        completion(content=None, refusal="No"),
-        completion("tool_calls", content=None, tool_calls=CALLED),
-        completion("function_call", content=None, function_call={"name": "look", "arguments": "{}"}),
-        completion(content=None, audio={"id": "audio_1", "data": "AAAA"}),
-        completion(content="", images=[{"image_url": {"url": "data:image/png;base64,AAAA"}}]),
-        completion("length", content=""),
-        completion("content_filter", content=None),
-        {"choices": [*completion(content="")["choices"], *completion(content="Rhine")["choices"]]},
+        (CHAT, completion(content=None)),
+        (CHAT, completion(content="", refusal=None, annotations=[])),
+        (CHAT, completion(content=[{"type": "text", "text": ""}])),
+        (CHAT, completion(content="", reasoning_content="Hm")),
+        (CHAT, completion("tool_calls", content=None, tool_calls=[])),
+        (CHAT, {"choices": []}),
+        (CHAT, {"choices": None}),
+        (CHAT, {"error": {"message": "no", "code": 503}}),
+        (COMPLETIONS, {"choices": [NO_LEGACY_TEXT]}),
+        (RESPONSES, THOUGHT_ALONE),
+        (RESPONSES, whole_response(status="failed")),
     ],
 )
-def test_non_empty_answers_are_not_empty(answer: dict[str, Any]) -> None:
-    assert not is_empty_answer(answer, CHAT)
+def test_whole_answer_without_anything_to_use_is_empty(endpoint: str, answer: dict[str, Any]) -> None:
+    assert is_empty_answer(answer, endpoint)
 
 
-def test_empty_answers_of_other_endpoints_are_detected() -> None:
-    text = {"index": 0, "text": "", "finish_reason": "stop"}
-    assert is_empty_answer({"choices": [text]}, COMPLETIONS)
-    assert not is_empty_answer({"choices": [{**text, "text": "Rhine"}]}, COMPLETIONS)
-    assert not is_empty_answer({"choices": [{**text, "finish_reason": "length"}]}, COMPLETIONS)
-    thought = {**THOUGHT, "summary": [{"type": "summary_text", "text": "Hm"}]}
-    assert is_empty_answer(whole_response(thought, MESSAGE), RESPONSES)
-    assert is_empty_answer(whole_response(status="failed"), RESPONSES)
-    assert not is_empty_answer(whole_response(CALL), RESPONSES)
-    for status in ("incomplete", "queued", "in_progress", "cancelled"):
-        assert not is_empty_answer(whole_response(status=status), RESPONSES)
-    assert not is_empty_answer({"data": []}, "/embeddings")
+@pytest.mark.parametrize(
+    ("endpoint", "answer"),
+    [
+        (CHAT, completion(content="Rhine")),
+        (CHAT, completion(content=[{"type": "text", "text": "Rhine"}])),
+        (CHAT, completion(content=None, refusal="No")),
+        (CHAT, completion("tool_calls", content=None, tool_calls=CALLED)),
+        (CHAT, completion("function_call", content=None, function_call={"name": "look", "arguments": "{}"})),
+        (CHAT, completion(content=None, audio={"id": "audio_1", "data": "AAAA"})),
+        (CHAT, completion(content="", images=[{"image_url": {"url": "data:image/png;base64,AAAA"}}])),
+        (CHAT, completion("length", content="")),
+        (CHAT, completion("content_filter", content=None)),
+        (CHAT, {"choices": [*completion(content="")["choices"], *completion(content="Rhine")["choices"]]}),
+        (COMPLETIONS, {"choices": [{**NO_LEGACY_TEXT, "text": "Rhine"}]}),
+        (COMPLETIONS, {"choices": [{**NO_LEGACY_TEXT, "finish_reason": "length"}]}),
+        (RESPONSES, whole_response(CALL)),
+        *(
+            (RESPONSES, whole_response(status=status))
+            for status in ("incomplete", "queued", "in_progress", "cancelled")
+        ),
+        ("/embeddings", {"data": []}),
+    ],
+)
+def test_whole_answer_with_something_to_use_is_not_empty(endpoint: str, answer: dict[str, Any]) -> None:
+    assert not is_empty_answer(answer, endpoint)

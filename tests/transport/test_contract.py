@@ -18,7 +18,18 @@ import pytest
 
 from fastlane.transport import PHASES, AsyncTransport, Phases, PoolSettings, Transport
 from tests.transport.faces import both_faces
-from tests.transport.peer import Header, Peer, Stream, by_path, make_trusting, trusting
+from tests.transport.peer import (
+    ENABLE_PUSH,
+    INITIAL_WINDOW_SIZE,
+    MAX_HEADER_LIST_SIZE,
+    Header,
+    Peer,
+    PeerConnection,
+    Stream,
+    by_path,
+    make_trusting,
+    trusting,
+)
 from tests.transport.peer_h1 import HEAD, OK, PeerH1, Request1
 from tests.waiting import comes_true
 
@@ -253,10 +264,17 @@ def test_given_tls_context_is_used_and_not_changed(make_face: Any) -> None:
 
 @both_faces
 def test_informational_heads_and_trailers_are_ignored(make_face: Any) -> None:
+    final_ns: list[int] = []
+
+    def think() -> None:
+        time.sleep(0.02)  # so that the client has read what came before
+        final_ns.append(time.perf_counter_ns())
+
     def h2(stream: Stream) -> None:
         stream.body()
         stream.head(100)
         stream.head(103, [("link", "</a.css>")])
+        think()
         stream.head(200, [("x-final", "yes")])
         stream.data(b"ok")
         stream.header_block([("x-trailer", "late")], end=True)
@@ -264,6 +282,7 @@ def test_informational_heads_and_trailers_are_ignored(make_face: Any) -> None:
     def h1(request: Request1) -> None:
         request.body()
         request.send(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a.css>\r\n\r\n")
+        think()
         request.send(
             HEAD + b"x-final: yes\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nx-trailer: late\r\n\r\n"
         )
@@ -271,7 +290,9 @@ def test_informational_heads_and_trailers_are_ignored(make_face: Any) -> None:
     with Peer(h2) as peer, PeerH1(h1) as plain, make_face() as face:
         for url in (peer.url, plain.url):
             for _ in range(2):
-                response = face.post(url, content=b"x")
+                phases = Phases()
+                response = face.post(url, content=b"x", extensions={PHASES: phases})
+                assert phases.first_byte_ns >= final_ns[-1]
                 assert (response.status_code, response.content) == (200, b"ok")
                 assert response.headers["x-final"] == "yes"
                 assert "link" not in response.headers
@@ -532,12 +553,62 @@ def test_large_headers_work_in_both_directions(make_face: Any, serve: Serve) -> 
 
 
 @both_faces
-@pytest.mark.parametrize("value", ["a\r\nx-injected: b", "a\nb", "a\x00b"])
-def test_header_value_with_line_break_is_refused(make_face: Any, serve: Serve, value: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("x-mine", "a\r\nx-injected: b"), ("x-mine", "a\nb"), ("x-mine", "a\x00b"), ("x mine", "a"), ("", "a")],
+)
+def test_invalid_header_is_refused_before_it_is_sent(make_face: Any, serve: Serve, name: str, value: str) -> None:
     server = serve()
     with make_face(server.url) as face:
         with pytest.raises(httpx2.LocalProtocolError):
-            face.get(headers={"x-mine": value})
+            face.get(headers={name: value})
 
         assert server.peer.requests == []
         assert face.get().status_code == 200
+
+
+@both_faces
+@pytest.mark.parametrize("content", [b"", b"four", b"sixsix"])
+def test_body_of_another_length_than_announced_is_an_error(make_face: Any, content: bytes) -> None:
+    with PeerH1() as peer, make_face(peer.url) as face:
+        with pytest.raises(httpx2.LocalProtocolError):
+            face.post(content=content, headers={"content-length": "5"})
+
+        assert face.get("/next").content == b"ok"
+
+
+@both_faces
+def test_head_larger_than_the_server_takes_is_not_sent(make_face: Any) -> None:
+    with Peer(settings={MAX_HEADER_LIST_SIZE: 1_000}) as peer, make_face(peer.url) as face:
+        face.get("/first")
+        with pytest.raises(httpx2.LocalProtocolError, match=r"larger than the server takes \(1,000\)"):
+            face.get(headers={"x": "v" * 1_000})
+
+        assert len(peer.requests) == 1
+
+
+@both_faces
+def test_first_request_does_not_wait_for_settings(make_face: Any) -> None:
+    def opening(connection: PeerConnection) -> None:
+        connection.wait(lambda: bool(connection.streams))
+        connection.settings()
+
+    def respond(stream: Stream) -> None:
+        stream.connection.wait(lambda: stream.connection.settings_acked == 1)
+        stream.answer(b"ok")
+
+    with Peer(respond, opening=opening) as peer, make_face(peer.url) as face:
+        assert face.get().content == b"ok"
+
+
+@both_faces
+def test_client_offers_large_windows_and_no_push(make_face: Any) -> None:
+    with Peer() as peer, make_face(peer.url) as face:
+        face.get()
+        (connection,) = peer.connections
+
+        offered = [
+            connection.client_settings[name] for name in (ENABLE_PUSH, INITIAL_WINDOW_SIZE, MAX_HEADER_LIST_SIZE)
+        ]
+        assert offered == [0, 4 << 20, 64 << 10]
+        assert connection.window >= (64 << 20) - 2

@@ -203,15 +203,17 @@ def test_refused_stream_after_head_is_not_resent(make_face: Any) -> None:
 
 
 @both_faces
-@pytest.mark.parametrize("code", [NO_ERROR, INTERNAL_ERROR, 4_711])
-def test_other_reset_before_head_fails_only_its_stream(make_face: Any, code: int) -> None:
+@pytest.mark.parametrize(
+    ("code", "name"), [(NO_ERROR, "NO_ERROR"), (INTERNAL_ERROR, "INTERNAL_ERROR"), (0xBEEF, "code 0xbeef")]
+)
+def test_other_reset_before_head_fails_only_its_stream(make_face: Any, code: int, name: str) -> None:
     def reset(stream: Stream) -> None:
         stream.body()
         stream.rst(code)
 
     with Peer(by_path(reset=reset)) as peer, make_face(peer.url) as face:
         face.get("/first")
-        with pytest.raises(httpx2.RemoteProtocolError):
+        with pytest.raises(httpx2.RemoteProtocolError, match=f"The server reset the stream: {name}"):
             face.post("/reset", content=b"x")
         face.get("/next")
 

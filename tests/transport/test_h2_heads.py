@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from h2.settings import SettingCodes
 from hpack import Decoder
 from hpack.hpack import Encoder
-from hyperframe.frame import ContinuationFrame, HeadersFrame, SettingsFrame
+from hyperframe.frame import SettingsFrame
 from hypothesis import given, settings, strategies as st
 
 from fastlane.transport.protocols.h2 import Heads
-from tests.transport.h2_peer import Pair, frames_of, request_head
+from tests.transport.h2_peer import Pair
 
 Field = tuple[bytes, bytes]
 DEFAULT_TABLE = 4_096
@@ -67,18 +66,6 @@ def test_independent_decoder_reads_what_was_packed(steps: list[tuple[bytes, list
                 assert [value for own, value in read if own == name] == [value for own, value in sent if own == name]
 
 
-def test_repeated_table_resize_is_announced() -> None:
-    for size in (0, 100, 8_192):
-        peer = Peer()
-        sent = of(b"/v1/a", [(b"x-a", b"1"), (b"authorization", b"Bearer sk-1")])
-        for _ in range(3):
-            peer.read(sent)
-        peer.resize(size)
-        peer.resize(size)
-        for _ in range(3):
-            assert Counter(peer.read(sent)) == Counter(sent)
-
-
 def test_nothing_grows_with_ever_new_fields() -> None:
     peer = Peer()
     for number in range(2_000):
@@ -99,23 +86,6 @@ def test_repeated_headers_are_encoded_compactly() -> None:
         peer.decoder.decode(packed)
 
     assert len(packed) < 20
-
-
-def test_head_beyond_one_frame_is_continued_and_read_whole() -> None:
-    pair = Pair()
-    own = [(b"x-%d" % number, b"v" * 900) for number in range(60)]
-    for _ in range(3):
-        exchange = pair.exchange(request_head(headers=own))
-        pair.client.begin(exchange, end=True)
-        frames = frames_of(sent := pair.client.data_to_send())
-
-        assert isinstance(frames[0], HeadersFrame)
-        assert len(frames) > 1
-        assert all(isinstance(frame, ContinuationFrame) for frame in frames[1:])
-        event: Any
-        (event, *_) = pair.server.receive_data(sent)
-        assert Counter((bytes(name), bytes(value)) for name, value in event.headers)[own[-1]] == 1
-        assert len(event.headers) == len(own) + 4
 
 
 def test_repeated_table_size_setting_keeps_heads_readable() -> None:

@@ -14,7 +14,7 @@ from hyperframe.frame import DataFrame, PingFrame
 
 from tests.transport.faces import both_faces
 from tests.transport.h2_peer import raw_frame
-from tests.transport.peer import GoneError, Peer, PeerConnection, Stream, by_path
+from tests.transport.peer import PROTOCOL_ERROR, GoneError, Header, Peer, PeerConnection, Respond, Stream, by_path
 from tests.transport.peer_h1 import PeerH1, Request1
 from tests.transport.resources import resident
 
@@ -77,25 +77,72 @@ def garbage(stream: Stream) -> None:
     stream.hold_until_left()
 
 
-def no_status(stream: Stream) -> None:
-    stream.body()
-    stream.header_block([("content-type", "text/plain")], end=True)
-
-
 @both_faces
-@pytest.mark.parametrize(("script", "connections"), [(garbage, 2), (no_status, 1)])
-def test_broken_answer_is_an_error_and_the_next_call_works(
-    make_face: Any, script: Callable[[Stream], None], connections: int
-) -> None:
-    with Peer(by_path(broken=script)) as peer, make_face(peer.url) as face:
+def test_garbage_is_an_error_and_the_next_call_works(make_face: Any) -> None:
+    with Peer(by_path(broken=garbage)) as peer, make_face(peer.url) as face:
         face.get("/first")
         with pytest.raises(httpx2.RemoteProtocolError):
             face.post("/broken", content=b"x")
 
-        assert connections == 1 or peer.connections[0].closed.wait(30)
+        assert peer.connections[0].closed.wait(30)
         assert [stream.path for stream in peer.requests] == ["/first", "/broken"]
         assert face.get("/next").content == b"ok"
-        assert len(peer.connections) == connections
+        assert len(peer.connections) == 2
+
+
+def head_of(*fields: Header) -> Respond:
+    return lambda stream: stream.header_block(fields)
+
+
+def body_of(size: int, announced: int) -> Respond:
+    def script(stream: Stream) -> None:
+        stream.head(length=announced, end=not size)
+        if size:
+            stream.data(bytes(size), end=True)
+
+    return script
+
+
+def trailers_before_the_end(stream: Stream) -> None:
+    stream.head()
+    stream.header_block([("a", "b")])
+
+
+STATUS = (":status", "200")
+MALFORMED = {
+    "no status": head_of(("content-type", "text/plain")),
+    "no field at all": head_of(),
+    "a status of words": head_of((":status", "2xx")),
+    "a long status": head_of((":status", "2000")),
+    "a status below 100": head_of((":status", "099")),
+    "two of them": head_of(STATUS, STATUS),
+    "another pseudo-header": head_of(STATUS, (":path", "/")),
+    "a status behind": head_of(("a", "b"), STATUS),
+    "upper case": head_of(STATUS, ("X-Upper", "1")),
+    "a line end": head_of(STATUS, ("x", "hush\r\nhush")),
+    "a length of words": head_of(STATUS, ("content-length", "hush")),
+    "two lengths": head_of(STATUS, ("content-length", "1"), ("content-length", "2")),
+    "an endless length": head_of(STATUS, ("content-length", "9" * 5_000)),
+    "a protocol switch": head_of((":status", "101")),
+    "a field of the connection": head_of(STATUS, ("connection", "close")),
+    "no body": body_of(0, announced=4),
+    "a shorter body": body_of(3, announced=4),
+    "a longer body": body_of(5, announced=4),
+    "trailers before the end": trailers_before_the_end,
+}
+
+
+@both_faces
+@pytest.mark.parametrize("script", MALFORMED.values(), ids=MALFORMED)
+def test_malformed_answer_fails_only_its_stream(make_face: Any, script: Respond) -> None:
+    with Peer(by_path(broken=script)) as peer, make_face(peer.url) as face:
+        face.get("/first")
+        with pytest.raises(httpx2.RemoteProtocolError) as raised:
+            face.get("/broken")
+
+        assert "hush" not in str(raised.value)
+        assert face.get("/next").content == b"ok"
+        assert (peer.resets, len(peer.connections)) == ([PROTOCOL_ERROR], 1)
 
 
 @both_faces

@@ -10,6 +10,7 @@ import pytest
 
 from tests.transport.faces import both_faces
 from tests.transport.peer import MAX_CONCURRENT_STREAMS, REFUSED_STREAM, Peer, PeerConnection, Stream, by_path
+from tests.transport.peer_h1 import OK, PeerH1, Request1
 
 WAIT_FOR_A_SLOT = httpx2.Timeout(30, pool=0.3)
 
@@ -183,3 +184,16 @@ def test_request_and_its_body_go_in_one_write(make_face: Any, size: int) -> None
         stream = peer.requests[1]
         assert len(stream.received) == size
         assert len(set(stream.records)) == 1
+
+
+@both_faces
+def test_burst_without_tls_opens_a_connection_for_each_call(make_face: Any) -> None:
+    together = threading.Barrier(7)
+
+    def respond(request: Request1) -> None:
+        together.wait(30)
+        request.send(OK)
+
+    with PeerH1(respond) as peer, make_face(peer.url) as face:
+        assert [answer.content for answer in face.together(*["/"] * 7)] == [b"ok"] * 7
+        assert peer.connections == 7

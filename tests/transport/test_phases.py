@@ -13,8 +13,7 @@ import pytest
 
 import fastlane
 from fastlane.records import Attempt
-from fastlane.transport import Opening, Phases
-from fastlane.transport.protocols.exchange import FALLBACK_TRACE, PHASES
+from fastlane.transport import PHASES, Opening, Phases
 from tests.attempts.events import DONE, STOP, choice_event
 from tests.call_peer import ANSWER
 from tests.transport.callers import CALLERS, request
@@ -108,12 +107,12 @@ class Pieces(httpx2.SyncByteStream, httpx2.AsyncByteStream):
 
 @pytest.fixture(params=["sync", "async"])
 def make(request: pytest.FixtureRequest) -> Any:
-    """A caller whose connections are ours, apart from the transport."""
+    """A caller on a transport."""
+    kind: Any = httpx2.Client if request.param == "sync" else httpx2.AsyncClient
 
     def on(transport: Scripted, **options: Any) -> Any:
-        caller = CALLERS[request.param](base_url="http://provider.invalid/v1", api_key="k", **options)
-        caller.client._client._transport = transport
-        return caller
+        client = kind(transport=transport)
+        return CALLERS[request.param](base_url="http://provider.invalid/v1", api_key="k", http_client=client, **options)
 
     return on
 
@@ -145,7 +144,7 @@ def test_attempt_with_new_connection_has_its_details(make: Any) -> None:
     assert (attempt.http_version, attempt.alpn, attempt.tls_version) == ("HTTP/2", "h2", "TLSv1.3")
     assert (attempt.connection_id, attempt.peer_address) == ("127.0.0.1:40000", "127.0.0.1:443")
     assert (attempt.round_trip_time_s, attempt.resent) == (0.04, 0)
-    assert caller.last_call.transport == "fastlane"
+    assert caller.last_call.transport == "caller"
 
 
 def test_attempt_that_waited_for_anothers_opening_queued(make: Any) -> None:
@@ -257,56 +256,9 @@ def test_transport_without_timestamps_uses_reader_times(make: Any) -> None:
     assert list(attempt.wire.data_ns) == []
     assert attempt.wire.first_data_ns is None
     assert (attempt.peer_address, attempt.round_trip_time_s) == (None, None)
-    assert record.transport == "stock"
+    assert record.transport == "caller"
     assert len(record.timeline.token_ns) == 3
     assert record.timeline.token_ns[0] >= attempt.wire.started_ns
-
-
-class Library(httpx2.MockTransport):
-    """What carries a request that ours hands on: it calls the trace that it is given."""
-
-    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        trace = request.extensions[FALLBACK_TRACE]
-        trace("connection.connect_tcp.started", {})
-        trace("connection.connect_tcp.complete", {})
-        trace("http11.send_request_headers.started", {})
-        return super().handle_request(request)
-
-
-def library() -> Library:
-    return Library(lambda request: httpx2.Response(200, headers={"content-type": "application/json"}, content=WHOLE[0]))
-
-
-def test_stock_transport_is_timed_by_its_trace() -> None:
-    with fastlane.OpenAI(base_url="http://provider.invalid/v1", api_key="k") as client:
-        client._client._transport = library()
-        client.chat.completions.create(**request())
-        (record,) = client.calls
-    (attempt,) = record.attempts
-
-    assert record.transport == "stock"
-    assert attempt.wire.connect_s is not None
-    assert attempt.wire.dns_s is None
-    assert attempt.connection_reused is False
-
-
-def test_trace_of_the_caller_is_kept() -> None:
-    seen: list[str] = []
-    with fastlane.OpenAI(base_url="http://provider.invalid/v1", api_key="k") as client:
-        build = client._client.build_request
-
-        def traced(*args: Any, **kwargs: Any) -> httpx2.Request:
-            built = build(*args, **kwargs)
-            built.extensions["trace"] = lambda name, info: seen.append(name)
-            return built
-
-        client._client.build_request = traced  # type: ignore[method-assign]
-        client._client._transport = library()
-        client.chat.completions.create(**request())
-        (record,) = client.calls
-
-    assert seen[0] == "connection.connect_tcp.started"
-    assert record.attempts[0].wire.connect_s is not None
 
 
 # The real one

@@ -63,7 +63,8 @@ RESPONSE_USAGE = (
     '{"input_tokens": 12, "input_tokens_details": {"cached_tokens": 0},'
     ' "output_tokens": 8, "output_tokens_details": {"reasoning_tokens": 0}}'
 )
-NO_NUMBERS = (
+NOTHING: tuple[Any, ...] = (None, "many", 7, [], SimpleNamespace())
+NO_NUMBERS: tuple[dict[str, Any], ...] = (
     {"prompt_tokens": "12", "completion_tokens": None, "prompt_tokens_details": "none"},
     {"prompt_tokens": True, "completion_tokens": 1.5, "completion_tokens_details": []},
     *({"prompt_tokens": count, "completion_tokens": count} for count in (-1, 10**30, 2**53)),
@@ -83,7 +84,7 @@ NO_NUMBERS = (
         ),
         # What is missing is unknown, and a zero is a zero.
         (SimpleNamespace(prompt_tokens=0, completion_tokens=0), Usage(input_tokens=0, output_tokens=0)),
-        *((nothing, Usage()) for nothing in (None, "many", 7, [], SimpleNamespace())),
+        *((nothing, Usage()) for nothing in NOTHING),
         *((SimpleNamespace(**counts), Usage()) for counts in NO_NUMBERS),
     ],
 )

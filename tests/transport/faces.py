@@ -74,10 +74,10 @@ class SyncFace:
 
     asynchronous = False
 
-    def __init__(self, url: str = "", *, timeout: Any = HANG_S, client: dict[str, Any] | None = None, **options: Any):
+    def __init__(self, url: str = "", *, timeout: Any = HANG_S, **options: Any):
         options.setdefault("verify", trusting())
         self.transport: Any = Transport(**options)
-        self.client = httpx2.Client(transport=self.transport, base_url=url, timeout=timeout, **(client or {}))
+        self.client = httpx2.Client(transport=self.transport, base_url=url, timeout=timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -137,10 +137,6 @@ class SyncFace:
         del answer
         gc.collect()
 
-    def use(self, work: Callable[[Any], Any]) -> Any:
-        """Whatever else a test wants to do with the client."""
-        return work(self.client)
-
     def close(self) -> None:
         self.client.close()
 
@@ -173,12 +169,13 @@ class AsyncFace:
     """`httpx2.AsyncClient` on `AsyncTransport`, on an event loop in a thread of its own."""
 
     asynchronous = True
+    new_loop = staticmethod(asyncio.new_event_loop)
 
-    def __init__(self, url: str = "", *, timeout: Any = HANG_S, client: dict[str, Any] | None = None, **options: Any):
+    def __init__(self, url: str = "", *, timeout: Any = HANG_S, **options: Any):
         options.setdefault("verify", trusting())
         self.transport: Any = AsyncTransport(**options)
-        self.client = httpx2.AsyncClient(transport=self.transport, base_url=url, timeout=timeout, **(client or {}))
-        self.loop = asyncio.new_event_loop()
+        self.client = httpx2.AsyncClient(transport=self.transport, base_url=url, timeout=timeout)
+        self.loop: asyncio.AbstractEventLoop = self.new_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
 
@@ -255,10 +252,6 @@ class AsyncFace:
             gc.collect()
 
         self.run(lose())
-
-    def use(self, work: Callable[[Any], Any]) -> Any:
-        """Whatever else a test wants to do with the client."""
-        return self.run(work(self.client))
 
     def close(self) -> None:
         if self.loop.is_closed():

@@ -49,7 +49,6 @@ class FakeWaiter:
         self.avoid = avoid
         self.member: PooledConnection | None = None
         self.error: TransportError | None = None
-        self.number: int | None = None
 
     def grant(self, member: PooledConnection) -> None:
         assert self.waits
@@ -88,9 +87,9 @@ class Desk:
         self.opening += new
         self.surplus += surplus
 
-    def ask(self, origin: ServerOrigin = HERE, *, avoid: PooledConnection | None = None) -> FakeWaiter:
+    def ask(self, origin: ServerOrigin = HERE) -> FakeWaiter:
         """A call requests a slot."""
-        call = FakeWaiter(None if avoid is None else avoid.local_address)
+        call = FakeWaiter()
         member = self.pool.claim(origin, self.now_ns, call.avoid)
         if member is None:
             self.pool.wait(origin, call, self.now_ns)
@@ -115,12 +114,10 @@ class Desk:
     def opens_http1(self) -> PooledConnection:
         return self.opens(1, http_version="HTTP/1.1")
 
-    def fails(self) -> PooledConnection:
+    def fails(self) -> None:
         """The first connection that is being opened cannot be."""
-        member = self.opening.pop(0)
-        self.pool.failed(member, FAILURE, self.now_ns)
+        self.pool.failed(self.opening.pop(0), FAILURE, self.now_ns)
         self.take()
-        return member
 
     def ends(self, call: FakeWaiter) -> None:
         """The call's answer is over, and the driver says so."""
@@ -147,10 +144,8 @@ class Desk:
         self.pool.unclaim(call.member, self.now_ns)
         self.take()
 
-    def closes(self, member: PooledConnection, *, by_peer: bool = True, unwelcome_pings: bool = False) -> None:
-        self.pool.closed(
-            member, self.now_ns, by_idle_peer=by_peer and not member.claimed, unwelcome_pings=unwelcome_pings
-        )
+    def closes(self, member: PooledConnection, *, by_peer: bool = True) -> None:
+        self.pool.closed(member, self.now_ns, by_idle_peer=by_peer and not member.claimed, unwelcome_pings=False)
         self.take()
 
     def passes(self, seconds: float) -> None:
@@ -164,12 +159,3 @@ class Desk:
 def http_of(member: PooledConnection) -> Any:
     assert member.http is not None
     return member.http
-
-
-def warm_desk(capacity: int = 100, **options: Any) -> tuple[Desk, PooledConnection]:
-    """A desk with one idle connection."""
-    desk = Desk(**options)
-    call = desk.ask()
-    member = desk.opens(capacity)
-    desk.ends(call)
-    return desk, member

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import Event
-from h2.settings import SettingCodes
 from hpack.hpack import Encoder
 from hyperframe.frame import Frame, HeadersFrame
 
@@ -74,31 +70,18 @@ def head_bytes(stream_id: int, fields: Fields = OK, *, end: bool = False) -> byt
 class Pair:
     """Our connection and its server."""
 
-    def __init__(self, settings: dict[SettingCodes | int, int] | None = None, *, shake_hands: bool = True) -> None:
+    def __init__(self) -> None:
         self.client = Http2Connection()
         # What the drivers rely on.
         self.server = H2Connection(H2Configuration(client_side=False, header_encoding=None))
         self.now_ns = 1_000
         self.client.start(0)
         self.server.initiate_connection()
-        if settings:
-            self.server.update_settings(settings)
-        if shake_hands:
-            self.carry()
+        self.carry()
 
-    def to_server(self) -> list[Event]:
-        return self.server.receive_data(self.client.data_to_send())
-
-    def to_client(self, cuts: Iterable[int] = ()) -> None:
-        self.receive(self.server.data_to_send(), cuts)
-
-    def receive(self, data: bytes, cuts: Iterable[int] = ()) -> None:
-        """Have our connection receive these bytes, in pieces that end at `cuts`."""
-        start = 0
-        for cut in [*sorted(cut for cut in cuts if cut < len(data)), len(data)]:
-            self.now_ns += 1
-            self.client.receive(data[start:cut], self.now_ns)
-            start = cut
+    def receive(self, data: bytes) -> None:
+        self.now_ns += 1
+        self.client.receive(data, self.now_ns)
 
     def carry(self) -> None:
         """Carry bytes in both directions until none are left."""
@@ -110,27 +93,13 @@ class Pair:
             if not output and not answered:
                 return
 
-    def exchange(self, head: RequestHead | None = None) -> WokenExchange:
-        return WokenExchange(head or request_head())
-
-    def begun(self, body: bytes | None = None, head: RequestHead | None = None) -> WokenExchange:
+    def begun(self) -> Exchange:
         """An exchange whose request is sent and has reached the server."""
-        exchange = self.exchange(head)
-        self.client.begin(exchange, end=body is None)
-        if body is not None:
-            self.client.send(exchange, body, end=True)
-        self.to_server()
+        exchange = Exchange(request_head(), Phases())
+        self.client.begin(exchange, end=True)
+        self.server.receive_data(self.client.data_to_send())
         return exchange
 
-    def uploading(self) -> WokenExchange:
-        """An exchange whose request's head has reached the server, and whose body is still to be sent."""
-        exchange = self.exchange()
-        self.client.begin(exchange, end=False)
-        self.to_server()
-        return exchange
-
-    def answer(self, exchange: Exchange, body: bytes = b"", fields: Fields = OK, *, end: bool = True) -> None:
-        self.server.send_headers(exchange.stream_id, fields)
-        if body or end:
-            self.server.send_data(exchange.stream_id, body, end_stream=end)
-        self.to_client()
+    def answer(self, exchange: Exchange) -> None:
+        self.server.send_headers(exchange.stream_id, OK, end_stream=True)
+        self.receive(self.server.data_to_send())

@@ -56,7 +56,6 @@ class Reset(NamedTuple):
 
     stream_id: int
     code: int
-    at_ns: int
 
 
 @functools.cache
@@ -230,12 +229,6 @@ class Stream:
             self.granted += increment
             self.connection.send_when_greeted(WindowUpdateFrame(self.id, window_increment=increment))
 
-    def wait_reset(self) -> int:
-        """Wait for the client's RST_STREAM."""
-        self.connection.wait(lambda: self.reset is not None)
-        assert self.reset is not None
-        return self.reset
-
 
 Respond = Callable[[Stream], None]
 Opening = Callable[["PeerConnection"], None]
@@ -289,12 +282,12 @@ class PeerConnection:
         """When the client's own PINGs came."""
         self.pongs: list[bytes] = []
         """The client's answers to our PINGs."""
-        self.goaways: list[tuple[int, int]] = []
-        """Last stream and code of each GOAWAY of the client."""
         self.records: list[int] = []
         """The sizes of the TLS records that came."""
         self.closed = threading.Event()
         """The client has closed the connection, or broken it off."""
+        self.said_goodbye = False
+        """The client has ended its direction in TLS."""
         self.over = False
         self.encoder = hpack.Encoder()
         self._decoder = hpack.Decoder()
@@ -487,16 +480,15 @@ class PeerConnection:
                     self._plain_end = True
                     break
                 if not record:
-                    self._plain_end = True
+                    self._plain_end = self.said_goodbye = True
                     break
                 self.records.append(len(record))
                 self._buffer += record
-                if not self._parse():
-                    break
+                self._parse()
             self._flush()
             self.changed.notify_all()
 
-    def _parse(self) -> bool:
+    def _parse(self) -> None:
         if self._buffer.startswith(PREFACE):
             del self._buffer[: len(PREFACE)]
         while len(self._buffer) >= 9:
@@ -508,7 +500,6 @@ class PeerConnection:
             frame.parse_body(memoryview(bytes(self._buffer[9 : 9 + length])))
             del self._buffer[: 9 + length]
             self._got(frame, length)
-        return True
 
     def _got(self, frame: Frame, length: int) -> None:
         stream = self.streams.get(frame.stream_id)
@@ -523,7 +514,7 @@ class PeerConnection:
         elif isinstance(frame, DataFrame):
             self._got_data(frame, stream)
         elif isinstance(frame, RstStreamFrame):
-            self.resets.append(Reset(frame.stream_id, frame.error_code, time.monotonic_ns()))
+            self.resets.append(Reset(frame.stream_id, frame.error_code))
             if stream is None:
                 self._violation(f"RST_STREAM on idle stream {frame.stream_id}")
             else:
@@ -539,8 +530,6 @@ class PeerConnection:
                 self.pings.append(time.monotonic_ns())
                 if self.peer.answers_pings:
                     self.send_when_greeted(PingFrame(0, opaque_data=frame.opaque_data, flags=["ACK"]))
-        elif isinstance(frame, GoAwayFrame):
-            self.goaways.append((frame.last_stream_id, frame.error_code))
         if isinstance(frame, HeadersFrame | ContinuationFrame) and "END_HEADERS" in frame.flags:
             self._got_head()
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
 from tests.transport import peer
-from tests.transport.peer import LOCAL_NAMES, GoneError, Listener, server_context
+from tests.transport.peer import LOCAL_NAMES, GoneError, Listener, Stream, server_context
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -156,3 +156,21 @@ class PeerH1(Listener):
         finally:
             connection.close()
             self.left.release()
+
+
+class SlowAnswer:
+    """Begins an answer over either protocol, and ends it when the test says."""
+
+    def __init__(self) -> None:
+        self.release = threading.Event()
+
+    def h2(self, stream: Stream) -> None:
+        stream.head()
+        stream.data(b"first ")
+        stream.hold(self.release)
+        stream.data(b"last", end=True)
+
+    def h1(self, request: Request1) -> None:
+        request.send(HEAD + b"content-length: 10\r\n\r\nfirst ")
+        request.hold(self.release)
+        request.send(b"last")

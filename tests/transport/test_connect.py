@@ -1,86 +1,56 @@
-"""A host's addresses are raced, and no attempt is left behind: from a thread and on an event loop alike."""
+"""A host's addresses are raced, and no attempt is left behind: from a thread and on event loops alike."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import errno
-import importlib
+import gc
 import importlib.util
-import itertools
 import os
 import socket
-import threading
-import time
+import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from time import perf_counter_ns as now_ns
 from typing import Any
 
+import httpx2
 import pytest
-from hypothesis import given, strategies as st
 
-from fastlane.transport import Opening
-from fastlane.transport.drivers import connect as _connect
-from fastlane.transport.drivers.connect import (
-    Address,
-    address_text,
-    connect_asyncio,
-    connect_sync,
-    interleave,
-)
-from fastlane.transport.protocols.exchange import TransportError
+from fastlane.transport import PATIENCE, PHASES, Patience, Phases
+from tests.transport.faces import FACES, AsyncFace
+from tests.transport.peer import HANG_S
+from tests.transport.peer_h1 import PeerH1
+from tests.transport.resources import descriptors
+from tests.waiting import comes_true
 
 HOUR_NS = 3_600_000_000_000
-HANG_S = 40.0
-
 REFUSED = f"[Errno {errno.ECONNREFUSED}] {os.strerror(errno.ECONNREFUSED)}"
+UNKNOWN = "[Errno -2] Name or service not known"
+NO_FILE = f"[Errno {errno.EMFILE}] {os.strerror(errno.EMFILE)}"
+IMPATIENT = httpx2.Timeout(HANG_S, connect=0.3)
 
-Connected = tuple[socket.socket, Opening]
-Connect = Callable[..., Connected]
-
-
-def new_loop(base: type[Any]) -> Any:
-    """A loop that looks names up where a test can say what is found: uvloop's own resolver is out of reach."""
-
-    async def getaddrinfo(self: Any, host: str, port: int, **options: Any) -> Any:
-        return await self.run_in_executor(None, lambda: socket.getaddrinfo(host, port, **options))
-
-    return type("Loop", (base,), {"getaddrinfo": getaddrinfo})()
-
-
-def on_loop(base: type[Any]) -> Connect:
-    def connect(host: str, port: int) -> Connected:
-        with asyncio.Runner(loop_factory=lambda: new_loop(base)) as runner:
-            return runner.run(connect_asyncio(host, port))
-
-    return connect
-
-
-def from_thread(host: str, port: int) -> Connected:
-    return connect_sync(host, port)
-
-
-LOOPS: dict[str, type[Any]] = {"asyncio": asyncio.SelectorEventLoop}
+WITH_UVLOOP = dict(FACES)
 if importlib.util.find_spec("uvloop"):  # nothing needs it; where it is, it must do
-    LOOPS["uvloop"] = importlib.import_module("uvloop").Loop
-DRIVERS: dict[str, Connect] = {"sync": from_thread, **{name: on_loop(base) for name, base in LOOPS.items()}}
+    import uvloop
+
+    class Loop(uvloop.Loop):
+        """Looks names up where a test can say what is found: uvloop's own resolver is out of reach."""
+
+        async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
+            return await self.run_in_executor(None, lambda: socket.getaddrinfo(host, port, **options))
+
+    class UvloopFace(AsyncFace):
+        """The asynchronous client on uvloop."""
+
+        new_loop = staticmethod(Loop)
+
+    WITH_UVLOOP["uvloop"] = UvloopFace
 
 
-@pytest.fixture(params=DRIVERS)
-def connect(request: pytest.FixtureRequest) -> Connect:
-    return DRIVERS[request.param]
-
-
-@pytest.fixture(params=LOOPS)
-def loop_base(request: pytest.FixtureRequest) -> type[Any]:
-    return LOOPS[request.param]
-
-
-@pytest.fixture
-def listening() -> Iterator[tuple[str, int]]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield server.getsockname()
+@pytest.fixture(params=WITH_UVLOOP)
+def make_face(request: pytest.FixtureRequest) -> Any:
+    return WITH_UVLOOP[request.param]
 
 
 @pytest.fixture
@@ -124,239 +94,202 @@ def resolve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return say
 
 
-def descriptors() -> int:
-    return len(list(Path("/dev/fd").iterdir()))
-
-
 @pytest.fixture
-def nothing_left() -> Iterator[None]:
-    """No descriptor and no thread may be left when the test is over."""
-    importlib.import_module("encodings.idna")
-    for base in LOOPS.values():
-        base().close()  # uvloop's first loop opens descriptors that stay
+def nothing_left(make_face: Any) -> Iterator[None]:
+    """No descriptor may be left when the test is over."""
+    make_face().close()  # uvloop's first loop opens descriptors that stay
     before = descriptors()
     yield
-    for _ in range(int(HANG_S * 100)):
-        if descriptors() == before:
-            return
-        time.sleep(0.01)
-    assert descriptors() == before
-    raise AssertionError(f"left: {threading.enumerate()}")
+    gc.collect()
+    assert comes_true(lambda: len(descriptors()) <= len(before)), descriptors() - before
 
 
-# --- one address
+def option(sock: socket.socket, name: str) -> int:
+    return sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))
 
 
-def test_connection_has_timestamps_addresses_and_options(connect: Connect, listening: tuple[str, int]) -> None:
-    before = now_ns()
-    sock, opening = connect(*listening)
-    with sock:
-        assert opening.dns_started_ns is None
-        assert opening.dns_ended_ns is None
-        assert before <= opening.connect_started_ns <= opening.connect_ended_ns == opening.ended_ns <= now_ns()
-        assert opening.peer_address == address_text(listening)
-        assert opening.local_address == address_text(sock.getsockname())
-        assert not sock.getblocking()
-        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_connection_has_timestamps_addresses_and_options(make_face: Any, host: str) -> None:
+    phases, before_ns = Phases(), now_ns()
+    with PeerH1() as peer, make_face() as face:
+        answer = face.open(f"http://{host}:{peer.port}/", extensions={PHASES: phases})
+        sock = answer.response.extensions["network_stream"].get_extra_info("socket")
+        opening = phases.opening
+        assert opening is not None
+
+        looked_up = [opening.dns_started_ns, opening.dns_ended_ns] if host == "localhost" else []
+        moments = [before_ns, *looked_up, opening.connect_started_ns, opening.connect_ended_ns, now_ns()]
+        assert moments == sorted(moments, key=lambda moment: moment or 0)
+        assert looked_up or (opening.dns_started_ns, opening.dns_ended_ns) == (None, None)
+        assert opening.peer_address == f"127.0.0.1:{peer.port}"
+        assert opening.local_address == "{}:{}".format(*sock.getsockname())
+        assert option(sock, "TCP_NODELAY")
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        if sys.platform == "linux":
+            assert [option(sock, f"TCP_KEEP{name}") for name in ("IDLE", "INTVL", "CNT")] == [60, 10, 3]
+            assert option(sock, "TCP_USER_TIMEOUT") == 90_000
+        answer.close()
 
 
-def test_host_name_lookup_precedes_connect(connect: Connect, listening: tuple[str, int], nothing_left: None) -> None:
-    before = now_ns()
-    sock, opening = connect("localhost", listening[1])
-    sock.close()
-    assert opening.dns_started_ns is not None
-    assert opening.dns_ended_ns is not None
-    assert before <= opening.dns_started_ns <= opening.dns_ended_ns <= opening.connect_started_ns
+def test_missing_socket_options_are_skipped(make_face: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = (("TCP_NO_SUCH", 9), ("TCP_USER_TIMEOUT", -1))
+    monkeypatch.setattr("fastlane.transport.drivers.connect._OPTIONS", options)
+    with PeerH1() as peer, make_face(peer.url) as face:
+        assert face.get().content == b"ok"
 
 
 # --- several addresses
 
 
 def test_refused_address_falls_back_to_the_next_at_once(
-    connect: Connect,
-    listening: tuple[str, int],
+    make_face: Any,
     refusing: tuple[str, int],
     resolve: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
     nothing_left: None,
 ) -> None:
-    monkeypatch.setattr(_connect, "ATTEMPT_DELAY_NS", HOUR_NS)
-    resolve(refusing, listening)
-    sock, _ = connect("name.test", 443)
-    with sock:
-        assert sock.getpeername() == listening
+    monkeypatch.setattr("fastlane.transport.drivers.connect.ATTEMPT_DELAY_NS", HOUR_NS)
+    with PeerH1() as peer, make_face("http://name.test") as face:
+        resolve(refusing, ("127.0.0.1", peer.port))
+        assert face.get().content == b"ok"
 
 
 def test_silent_address_falls_back_to_the_next(
-    connect: Connect,
-    listening: tuple[str, int],
+    make_face: Any, silent: tuple[str, int], resolve: Callable[..., None], nothing_left: None
+) -> None:
+    phases = Phases()
+    with PeerH1() as peer, make_face("http://name.test") as face:
+        resolve(silent, ("127.0.0.1", peer.port))
+        assert face.get(extensions={PHASES: phases}).content == b"ok"
+    assert phases.opening is not None
+    assert phases.opening.connect_ended_ns - phases.opening.connect_started_ns >= 250_000_000
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+def test_address_of_the_other_family_is_tried_second(
+    make_face: Any,
+    refusing: tuple[str, int],
     silent: tuple[str, int],
     resolve: Callable[..., None],
-    nothing_left: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    resolve(silent, listening)
-    sock, opening = connect("name.test", 443)
-    with sock:
-        assert sock.getpeername() == listening
-    assert opening.connect_ended_ns - opening.connect_started_ns >= 250_000_000
+    monkeypatch.setattr("fastlane.transport.drivers.connect.ATTEMPT_DELAY_NS", HOUR_NS)
+    with PeerH1(host="::1") as peer, make_face("http://name.test") as face:
+        resolve(refusing, silent, ("::1", peer.port, 0, 0))
+        assert face.get().content == b"ok"
 
 
 def test_simultaneous_connects_leave_one_socket(
-    connect: Connect, resolve: Callable[..., None], monkeypatch: pytest.MonkeyPatch, nothing_left: None
+    make_face: Any, resolve: Callable[..., None], monkeypatch: pytest.MonkeyPatch, nothing_left: None
 ) -> None:
-    monkeypatch.setattr(_connect, "ATTEMPT_DELAY_NS", 0)
+    monkeypatch.setattr("fastlane.transport.drivers.connect.ATTEMPT_DELAY_NS", 0)
     with contextlib.ExitStack() as stack:
-        servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(5)]
-        resolve(*(server.getsockname() for server in servers))
+        peers = [stack.enter_context(PeerH1()) for _ in range(5)]
+        resolve(*(("127.0.0.1", peer.port) for peer in peers))
         for _ in range(20):
-            connect("name.test", 443)[0].close()
+            with make_face("http://name.test") as face:
+                assert face.get().content == b"ok"
+                assert comes_true(lambda: sum(peer.connections - peer.left._value for peer in peers) == 1)
 
 
 # --- failures
 
 
+def unknown(*args: Any, **options: Any) -> Any:
+    raise socket.gaierror(-2, "Name or service not known")
+
+
+def no_file(*args: Any) -> Any:
+    raise OSError(errno.EMFILE, "Too many open files")
+
+
+@pytest.mark.parametrize(
+    ("target", "replacement", "message"),
+    [
+        ("socket.getaddrinfo", unknown, UNKNOWN),
+        ("fastlane.transport.drivers.connect.prepare", no_file, NO_FILE),
+    ],
+    ids=["unknown host", "no descriptor"],
+)
+def test_error_of_the_system_is_a_connect_error(
+    make_face: Any,
+    target: str,
+    replacement: Any,
+    message: str,
+    resolve: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    nothing_left: None,
+) -> None:
+    with make_face("http://name.test") as face:
+        resolve(("127.0.0.1", 9))
+        monkeypatch.setattr(target, replacement)
+        with pytest.raises(httpx2.ConnectError) as raised:
+            face.get()
+        monkeypatch.undo()
+    assert str(raised.value) == message
+
+
+@pytest.mark.parametrize("times", [0, 1, 3])
 def test_refusal_by_every_address_is_a_connect_error(
-    connect: Connect, refusing: tuple[str, int], resolve: Callable[..., None], nothing_left: None
+    make_face: Any, refusing: tuple[str, int], resolve: Callable[..., None], times: int, nothing_left: None
 ) -> None:
-    resolve(refusing, ("127.0.0.1", refusing[1]), refusing)
-    for host in ("name.test", "127.0.0.1"):
-        with pytest.raises(TransportError) as caught:
-            connect(host, refusing[1])
-        assert (caught.value.name, caught.value.message) == ("ConnectError", REFUSED)
+    resolve(*[refusing] * times)
+    with make_face("http://name.test") as face, pytest.raises(httpx2.ConnectError) as raised:
+        face.get()
+    assert not times or str(raised.value) == REFUSED
 
 
-def test_unknown_host_is_a_connect_error(connect: Connect, monkeypatch: pytest.MonkeyPatch, nothing_left: None) -> None:
-    def unknown(*args: Any, **options: Any) -> Any:
-        raise socket.gaierror(-2, "Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    with pytest.raises(TransportError) as caught:
-        connect("name.test", 443)
-    assert (caught.value.name, caught.value.message) == ("ConnectError", "[Errno -2] Name or service not known")
-
-
-@pytest.mark.parametrize("host", ["two..dots", "x" * 70, "a\0b", "fe80::1%nowhere"])
-def test_invalid_host_name_is_a_connect_error(connect: Connect, host: str) -> None:
-    with pytest.raises(TransportError) as caught:
-        connect(host, 443)
-    assert caught.value.name == "ConnectError"
-
-
-def test_host_without_addresses_is_a_connect_error(connect: Connect, resolve: Callable[..., None]) -> None:
-    resolve()
-    with pytest.raises(TransportError) as caught:
-        connect("name.test", 443)
-    assert caught.value.name == "ConnectError"
-
-
-def test_too_many_open_files_is_a_connect_error(
-    connect: Connect, listening: tuple[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def none(*args: Any) -> Any:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    monkeypatch.setattr(_connect, "prepare", none)
-    with pytest.raises(TransportError) as caught:
-        connect(*listening)
-    assert (caught.value.name, caught.value.message) == (
-        "ConnectError",
-        f"[Errno {errno.EMFILE}] {os.strerror(errno.EMFILE)}",
-    )
+@pytest.mark.parametrize("host", ["two..dots", "x" * 70, "[fe80::1%25nowhere]"])
+def test_invalid_host_name_is_a_connect_error(make_face: Any, host: str) -> None:
+    with make_face() as face, pytest.raises(httpx2.ConnectError):
+        face.get(f"http://{host}/")
 
 
 # --- the call is abandoned
 
 
-def test_cancelled_connect_in_a_thread_is_a_connect_error(
-    silent: tuple[str, int], resolve: Callable[..., None], nothing_left: None
+@pytest.mark.parametrize("end", ["given up", "timeout", "close"])
+def test_abandoned_connect_leaves_no_socket(
+    make_face: Any, silent: tuple[str, int], resolve: Callable[..., None], end: str, nothing_left: None
 ) -> None:
     resolve(silent, ("127.0.0.1", silent[1]))
-    asked: list[int] = []
-
-    def cancelled() -> bool:
-        asked.append(1)
-        return len(asked) > 5
-
-    for host in ("127.0.0.1", "name.test"):
-        asked.clear()
-        with pytest.raises(TransportError) as caught:
-            connect_sync(host, silent[1], cancelled=cancelled)
-        assert caught.value.name == "ConnectError"
-
-
-def test_interrupted_connect_in_a_thread_leaks_no_socket(silent: tuple[str, int], nothing_left: None) -> None:
-    asked: list[int] = []
-
-    def press() -> bool:
-        asked.append(1)
-        if len(asked) > 3:
-            raise KeyboardInterrupt
-        return False
-
-    with pytest.raises(KeyboardInterrupt):
-        connect_sync(*silent, cancelled=press)
+    patience = Patience()
+    with make_face("http://name.test") as face:
+        phases = Phases()
+        timeout = IMPATIENT if end == "timeout" else HANG_S
+        call = face.begin(timeout=timeout, extensions={PATIENCE: patience, PHASES: phases})
+        assert comes_true(lambda: phases.connection_wait_started_ns is not None)
+        if end == "given up":
+            patience.give_up()
+        elif end == "close":
+            face.close()
+        assert isinstance(call.error(), httpx2.TransportError | asyncio.CancelledError)
 
 
-@pytest.mark.parametrize("steps", range(12))
-def test_task_is_cancelled_at_any_moment(
-    loop_base: type[Any],
-    listening: tuple[str, int],
+@pytest.mark.parametrize("make_face", [name for name in WITH_UVLOOP if name != "sync"], indirect=True)
+@pytest.mark.parametrize("closes", [False, True], ids=["left", "closed"])
+def test_task_cancelled_at_any_moment_leaves_no_socket(
+    make_face: Any,
     silent: tuple[str, int],
     resolve: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
+    closes: bool,
     nothing_left: None,
-    steps: int,
 ) -> None:
-    monkeypatch.setattr(_connect, "ATTEMPT_DELAY_NS", 0)
-    resolve(silent, listening, ("127.0.0.1", listening[1]))
+    monkeypatch.setattr("fastlane.transport.drivers.connect.ATTEMPT_DELAY_NS", 0)
 
-    async def main(host: str) -> None:
-        task = asyncio.create_task(connect_asyncio(host, silent[1]))
+    async def main(face: Any, steps: int) -> None:
+        task = asyncio.create_task(face.client.get("/"))
         for _ in range(steps):
             await asyncio.sleep(0)
         task.cancel()
-        try:
-            sock, _ = await task
-        except asyncio.CancelledError:
-            return
-        sock.close()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        if closes:
+            await face.client.aclose()
 
-    with asyncio.Runner(loop_factory=lambda: new_loop(loop_base)) as runner:
-        for host in ("127.0.0.1", "name.test"):
-            runner.run(main(host))
-
-
-def test_loop_that_ends_leaves_no_socket(loop_base: type[Any], silent: tuple[str, int], nothing_left: None) -> None:
-    async def main() -> None:
-        asyncio.get_running_loop().call_soon(lambda: None)
-        connecting.append(asyncio.create_task(connect_asyncio(*silent)))
-        await asyncio.sleep(0.01)
-
-    connecting: list[Any] = []
-    with asyncio.Runner(loop_factory=lambda: new_loop(loop_base)) as runner:
-        runner.run(main())
-
-
-# --- the order of addresses
-
-addresses = st.lists(
-    st.builds(
-        Address,
-        st.sampled_from([socket.AF_INET, socket.AF_INET6]),
-        st.tuples(st.sampled_from(["a", "b", "c", "d", "e"]), st.integers(1, 3)),
-    )
-)
-
-
-@given(addresses)
-def test_address_families_alternate(given_addresses: list[Address]) -> None:
-    ordered = interleave(given_addresses)
-    once = list(dict.fromkeys(given_addresses))
-    assert sorted(ordered) == sorted(once)
-    assert ordered[:1] == once[:1]
-    for family in (socket.AF_INET, socket.AF_INET6):
-        assert [one for one in ordered if one.family == family] == [one for one in once if one.family == family]
-    of_each = [sum(one.family == family for one in once) for family in (socket.AF_INET, socket.AF_INET6)]
-    families = [one.family for one in ordered[: 2 * min(of_each)]]
-    assert all(first != second for first, second in itertools.pairwise(families))
+    with PeerH1() as peer:
+        resolve(silent, ("127.0.0.1", peer.port), silent)
+        for steps in range(0, 36, 3):
+            with make_face("http://name.test") as face:
+                face.run(main(face, steps))

@@ -30,7 +30,7 @@ from tests.transport.peer import (
     make_trusting,
     trusting,
 )
-from tests.transport.peer_h1 import HEAD, OK, PeerH1, Request1
+from tests.transport.peer_h1 import HEAD, OK, PeerH1, Request1, SlowAnswer
 from tests.waiting import comes_true
 
 Answer = tuple[int, list[Header], bytes]
@@ -292,7 +292,7 @@ def test_informational_heads_and_trailers_are_ignored(make_face: Any) -> None:
             for _ in range(2):
                 phases = Phases()
                 response = face.post(url, content=b"x", extensions={PHASES: phases})
-                assert phases.first_byte_ns >= final_ns[-1]
+                assert (phases.first_byte_ns or 0) >= final_ns[-1]
                 assert (response.status_code, response.content) == (200, b"ok")
                 assert response.headers["x-final"] == "yes"
                 assert "link" not in response.headers
@@ -355,27 +355,9 @@ def test_response_to_large_upload_survives_reset_after_it(make_face: Any) -> Non
         assert len(peer.requests) == 30
 
 
-class Slow:
-    """Begins an answer over either protocol and ends it when the test says."""
-
-    def __init__(self) -> None:
-        self.release = threading.Event()
-
-    def h2(self, stream: Stream) -> None:
-        stream.head()
-        stream.data(b"first ")
-        stream.hold(self.release)
-        stream.data(b"last", end=True)
-
-    def h1(self, request: Request1) -> None:
-        request.send(HEAD + b"content-length: 10\r\n\r\nfirst ")
-        request.hold(self.release)
-        request.send(b"last")
-
-
 @pytest.mark.parametrize("version", ["HTTP/2", "HTTP/1.1"])
 def test_answer_that_is_being_read_outlives_its_transport(version: str) -> None:
-    slow = Slow()
+    slow = SlowAnswer()
     with Peer(slow.h2) as peer, PeerH1(slow.h1) as plain:
         # With so short an idle time, connections look after what has become of their transport every 50 ms.
         transport = Transport(verify=trusting(), idle_s=0.2)
@@ -397,7 +379,7 @@ def test_answer_that_is_being_read_outlives_its_transport(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["HTTP/2", "HTTP/1.1"])
 def test_async_response_outlives_its_transport(version: str) -> None:
-    slow = Slow()
+    slow = SlowAnswer()
 
     async def work(url: str) -> None:
         transport = AsyncTransport(verify=trusting(), idle_s=0.2)
@@ -479,7 +461,7 @@ UNASKABLE = f"https://{'a' * 64}.example/"
 
 @both_faces
 def test_invalid_sni_name_fails_only_its_call(make_face: Any) -> None:
-    slow = Slow()
+    slow = SlowAnswer()
     with Peer(by_path(slow=slow.h2)) as peer, PeerH1() as plain, make_face(max_connections=1) as face:
         with pytest.raises(httpx2.ConnectError):
             face.get(UNASKABLE)

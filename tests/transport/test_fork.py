@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 
 from tests.transport.peer import HANG_S, Peer, Stream, authority, by_path
+from tests.transport.peer_h1 import SlowAnswer
 
 SYNC = """
 import os, ssl, sys
@@ -91,22 +91,16 @@ print("both")
 @pytest.mark.parametrize("closes", [False, True], ids=["the child just ends", "the child closes its client"])
 @pytest.mark.parametrize("script", [SYNC, ASYNC], ids=["sync", "async"])
 def test_forked_processes_use_separate_connections(script: str, closes: bool, tmp_path: Path) -> None:
-    release = threading.Event()
-
-    def slow(stream: Stream) -> None:
-        stream.head()
-        stream.data(b"first ")
-        stream.hold(release)
-        stream.data(b"last", end=True)
+    slow = SlowAnswer()
 
     def let_go(stream: Stream) -> None:
-        release.set()
+        slow.release.set()
         stream.answer(b"ok")
 
     certificates, program = tmp_path / "ca.pem", tmp_path / "fork.py"
     authority().cert_pem.write_to_path(str(certificates))
     program.write_text(script.replace("{closes}", str(closes)))
-    with Peer(by_path(slow=slow, release=let_go)) as peer:
+    with Peer(by_path(slow=slow.h2, release=let_go)) as peer:
         ran = subprocess.run(
             [sys.executable, str(program), peer.url, str(certificates)],
             capture_output=True,

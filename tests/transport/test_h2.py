@@ -11,9 +11,10 @@ from hyperframe.frame import (
     PushPromiseFrame,
 )
 
+from fastlane.transport import Phases
 from fastlane.transport.protocols import limits as limits
-from fastlane.transport.protocols.exchange import TransportError
-from tests.transport.h2_peer import Pair, frames_of, head_bytes, raw_frame
+from fastlane.transport.protocols.exchange import Exchange, TransportError
+from tests.transport.h2_peer import Pair, frames_of, head_bytes, raw_frame, request_head
 
 
 def refused(pair: Pair, data: bytes) -> tuple[str, ErrorCodes]:
@@ -32,11 +33,11 @@ def test_exhausted_stream_ids_refuse_new_requests() -> None:
     pair = Pair()
     pair.client._next_stream_id = pair.client._h2.highest_outbound_stream_id = 2**31 - 1
     pair.client._h2.highest_outbound_stream_id -= 2
-    pair.client.begin(pair.exchange(), end=True)
+    pair.client.begin(Exchange(request_head(), Phases()), end=True)
 
     assert pair.client.capacity == 0
     with pytest.raises(TransportError) as raised:
-        pair.client.begin(pair.exchange(), end=True)
+        pair.client.begin(Exchange(request_head(), Phases()), end=True)
     assert raised.value.unprocessed
 
 

@@ -150,7 +150,7 @@ def test_data_after_our_reset_harms_no_other_call(make_face: Any) -> None:
     def deaf(stream: Stream) -> None:
         stream.head()
         stream.data(b"first")
-        stream.wait_reset()
+        stream.connection.wait(lambda: stream.reset is not None)
         for _ in range(100):
             stream.connection.send(DataFrame(stream.id, data=bytes(10_000)))
 

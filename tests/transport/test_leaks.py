@@ -9,9 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from fastlane.transport import Transport
 from tests.transport.faces import SyncFace, both_faces
-from tests.transport.peer import INTERNAL_ERROR, Peer, Stream, by_path, one_piece, silent, trusting
+from tests.transport.peer import INTERNAL_ERROR, Peer, Stream, by_path, one_piece, silent
 from tests.transport.resources import descriptors, threads
 from tests.waiting import comes_true
 
@@ -87,15 +86,3 @@ def test_close_can_be_called_again_and_with_nothing_to_close(make_face: Any) -> 
         assert face.get().content == b"ok"
         assert [stream.connection.number for stream in peer.requests] == [1, 2]
         face.close()
-
-
-@pytest.mark.slow
-def test_dropped_transport_closes_its_connections() -> None:
-    with Peer() as peer:
-        transport = Transport(verify=trusting())
-        response = transport.handle_request(httpx2.Request("GET", peer.url))
-        assert response.read() == b"ok"
-        del transport, response
-        gc.collect()
-
-        assert peer.connections[0].closed.wait(30)

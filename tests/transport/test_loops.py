@@ -13,7 +13,8 @@ import pytest
 
 from fastlane.transport import AsyncTransport
 from tests.transport.faces import in_a_thread
-from tests.transport.peer import HANG_S, Peer, Stream, by_path, one_piece, silent, trusting
+from tests.transport.peer import HANG_S, Peer, by_path, one_piece, silent, trusting
+from tests.transport.peer_h1 import SlowAnswer
 
 
 def client_of(peer: Peer) -> httpx2.AsyncClient:
@@ -25,7 +26,6 @@ async def ask(client: httpx2.AsyncClient, calls: int = 2) -> None:
         assert (await client.get("/")).content == b"ok"
 
 
-# Python itself says that such a loop's transports were not closed.
 # Python itself says that the task was left, and that such a loop's transports were not closed.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 @pytest.mark.parametrize("path", ["/silent", "/stalls"])
@@ -48,13 +48,7 @@ def test_closed_loop_with_a_waiting_task_harms_no_other_loop(path: str) -> None:
 
 
 def test_reopened_transport_keeps_its_new_connections() -> None:
-    release = threading.Event()
-
-    def slow(stream: Stream) -> None:
-        stream.head()
-        stream.data(b"first")
-        stream.hold(release)
-        stream.data(b"last", end=True)
+    slow = SlowAnswer()
 
     async def work(url: str) -> None:
         # With so short an idle time, connections look after what has become of their transport every 50 ms.
@@ -64,14 +58,14 @@ def test_reopened_transport_keeps_its_new_connections() -> None:
             await transport.aclose()
             response = await client.send(client.build_request("GET", "/slow"), stream=True)
             pieces = response.aiter_raw()
-            assert await anext(pieces) == b"first"
+            assert await anext(pieces) == b"first "
             gc.collect()  # what the first connections have left behind must not take the new ones along
             await asyncio.sleep(0.3)
             await ask(client)
-            release.set()
+            slow.release.set()
             assert [piece async for piece in pieces] == [b"last"]
 
-    with Peer(by_path(slow=slow)) as peer:
+    with Peer(by_path(slow=slow.h2)) as peer:
         asyncio.run(work(peer.url))
 
         assert [stream.connection.number for stream in peer.requests] == [1, 1, 2, 2, 2]

@@ -10,25 +10,9 @@ import pytest
 
 from tests.transport.faces import both_faces
 from tests.transport.peer import MAX_CONCURRENT_STREAMS, REFUSED_STREAM, Peer, PeerConnection, Stream, by_path
-from tests.transport.peer_h1 import OK, PeerH1, Request1
+from tests.transport.peer_h1 import OK, PeerH1, Request1, SlowAnswer
 
 WAIT_FOR_A_SLOT = httpx2.Timeout(30, pool=0.3)
-
-
-class Held:
-    """A script that has begun an answer and ends it when the test says."""
-
-    def __init__(self) -> None:
-        self.begun = threading.Semaphore(0)
-        self.release = threading.Event()
-
-    def __call__(self, stream: Stream) -> None:
-        stream.body()
-        stream.head()
-        stream.data(b"first")
-        self.begun.release()
-        stream.hold(self.release)
-        stream.data(b"last", end=True)
 
 
 class Together:
@@ -156,9 +140,9 @@ def test_server_allowing_no_streams_fails_after_few_attempts(make_face: Any) -> 
 
 @both_faces
 def test_freed_slot_goes_to_a_remaining_waiter(make_face: Any) -> None:
-    slow = Held()
+    slow = SlowAnswer()
     with (
-        Peer(by_path(slow=slow), settings={MAX_CONCURRENT_STREAMS: 1}) as peer,
+        Peer(by_path(slow=slow.h2), settings={MAX_CONCURRENT_STREAMS: 1}) as peer,
         make_face(peer.url, max_connections=1) as face,
     ):
         face.get("/first")

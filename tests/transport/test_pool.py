@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastlane.transport.pool.pool import MOST_FRUITLESS, MOST_IDLE, MOST_ORIGINS
-from tests.transport.fake_members import HERE, THERE, Desk, origin_of, warm_desk
+from tests.transport.fake_members import HERE, THERE, Desk, origin_of
 
 
 def test_calls_beyond_the_limit_use_the_least_busy_connection() -> None:
@@ -127,7 +127,10 @@ def test_origins_in_use_are_not_forgotten_however_many_they_are() -> None:
 
 
 def test_twice_closed_warm_connection_is_not_replaced() -> None:
-    desk, member = warm_desk()
+    desk = Desk()
+    call = desk.ask()
+    member = desk.opens()
+    desk.ends(call)
     desk.pool.keep_warm(HERE)
     desk.passes(60)
     desk.closes(member)

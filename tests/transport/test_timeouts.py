@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from typing import Any
 
@@ -21,21 +20,9 @@ from tests.transport.peer import (
     one_piece,
     silent,
 )
+from tests.transport.peer_h1 import SlowAnswer
 
 SHORT = 0.3
-
-
-class Slow:
-    """Begins an answer and ends it when the test says."""
-
-    def __init__(self) -> None:
-        self.release = threading.Event()
-
-    def __call__(self, stream: Stream) -> None:
-        stream.head()
-        stream.data(b"first ")
-        stream.hold(self.release)
-        stream.data(b"last", end=True)
 
 
 @both_faces
@@ -91,8 +78,8 @@ def test_connect_timeout_covers_the_connect(make_face: Any) -> None:
     "timeout", [None, httpx2.Timeout(None), 20.5, (20, 20, 20, 20)], ids=["None", "Timeout(None)", "float", "tuple"]
 )
 def test_every_timeout_form_is_accepted(make_face: Any, timeout: Any) -> None:
-    slow = Slow()
-    with Peer(by_path(slow=slow)) as peer, make_face(peer.url, timeout=timeout) as face:
+    slow = SlowAnswer()
+    with Peer(by_path(slow=slow.h2)) as peer, make_face(peer.url, timeout=timeout) as face:
         call = face.begin("/slow")
         peer.wait_until(lambda: len(peer.requests) == 1)
         slow.release.set()

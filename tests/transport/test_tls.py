@@ -1,198 +1,116 @@
-"""TLS without I/O decrypts any split of the bytes, and names the reason of distrust."""
+"""However the records of TLS arrive, they are decrypted, and one that was altered ends the connection."""
 
 from __future__ import annotations
 
-import itertools
+import contextlib
+import socket
 import ssl
-from collections.abc import Iterator
+import threading
+from typing import Any
 
+import httpx2
 import pytest
-import trustme
-from hypothesis import given, strategies as st
 
-from fastlane.transport.drivers.connection import Tls
-from fastlane.transport.protocols.exchange import TransportError
+from tests.transport.faces import both_faces
+from tests.transport.peer import LOCAL_NAMES, Listener, Peer, Stream, by_path, server_context
 
-HANG_S = 40.0
-VERSIONS = {"TLSv1.3": ssl.TLSVersion.TLSv1_3, "TLSv1.2": ssl.TLSVersion.TLSv1_2}
-AUTHORITY = trustme.CA()
-CERTIFICATE = AUTHORITY.issue_cert("name.test", "127.0.0.1", "::1", "fe80::1")
+VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+BODY = bytes(range(256)) * 80
 
 
-def client_context() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    AUTHORITY.configure_trust(context)
-    context.set_alpn_protocols(["h2", "http/1.1"])
-    return context
+class Relay(Listener):
+    """Passes bytes on between clients and a server: the server's in small pieces, and altered once the test says."""
 
+    def __init__(self, port: int, size: int = 65_536) -> None:
+        self.alters = threading.Event()
+        self._server_port = port
+        self._size = size
+        self._sockets: list[socket.socket] = []
+        super().__init__("127.0.0.1")
+        self.start(self._accept)
 
-def server_context(version: str = "TLSv1.3") -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    CERTIFICATE.configure_cert(context)
-    context.set_alpn_protocols(["h2"])
-    context.minimum_version = context.maximum_version = VERSIONS[version]
-    return context
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
 
+    def end_connections(self) -> None:
+        for each in self._sockets:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
 
-CLIENT = client_context()
-SERVERS = {version: server_context(version) for version in VERSIONS}
-
-
-class Server:
-    """The other end, in memory."""
-
-    def __init__(self, version: str = "TLSv1.3", context: ssl.SSLContext | None = None) -> None:
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = (context or SERVERS[version]).wrap_bio(self._incoming, self._outgoing, server_side=True)
-
-    def take(self) -> bytes:
-        return self._outgoing.read()
-
-    def encrypt(self, plaintext: bytes) -> bytes:
-        """The records of a message. More than a record holds goes into several."""
-        self.tls.write(plaintext)
-        return self.take()
-
-    def decrypt(self, ciphertext: bytes) -> bytes:
-        self._incoming.write(ciphertext)
-        plaintext_read = b""
+    def _accept(self) -> None:
         while True:
-            try:
-                piece = self.tls.read(65_536)
-            except ssl.SSLWantReadError:
-                return plaintext_read
-            if not piece:
-                return plaintext_read
-            plaintext_read += piece
+            client, _ = self._listener.accept()
+            server = socket.create_connection(("127.0.0.1", self._server_port))
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._sockets += [client, server]
+            self.start(self._pass_on, client, server)
+            self.start(self._pass_back, server, client)
 
-    def greet(self, ciphertext: bytes) -> None:
-        self._incoming.write(ciphertext)
-        try:
-            self.tls.do_handshake()
-        except ssl.SSLWantReadError:
-            pass
+    @staticmethod
+    def _pass_on(client: socket.socket, server: socket.socket) -> None:
+        while data := client.recv(65_536):
+            server.sendall(data)
+        server.shutdown(socket.SHUT_WR)
 
-    def close_notify(self) -> bytes:
-        try:
-            self.tls.unwrap()
-        except ssl.SSLError:
-            pass
-        return self.take()
+    def _pass_back(self, server: socket.socket, client: socket.socket) -> None:
+        while data := bytearray(server.recv(65_536)):
+            if self.alters.is_set():
+                data[-1] ^= 1
+            for at in range(0, len(data), self._size):
+                client.sendall(data[at : at + self._size])
 
 
-def shake(tls: Tls, server: Server) -> bytes:
-    """Both ends agree; gives what the server sends after that (session tickets)."""
-    assert not tls.handshake()
-    for _ in range(4):
-        server.greet(tls.data_to_send())
-        flight = server.take()
-        if tls.handshake():
-            return flight
-        assert tls.feed(flight) == b""
-    raise AssertionError("no end")
+@pytest.fixture(params=VERSIONS, ids=lambda version: version.name)
+def context(request: pytest.FixtureRequest) -> ssl.SSLContext:
+    """A server's context of one version of TLS."""
+    context = server_context(LOCAL_NAMES, ("h2",))
+    context.minimum_version = context.maximum_version = request.param
+    return context
 
 
-def connected(version: str = "TLSv1.3") -> tuple[Tls, Server]:
-    tls, server = Tls(CLIENT, "name.test"), Server(version)
-    assert tls.feed(shake(tls, server)) == b""
-    return tls, server
+@both_faces
+@pytest.mark.parametrize("size", [1, 340, 16_385])
+def test_records_in_any_pieces_are_decrypted(make_face: Any, context: ssl.SSLContext, size: int) -> None:
+    with (
+        Peer(lambda stream: stream.answer(BODY), context=context) as peer,
+        Relay(peer.port, size) as relay,
+        make_face(relay.url) as face,
+    ):
+        assert [face.get().content for _ in range(2)] == [BODY] * 2
 
 
-@pytest.fixture(params=VERSIONS)
-def version(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+@both_faces
+def test_altered_record_is_an_error_after_what_came_before(make_face: Any, context: ssl.SSLContext) -> None:
+    def respond(stream: Stream) -> None:
+        stream.head()
+        stream.hold(relay.alters)
+        with stream.connection.lock:  # so that both are one write
+            stream.data_frame(b"good")
+            stream.data_frame(b"bad")
+        stream.hold_until_left()
+
+    with (
+        Peer(by_path(altered=respond), context=context) as peer,
+        Relay(peer.port) as relay,
+        make_face(relay.url) as face,
+    ):
+        answer = face.open("/altered")
+        relay.alters.set()
+        assert answer.piece() == b"good"
+        with pytest.raises(httpx2.ReadError):
+            answer.piece()
+        relay.alters.clear()
+
+        assert face.get("/next").content == b"ok"
+        assert len(peer.connections) == 2
 
 
-def pieces(data: bytes, cuts: list[int]) -> Iterator[bytes]:
-    """The data, cut at these positions."""
-    positions = sorted({cut % (len(data) + 1) for cut in cuts} | {0, len(data)})
-    for start, end in itertools.pairwise(positions):
-        yield data[start:end]
-
-
-# --- data arrives
-
-
-@given(
-    version=st.sampled_from(list(VERSIONS)),
-    sizes=st.lists(st.sampled_from([1, 2, 340, 16_383, 16_384, 16_385, 50_000]), max_size=6),
-    cuts=st.lists(st.integers(0, 200_000), max_size=12),
-    greeting_cuts=st.lists(st.integers(0, 10_000), max_size=6),
-    ends=st.booleans(),
-)
-def test_tls_decrypts_any_split_of_the_bytes(
-    version: str, sizes: list[int], cuts: list[int], greeting_cuts: list[int], ends: bool
-) -> None:
-    tls, server = Tls(CLIENT, "name.test"), Server(version)
-    tls.handshake()
-    rest = b""
-    while not tls.handshake():
-        server.greet(tls.data_to_send())
-        flight = rest + server.take()
-        rest = b""
-        for piece in pieces(flight, greeting_cuts):
-            assert tls.feed(piece) == b""
-    server.greet(tls.data_to_send())
-    plaintexts = [bytes([number]) * size for number, size in enumerate(sizes)]
-    ciphertext = server.take() + b"".join(map(server.encrypt, plaintexts)) + (server.close_notify() if ends else b"")
-    assert b"".join(map(tls.feed, pieces(ciphertext, cuts))) == b"".join(plaintexts)
-    assert tls.ended == ends
-
-
-# --- the end
-
-
-def test_tls_close_notify_of_the_peer_ends_reading(version: str) -> None:
-    tls, server = connected(version)
-    assert tls.feed(server.encrypt(b"last words") + server.close_notify()) == b"last words"
-    assert tls.ended
-    assert tls.feed(b"anything") == b""
-    tls.close()
-    assert tls.data_to_send()
-
-
-def test_tls_close_sends_close_notify(version: str) -> None:
-    tls, server = connected(version)
-    tls.close()
-    assert server.decrypt(tls.data_to_send()) == b""
-    assert server.tls.unwrap() is None  # type: ignore[func-returns-value] # both have closed
-    with pytest.raises(TransportError) as caught:
-        tls.wrap(b"more")
-    assert caught.value.name == "WriteError"
-    tls.close()
-
-
-def test_data_after_our_close_notify_is_received() -> None:
-    tls, server = connected()
-    half = server.encrypt(b"half-way")
-    assert tls.feed(half[:10]) == b""
-    tls.close()
-    assert tls.feed(half[10:]) == b"half-way"
-    assert tls.feed(server.encrypt(b"and on")) == b"and on"
-    assert tls.feed(server.close_notify()) == b""
-    assert tls.ended
-
-
-# --- what is wrong
-
-
-def test_tls_altered_record_is_a_read_error(version: str) -> None:
-    tls, server = connected(version)
-    record = bytearray(server.encrypt(b"answer"))
-    record[-1] ^= 1
-    for _ in range(2):
-        with pytest.raises(TransportError) as caught:
-            tls.feed(bytes(record))
-        assert caught.value.name == "ReadError"
-    assert tls.data_to_send()  # the alert
-
-
-def test_tls_data_before_an_altered_record_is_returned(version: str) -> None:
-    tls, server = connected(version)
-    good, record = server.encrypt(b"good"), bytearray(server.encrypt(b"bad"))
-    record[-1] ^= 1
-    assert tls.feed(good + bytes(record)) == b"good"
-    assert not tls.ended
-    with pytest.raises(TransportError) as caught:
-        tls.feed(b"")
-    assert caught.value.name == "ReadError"
+@both_faces
+def test_closed_client_says_goodbye_in_tls(make_face: Any, context: ssl.SSLContext) -> None:
+    with Peer(context=context) as peer:
+        with make_face(peer.url) as face:
+            face.get()
+        assert peer.connections[0].closed.wait(30)
+        assert peer.connections[0].said_goodbye

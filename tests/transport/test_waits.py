@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from concurrent.futures import CancelledError
 from time import perf_counter_ns as now_ns
 from types import TracebackType
@@ -19,12 +18,11 @@ from tests.transport.peer import (
     INITIAL_WINDOW_SIZE,
     MAX_CONCURRENT_STREAMS,
     Peer,
-    Stream,
     by_path,
     one_piece,
     silent,
 )
-from tests.transport.peer_h1 import CHUNKED, OK, PeerH1, Request1, chunk
+from tests.transport.peer_h1 import CHUNKED, OK, PeerH1, Request1, SlowAnswer, chunk
 from tests.waiting import comes_true
 
 SOON_S = 0.3
@@ -50,10 +48,11 @@ class Servers:
     """A server of either protocol, and one that takes connections and says nothing."""
 
     def __init__(self, wait: str, version: str) -> None:
-        self.release = threading.Event()
+        self.slow = SlowAnswer()
+        self.release = self.slow.release
         """Ends the answer of /slow, and the patience of an HTTP/1.1 server that does not read."""
         settings = {"place": {MAX_CONCURRENT_STREAMS: 1}, "upload": {INITIAL_WINDOW_SIZE: 0}}.get(wait)
-        scripts = by_path(head=silent, upload=silent, body=one_piece, holds=one_piece, slow=self._slow)
+        scripts = by_path(head=silent, upload=silent, body=one_piece, holds=one_piece, slow=self.slow.h2)
         self.h2 = Peer(scripts, settings=settings, grants=wait != "upload")
         self.h1 = PeerH1(self._h1)
         self.mute = socket.create_server(("127.0.0.1", 0))
@@ -70,12 +69,6 @@ class Servers:
         self.h2.__exit__(kind, error, trace)
         self.h1.__exit__(kind, error, trace)
         self.mute.close()
-
-    def _slow(self, stream: Stream) -> None:
-        stream.head()
-        stream.data(b"first ")
-        stream.hold(self.release)
-        stream.data(b"last", end=True)
 
     def _h1(self, request: Request1) -> None:
         if request.target == "/next":

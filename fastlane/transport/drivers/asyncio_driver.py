@@ -361,6 +361,8 @@ class AsyncioConnection(ClientConnection, asyncio.BufferedProtocol):
                     http.receive(plain, arrived_ns)
                 if tls.ended:
                     self.receive_end(arrived_ns)
+                if tls.error is not None:
+                    raise tls.error.again()
         except TransportError as error:
             self._write()
             self._end(error, by_peer=True)

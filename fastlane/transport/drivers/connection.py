@@ -75,7 +75,8 @@ class Tls:
         except ValueError as error:  # no name that TLS can ask for
             raise TransportError("ConnectError", str(error)) from error
         self._is_open = False
-        self._error: TransportError | None = None
+        self.error: TransportError | None = None
+        """Why nothing more can be decrypted. What came before it in the same bytes has been returned."""
         self.ended = False
         """The peer has said, under the protection of TLS, that it sends nothing more (close_notify)."""
 
@@ -94,8 +95,8 @@ class Tls:
 
     def feed(self, data: bytes | memoryview) -> bytes:
         """Decrypt bytes from the peer, and continue the handshake; the result may be empty."""
-        if self._error is not None:
-            raise self._error.again()
+        if self.error is not None:
+            raise self.error.again()
         if self.ended:
             return b""
         incoming = self._incoming
@@ -109,8 +110,8 @@ class Tls:
             first = None
         except ssl.SSLError as error:
             self._read_failed(error)
-            if self._error is not None:
-                raise self._error from error
+            if self.error is not None:
+                raise self.error from error
             return b""
         if first is None:
             return b""
@@ -136,7 +137,7 @@ class Tls:
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
-            # What came before it was sent by the peer and counts; the next call says what is wrong.
+            # What came before it was sent by the peer and counts.
             self._read_failed(error)
         return b"".join(pieces)
 
@@ -144,7 +145,7 @@ class Tls:
         if isinstance(error, ssl.SSLZeroReturnError):  # close_notify, after ours
             self.ended = True
         else:
-            self._error = TransportError("ReadError", str(error))
+            self.error = TransportError("ReadError", str(error))
 
     def wrap(self, plaintext: bytes) -> None:
         """Encrypt bytes for the peer, once the handshake is done."""
@@ -300,6 +301,8 @@ class ClientConnection(PooledConnection):
             http.receive(plain, time_ns)
         if tls.ended:
             self.receive_end(time_ns)
+        if tls.error is not None:
+            raise tls.error.again()
 
     def receive_end(self, time_ns: int) -> NoReturn:
         """Take the peer's end of the stream. Always raises TransportError."""

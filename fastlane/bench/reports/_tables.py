@@ -211,7 +211,7 @@ def markdown(report: RunReport) -> str:
     """Return a report as GitHub-flavoured Markdown, without its charts."""
     lines = [f"# {_escaped(report.title)}", "", _escaped(report.question), ""]
     lines += [f"- {_marked(line)}" for line in report.verdicts]
-    lines += ["", *_rows(("", ""), 2, report.facts)]
+    lines += ["", *_rows(("", ""), 2, (map(_escaped, fact) for fact in report.facts))]
     for section in report.sections:
         lines += ["", f"## {_escaped(section.title)}"]
         for part in section.parts:

@@ -55,9 +55,9 @@ def a_run(
 ) -> RecordedRun:
     """Return a run in which `ratio` is what an arm's times are of the reference's: one for all arms, or one each.
 
-    Each cell has `pairs` blocks over its lanes, after one cold request of each arm and one that warms up. Times vary
-    log-normally by `spread`: half of the variance is a block's own, which its arms share. `change` gets every sample
-    and returns what is recorded of it. `header` are further fields of the Header.
+    Each cell has `pairs` blocks over its lanes after a request of each arm that warms up, the first one after a cold
+    one too. Times vary log-normally by `spread`: half of the variance is a block's own, which its arms share. `change`
+    gets every sample and returns what is recorded of it. `header` are further fields of the Header.
     """
     chance = random.Random(seed)
     infos = tuple(an_arm(arm) if isinstance(arm, str) else arm for arm in arms)
@@ -72,7 +72,7 @@ def a_run(
     for cell in all_cells:
         lanes = cell.users or 1
         free_ns = [start_ns + lane * 37 * MS for lane in range(lanes)]
-        for number in range(-2, pairs):
+        for number in range(-2 if cell is all_cells[0] else -1, pairs):
             lane = max(number, 0) % lanes
             block, part = _block_of(number, lanes)
             intended_ns = start_ns + round((number + 2) * S / cell.rate) if cell.rate else None
@@ -201,3 +201,14 @@ def with_vitals(run: RecordedRun, *, arm: str | None = "fastlane", **fields: Any
     """Return the run with other vitals of one arm's process; None is the process that hands the requests out."""
     vitals = (dataclasses.replace(each, **fields) if each.arm == arm else each for each in run.vitals)
     return dataclasses.replace(run, vitals=tuple(vitals))
+
+
+def saturated(run: RecordedRun, *cells: str, arm: str | None = None) -> RecordedRun:
+    """Return the run with a core in use by one arm's process, or by every arm's, in these cells; without any in all."""
+
+    def used(each: Vitals) -> Vitals:
+        is_meant = each.arm == arm if arm else each.arm is not None
+        is_in = each.cell in (cells or (each.cell,))
+        return dataclasses.replace(each, cpu_s=each.duration_s) if is_meant and is_in else each
+
+    return dataclasses.replace(run, vitals=tuple(map(used, run.vitals)))

@@ -11,6 +11,7 @@ import pytest
 
 from fastlane.bench import RecordedRun, Sample, find
 from tests.bench.recorded_runs import MS, a_run, an_arm
+from tests.bench.reports.made import reported
 
 PLAYS = ("Connection()", "RequestEncoding()", "PromptCache()")
 SAVED_MS = {"Connection()": 40, "RequestEncoding()": 25, "PromptCache()": 60}
@@ -39,7 +40,10 @@ def run(
     def cheaper(sample: Sample) -> Sample:
         less = sum(saved_ms[play] for play in plays[sample.arm])
         less += together_ms * (len(plays[sample.arm]) == whole) + chance.gauss(0, 5)
-        return dataclasses.replace(sample, token_ns=tuple(stamp - round(less * MS) for stamp in sample.token_ns))
+        names = ("response_ns", "first_event_ns", "first_content_ns", "ended_ns")
+        stamps = {name: getattr(sample, name) - round(less * MS) for name in names}
+        tokens = tuple(stamp - round(less * MS) for stamp in sample.token_ns)
+        return dataclasses.replace(sample, token_ns=tokens, **stamps)
 
     return a_run(
         arms=infos, pairs=pairs, ratio=1.0, time_to_first_token_s=0.5, spread=0.02, change=cheaper, metrics=(FIRST,)
@@ -101,6 +105,19 @@ def test_few_blocks_have_no_interval() -> None:
     found = attributed(run(arms(), pairs=4))
     assert found.total.low is None
     assert all(each.share.low is None for each in found.shares)
+
+
+def test_report_divides_the_change_among_the_plays() -> None:
+    title = "Time to first token: each play's part of the change (ms)"
+    shown = reported(run(arms(), together_ms=-20)).table(title)
+    shares = [float(share.removesuffix(" %")) for (share,) in shown.by_column("of the whole")]
+
+    assert [row[0] for row in shown.rows] == ["Connection", "RequestEncoding", "PromptCache", "all together"]
+    assert sum(shares[:-1]) == pytest.approx(shares[-1], abs=2)
+    assert shown.notes[0].startswith("Interaction: +")
+    nothing = run(arms(), dict.fromkeys(PLAYS, 0.0))
+    # Parts of a whole that may as well be nothing say nothing.
+    assert "of the whole" not in reported(nothing).table(title).columns
 
 
 @pytest.mark.parametrize("plays", [(), PLAYS[:1]])

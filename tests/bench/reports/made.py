@@ -1,59 +1,131 @@
-"""Findings and checks made by hand beside a recorded run: simple statistics, and verdicts that a test chooses."""
+"""Reports of recorded runs, as `fastlane bench report` makes them."""
 
 from __future__ import annotations
 
+import json
+import re
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean, median, stdev
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from fastlane.bench.checks import Checked, CheckResult
-from fastlane.bench.findings import (
-    ArmComparison,
-    CellFindings,
-    Cold,
-    ComparisonVerdict,
-    Figures,
-    Findings,
-    Interval,
-    Quantile,
-)
-from fastlane.bench.recorded import METRICS, Cell, RecordedRun, Sample
+from typer.testing import CliRunner, Result
+
+from fastlane.bench import RecordedRun, Sample
+from fastlane.bench.recorded import Cell, RunWriter
+from fastlane.cli import command_line
 from tests.bench.recorded_runs import a_run
 
-WANTED = {0.25: 13, 0.5: 6, 0.75: 13, 0.9: 36, 0.95: 72, 0.99: 368}
+SATURATED = "invalid: client saturated: CPU"
 
 
-def findings_of(recorded: RecordedRun, kind: Any = "better", sentence: str = "faster by 20 % [17, 23]") -> Findings:
-    """Return findings with the run's own figures, and one verdict for all comparisons."""
-    return Findings(
-        cells=tuple(_cell(recorded, cell.name, kind, sentence) for cell in recorded.header.cells),
-        cold=tuple(
-            Cold(
-                arm=sample.arm,
-                time_to_first_token_ms=(sample.time_to_first_token_s or 0.0) * 1e3,
-                api_end_to_end_ms=(sample.api_end_to_end_s or 0.0) * 1e3,
-                error=sample.error,
-            )
-            for sample in recorded.samples
-            if sample.cold and sample.cell == recorded.header.cells[0].name
-        ),
-    )
+def bench(*arguments: object) -> Result:
+    return CliRunner().invoke(command_line("bench"), ["bench", *map(str, arguments)])
 
 
-def checks_with(*refused: str, flagged: Sequence[str] = ()) -> Checked:
-    """Return checks of which one passed, and which refuse the cells named `refused`."""
-    passed = CheckResult(check="answers cut off", level="passed", sentence="Every answer came to its end.")
-    return Checked(
-        results=(
-            passed,
-            *(
-                CheckResult(check="client saturated", level="refused", sentence="No core was left.", cell=cell)
-                for cell in refused
-            ),
-            *(CheckResult(check="cache hits", level="flagged", sentence="Some hits.", cell=cell) for cell in flagged),
-        )
-    )
+def save(recorded: RecordedRun, folder: Path) -> Path:
+    """Write a run's folder, as `fastlane bench run` does, and return it."""
+    with RunWriter(folder) as writer:
+        writer.begin(recorded.header)
+        for sample in recorded.samples:
+            writer.sample(sample)
+        for vitals in recorded.vitals:
+            writer.vitals(vitals)
+        writer.log(recorded.log or ())
+        # A folder of the embedded provider has a log; without one the run is like a real provider's.
+        has_log = recorded.log is not None
+        writer.end(recorded.header if has_log else replace(recorded.header, embedded=False), recorded.ended)
+    return folder
+
+
+def shown(recorded: RecordedRun, *options: object) -> Result:
+    """Report on a run."""
+    with tempfile.TemporaryDirectory() as folder:
+        return bench("report", save(recorded, Path(folder) / "results"), *options)
+
+
+def written(recorded: RecordedRun, suffix: str, *options: object) -> str:
+    """Report on a run, and return the file of this kind."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"report{suffix}"
+        result = bench("report", save(recorded, Path(folder) / "results"), "-q", "-o", path, *options)
+        assert result.exit_code in (0, 1), result.output
+        return path.read_text(encoding="utf-8")
+
+
+def forms(recorded: RecordedRun, *options: object) -> dict[str, str]:
+    """Report on a run in every form: by the suffix of its file, and "full" as a terminal shows it."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        paths = {suffix: folder / f"report{suffix}" for suffix in (".md", ".csv", ".json", ".html")}
+        files = (word for path in paths.values() for word in ("-o", path))
+        result = bench("report", save(recorded, folder / "results"), "--full", *files, *options)
+        assert result.exit_code in (0, 1), result.output
+        return {suffix: path.read_text(encoding="utf-8") for suffix, path in paths.items()} | {"full": result.stdout}
+
+
+def document(recorded: RecordedRun, *options: object) -> dict[str, Any]:
+    """Report on a run as JSON."""
+    found: dict[str, Any] = json.loads(shown(recorded, "--json", *options).stdout)
+    return found
+
+
+class Table(NamedTuple):
+    columns: list[str]
+    rows: list[list[str]]
+    notes: list[str]
+
+    def by_column(self, *names: str) -> list[list[str]]:
+        """The texts of some columns, "-" for one that was left out."""
+        at = [self.columns.index(name) if name in self.columns else None for name in names]
+        return [[row[each] if each is not None else "-" for each in at] for row in self.rows]
+
+
+class Report(NamedTuple):
+    """A report in Markdown, taken apart."""
+
+    verdicts: list[str]
+    facts: list[tuple[str, str]]
+    sections: list[str]
+    tables: dict[str, Table]
+
+    def table(self, title: str) -> Table:
+        """Return the first table whose title begins so."""
+        return next(table for name, table in self.tables.items() if name.startswith(title))
+
+
+def parsed(markdown: str) -> Report:
+    """Take a report apart. Every row of a table must have as many cells."""
+    report = Report([], [], re.findall(r"^## (.*)$", markdown, re.MULTILINE), {})
+    title, table = "", None
+    for block in markdown.split("\n\n"):
+        lines = block.strip().splitlines()
+        if block.lstrip().startswith("|"):
+            columns, _, *rows = [[plain(cell) for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+            assert {len(row) for row in rows} <= {len(columns)}, block
+            if columns == ["", ""]:
+                report.facts.extend((label, text) for label, text in rows)
+            # Two sections of a sweep have tables with the same titles.
+            table = report.tables.setdefault(title, Table(columns, rows, []))
+        elif block.lstrip().startswith("- "):
+            report.verdicts.extend(plain(line[2:]) for line in lines)
+        elif block.startswith("**") and len(lines) == 1:
+            title, table = plain(block), None
+        elif table is not None and not block.startswith("#"):
+            table.notes.append(plain(block))
+        else:
+            table = None
+    return report
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", re.sub(r"(?<!\\)\*\*", "", text)).strip()
+
+
+def reported(recorded: RecordedRun, *options: object) -> Report:
+    """Report on a run, and return what its Markdown holds."""
+    return parsed(written(recorded, ".md", *options))
 
 
 def a_sweep(
@@ -89,91 +161,4 @@ def stretched(sample: Sample, factor: float) -> Sample:
         response_ns=at(sample.response_ns),
         first_content_ns=at(sample.first_content_ns),
         first_event_ns=at(sample.first_event_ns),
-    )
-
-
-def _cell(recorded: RecordedRun, cell: str, kind: Any, sentence: str) -> CellFindings:
-    arms = [arm.name for arm in recorded.header.arms]
-    sent = {arm: recorded.measured(cell, arm) for arm in arms}
-    return CellFindings(
-        cell=cell,
-        figures=tuple(
-            figures for arm in arms for metric in METRICS if (figures := _figures(cell, arm, metric, sent[arm]))
-        ),
-        comparisons=tuple(
-            _comparison(recorded, cell, arm.name, metric, kind, sentence)
-            for arm in recorded.header.arms
-            for metric in recorded.header.metrics
-            if arm.role != "reference"
-        ),
-        throughput=dict.fromkeys(arms, 123.0),
-        requests={arm: len(sent[arm]) for arm in arms},
-        errors={arm: _errors(sent[arm]) for arm in arms},
-    )
-
-
-def _errors(sent: Sequence[Sample]) -> dict[str, int]:
-    errors = [sample.error for sample in sent if sample.error is not None]
-    return {error: errors.count(error) for error in errors}
-
-
-def _values(sent: Sequence[Sample], metric: str) -> list[float]:
-    found = [METRICS[metric].value(sample) for sample in sent if sample.error is None]
-    return [value for value in found if value is not None]
-
-
-def _figures(cell: str, arm: str, metric: str, sent: Sequence[Sample]) -> Figures | None:
-    values = sorted(_values(sent, metric))
-    if not values:
-        return None
-    quantiles = {}
-    for share, wanted in WANTED.items():
-        at = min(len(values) - 1, int(share * len(values)))
-        known = len(values) >= wanted
-        quantiles[share] = Quantile(
-            share=share,
-            n=len(values),
-            value=values[at] if known else None,
-            low=values[max(0, at - 3)] if known else None,
-            high=values[min(len(values) - 1, at + 3)] if known else None,
-            wanted=wanted,
-        )
-    return Figures(
-        cell=cell,
-        arm=arm,
-        metric=metric,
-        n=len(values),
-        failed=len(sent) - len(values),
-        mean=fmean(values),
-        deviation=stdev(values) if len(values) > 1 else None,
-        minimum=values[0],
-        maximum=values[-1],
-        quantiles=quantiles,
-    )
-
-
-def _comparison(recorded: RecordedRun, cell: str, arm: str, metric: str, kind: Any, sentence: str) -> ArmComparison:
-    reference = recorded.header.reference_of(arm).name
-    copy = next(each.role for each in recorded.header.arms if each.name == arm) == "again"
-    ours, theirs = (_values(recorded.measured(cell, name), metric) for name in (arm, reference))
-    ratio = median(ours) / median(theirs)
-    shown = (
-        Interval(value=1.001, low=0.99, high=1.012)
-        if copy
-        else Interval(value=ratio, low=ratio - 0.03, high=ratio + 0.03)
-    )
-    none = ComparisonVerdict(kind="no difference shown", sentence="no difference shown; this run could have shown 4 %")
-    return ArmComparison(
-        cell=cell,
-        arm=arm,
-        reference=reference,
-        metric=metric,
-        pairs=len(ours),
-        typical=shown,
-        p_value=0.001,
-        quantiles={0.5: shown},
-        verdict=none
-        if copy
-        else ComparisonVerdict(kind=kind, sentence=sentence, smallest_effect=0.04, more_pairs=None),
-        copy=copy,
     )

@@ -1,7 +1,10 @@
+"""The charts of a report's page: what they show, of any run, and what they leave out."""
+
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import math
 import re
 import sys
@@ -12,25 +15,22 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
-from fastlane.bench.checks import Checked
-from fastlane.bench.findings import Findings, find
-from fastlane.bench.recorded import Cell, RecordedRun, Sample
-from fastlane.bench.reports._material import Material
-from fastlane.bench.reports._page import View, arm_colours, draw, steps
-from fastlane.errors import MissingExtraError
-from tests.bench.recorded_runs import a_cell, a_run, an_open_cell
-from tests.bench.reports.made import checks_with, findings_of
+from fastlane.bench import RecordedRun, Sample
+from tests.bench.recorded_runs import a_cell, a_run, an_open_cell, saturated
+from tests.bench.reports.made import document, shown, written
 
-NASTY = "</script><b onload=x>\x00&'\"\N{GREEK SMALL LETTER ALPHA}\u2028 \ud800 " + "very " * 20
-NAMES = (
-    "waterfall", "time_to_first_token_by_load", "inter_token_latency_by_load",
-    "output_throughput_by_load", "decode_speed_by_load", "time_to_first_token_distribution",
-    "api_end_to_end_distribution",
-)  # fmt: skip
+NASTY = "</script><b onload=x>&'\"\N{GREEK SMALL LETTER ALPHA}\u2028 " + "very " * 20
+FIGURES = ("time_to_first_token", "inter_token_latency", "api_end_to_end", "output_throughput", "decode_speed")
+BY_LOAD = [f"{figure}_by_load" for figure in FIGURES]
 
 
-def views(run: RecordedRun, found: Findings, name: str, checked: Checked | None = None) -> tuple[View, ...]:
-    return draw(name, Material(recorded=run, findings=found, checked=checked or checks_with()))
+def charts(run: RecordedRun, kind: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the views of each chart of a report's page."""
+    page = written(run, ".html", "--kind", kind)
+    return {
+        name: [json.loads(spec) for spec in re.findall(r'class="spec">(.*?)</script>', figure, re.DOTALL)]
+        for name, figure in re.findall(r'<figure [^>]*data-chart="(\w+)">(.*?)</figure>', page, re.DOTALL)
+    }
 
 
 def inside(spec: Any) -> Iterator[dict[str, Any]]:
@@ -41,8 +41,8 @@ def inside(spec: Any) -> Iterator[dict[str, Any]]:
             yield from inside(each)
 
 
-def rows_of(run: RecordedRun, found: Findings, name: str, checked: Checked | None = None) -> list[dict[str, Any]]:
-    return [row for view in views(run, found, name, checked) for row in inside(view.spec)]
+def rows_of(views: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for view in views for row in inside(view)]
 
 
 def sweep(users_at: tuple[int, ...] = (1, 2, 4, 8), **fields: Any) -> RecordedRun:
@@ -52,11 +52,7 @@ def sweep(users_at: tuple[int, ...] = (1, 2, 4, 8), **fields: Any) -> RecordedRu
         for scenario in ("Chatbot", "Tools")
         for users in users_at
     ]
-    return a_run(cells=cells, **{"pairs": 8, **fields})
-
-
-FIGURES = ("time_to_first_token", "inter_token_latency", "api_end_to_end", "output_throughput", "decode_speed")
-samples_changes = st.sampled_from(["nothing", "errors", "silent", "no usage", "one token", "instant"])
+    return a_run(cells=cells, **{"pairs": 8, "arms": ("baseline", "fastlane"), **fields})
 
 
 def mistreated(sample: Sample, how: str, every: int) -> Sample:
@@ -82,14 +78,15 @@ def runs(draw: st.DrawFn) -> RecordedRun:
         arms[2] = NASTY
     users = draw(st.lists(st.integers(1, 64), min_size=1, max_size=3, unique=True))
     scenarios = draw(st.sampled_from([("one",), ("one", NASTY), ("a", "b")]))
-    cells: list[Cell] = [
+    cells = [
         an_open_cell(float(load), name=f"{scenario}, {load}/s", workload=scenario)
         if draw(st.booleans())
         else a_cell(load, name=f"{scenario}, {load} users", workload=scenario)
         for scenario in scenarios
         for load in users
     ]
-    how, every = draw(samples_changes), draw(st.integers(1, 3))
+    how = draw(st.sampled_from(["nothing", "errors", "silent", "no usage", "one token", "instant"]))
+    every = draw(st.integers(1, 3))
     return a_run(
         arms=arms,
         cells=cells,
@@ -103,71 +100,69 @@ def runs(draw: st.DrawFn) -> RecordedRun:
 
 # What fails is small enough as it is, and shrinking it would take minutes.
 @settings(
-    max_examples=14,
+    max_examples=8,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-@given(run=runs(), name=st.sampled_from(NAMES), refused=st.sampled_from(["none", "first", "all"]))
+@given(run=runs(), kind=st.sampled_from(["ab", "sweep"]), refuses_one=st.booleans())
 @pytest.mark.slow
-def test_every_chart_renders_for_any_run(run: RecordedRun, name: str, refused: str) -> None:
+def test_every_chart_renders_for_any_run(run: RecordedRun, kind: str, refuses_one: bool) -> None:
     vl_convert = pytest.importorskip("vl_convert")
-    cells = [cell.name for cell in run.header.cells]
-    found = find(run)
-    checked = checks_with(*{"none": [], "first": cells[:1], "all": cells}[refused])
+    run = saturated(run, run.header.cells[0].name) if refuses_one else run
 
-    for view in views(run, found, name, checked):
-        rows = list(inside(view.spec))
+    for view in itertools.chain(*charts(run, kind).values()):
+        rows = list(inside(view))
         assert 0 < len(rows) < 12_000
         assert all(math.isfinite(each) for row in rows for each in row.values() if isinstance(each, float))
-        assert vl_convert.vegalite_to_svg({**view.spec, "width": 400}, allowed_base_urls=[]).count("<path") > 2
+        assert vl_convert.vegalite_to_svg({**view, "width": 400}, allowed_base_urls=[]).count("<path") > 2
 
 
-def test_sound_sweep_gives_every_chart() -> None:
-    run = sweep((1, 8), arms=("baseline", "fastlane"), pairs=6)
+def test_sound_run_gives_every_chart() -> None:
+    run = sweep((1, 8), pairs=6, metrics=("time_to_first_token", "api_end_to_end"))
+    distributions = ["time_to_first_token_distribution", "api_end_to_end_distribution"]
 
-    assert all(views(run, findings_of(run), name) for name in NAMES)
+    assert list(charts(run, "ab")) == ["waterfall", *distributions]
+    assert list(charts(run, "sweep")) == [*BY_LOAD, distributions[0]]
+    # Medians take six requests of each arm.
+    assert list(charts(sweep((1, 8), pairs=5), "sweep")) == [distributions[0]]
 
 
 def test_chart_lines_show_the_figures_of_the_findings() -> None:
-    run = sweep(pairs=12)
-    found = findings_of(run)
+    run = sweep(pairs=13)
+    rows = rows_of(charts(run, "sweep")["time_to_first_token_by_load"])
 
-    rows = rows_of(run, found, "time_to_first_token_by_load")
-
-    for cell, arm in itertools.product(run.header.cells, (arm for arm in run.header.arms if arm.role != "again")):
-        figures = found.cells[run.header.cells.index(cell)].of(arm.name, "time_to_first_token")
-        assert figures is not None
-        row = next(row for row in rows if row["said"].startswith(f"{arm.name}, {cell.name}:"))
-        assert (row["load"], row["middle"]) == (cell.users, figures.quantiles[0.5].value)
-        assert (row["low"], row["high"]) == (figures.quantiles[0.25].value, figures.quantiles[0.75].value)
+    for cell in document(run)["cells"]:
+        for figures in cell["figures"]:
+            if figures["metric"] == "time_to_first_token":
+                row = next(row for row in rows if row["said"].startswith(f"{figures['arm']}, {cell['name']}:"))
+                quantiles = [figures["quantiles"][name]["value"] for name in ("p25", "p50", "p75")]
+                assert (row["load"], [row["low"], row["middle"], row["high"]]) == (cell["users"], quantiles)
 
 
 def test_refused_cell_is_not_drawn_and_breaks_lines() -> None:
-    run = sweep()
-    found, checked = findings_of(run), checks_with("Chatbot, 2 users")
-    for name in NAMES:
-        assert not [row for row in rows_of(run, found, name, checked) if "Chatbot, 2 users" in row.get("said", "")]
+    run = saturated(sweep(arms=("baseline",)), "Chatbot, 2 users")
+    drawn = charts(run, "sweep") | charts(run, "ab")
+    for views in drawn.values():
+        assert not [row for row in rows_of(views) if "Chatbot, 2 users" in row.get("said", "")]
 
-    rows = rows_of(run, found, "time_to_first_token_by_load", checked)
-    chatbot = [row["middle"] is None for row in rows if row["arm"] == "baseline"][:4]
-    assert chatbot == [False, True, False, False]
+    rows = rows_of(drawn["time_to_first_token_by_load"])
+    assert [row["middle"] is None for row in rows][:4] == [False, True, False, False]
 
 
-def test_run_of_which_nothing_may_be_used_has_no_charts() -> None:
-    run = sweep(pairs=4)
-    found, checked = findings_of(run), checks_with(*(cell.name for cell in run.header.cells))
-    assert not any(views(run, found, name, checked) for name in NAMES)
+def colours(*arms: str) -> dict[str, str]:
+    page = written(a_run(arms=arms, pairs=1, metrics=("api_end_to_end",)), ".html")
+    dots = re.findall(r'<i class="dot" data-colour="([^"]+)" aria-hidden="true"></i>([^<]+)</td>', page)
+    return {name: colour for colour, name in dots}
 
 
 def test_arm_keeps_its_colour_whatever_else_was_run() -> None:
-    few = arm_colours(a_run(arms=("baseline", "baseline-again", "encoding"), pairs=1))
-    many = arm_colours(a_run(arms=("baseline", "baseline-again", "encoding", "fastlane"), pairs=1))
+    few = colours("baseline", "baseline-again", "encoding")
+    many = colours("baseline", "baseline-again", "encoding", "fastlane")
+    crowd = colours("baseline", *(f"arm {at}" for at in range(8)))
 
     assert few["encoding"] == many["encoding"]
-    assert len(set(many.values())) == 4
-    crowd = arm_colours(a_run(arms=["baseline", *(f"arm {at}" for at in range(8))], pairs=1))
-    assert len(set(crowd.values())) == 9
+    assert (len(set(many.values())), len(set(crowd.values()))) == (4, 9)
 
 
 def luminance(colour: str) -> float:
@@ -192,41 +187,28 @@ def test_arm_colors_meet_contrast_in_light_and_dark() -> None:
         assert contrast(dark, "#151c24") >= 4.5, dark
 
 
-def test_failed_requests_keep_a_curve_from_the_edge() -> None:
-    assert steps([1.0, 2.0, 3.0], 1, lower_is_better=True) == [(1.0, 0.25), (2.0, 0.5), (3.0, 0.75)]
-    assert steps([1.0, 2.0, 3.0], 1, lower_is_better=False) == [(1.0, 0.5), (2.0, 0.75), (3.0, 1.0)]
-    assert steps([], 3, lower_is_better=True) == []
+@pytest.mark.parametrize("failed", [0, 50])
+def test_thinned_curve_keeps_corners_within_one_percent(failed: int) -> None:
+    """Failed requests count as slower than all others: the curve ends below 1."""
 
+    def fail(sample: Sample) -> Sample:
+        bad = sample.part == "measured" and sample.block <= failed
+        return dataclasses.replace(sample, error="APITimeoutError", token_ns=()) if bad else sample
 
-@given(st.lists(st.floats(0.1, 1e6), min_size=1, max_size=2_000), st.integers(0, 50))
-def test_thinned_curve_keeps_corners_within_one_percent(values: list[float], failed: int) -> None:
-    found = sorted(values)
-    whole = {(value, (at + 1) / (len(found) + failed)) for at, value in enumerate(found)}
+    run = a_run(arms=("baseline",), cells=(a_cell(1),), pairs=500, change=fail, metrics=("time_to_first_token",))
+    values = sorted((sample.time_to_first_token_s or 0) * 1e3 for sample in run.measured() if sample.error is None)
+    (view,) = charts(run, "ab")["time_to_first_token_distribution"]
+    corners = [(row["value"], row["share"]) for row in inside(view) if "value" in row]
 
-    corners = steps(found, failed, lower_is_better=True)
-
-    assert set(corners) <= whole
+    assert set(corners) <= {(value, (at + 1) / 500) for at, value in enumerate(values)}
     assert len(corners) <= 260
-    assert corners[-1][0] == found[-1]
-    # No two corners that are drawn lie further apart than a hundredth, where there were steps in between.
-    assert all(
-        after[1] - before[1] <= max(0.01, 1 / len(found)) + 1e-9 for before, after in itertools.pairwise(corners)
-    )
+    assert corners[-1] == (values[-1], (500 - failed) / 500)
+    assert all(after[1] - before[1] <= 0.01 + 1e-9 for before, after in itertools.pairwise(corners))
 
 
 def test_missing_chart_library_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = a_run(pairs=10)
     monkeypatch.setitem(sys.modules, "altair", None)
-    with pytest.raises(MissingExtraError, match=r"fastlane-llm\[charts\]"):
-        views(run, findings_of(run), "waterfall")
+    result = shown(a_run(pairs=6), "-o", "page.html")
 
-
-def test_run_of_one_arm_has_no_comparisons_to_draw() -> None:
-    run = a_run(arms=("baseline",), pairs=10)
-    drawn = {name for name in NAMES if views(run, findings_of(run), name)}
-    assert drawn == {"waterfall", "time_to_first_token_distribution", "api_end_to_end_distribution"}
-
-
-def test_sweep_chart_is_empty_below_median_sample_size() -> None:
-    run = sweep((1, 8), pairs=5)
-    assert not views(run, findings_of(run), "time_to_first_token_by_load")
+    assert result.exit_code == 1
+    assert "fastlane-llm[charts]" in result.stderr

@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from fastlane.bench.reports import report
-from fastlane.bench.reports._page import page as page_of
-from tests.bench.recorded_runs import a_run
-from tests.bench.reports.made import a_sweep, checks_with, findings_of
+from fastlane.bench import RecordedRun
+from tests.bench.recorded_runs import a_run, saturated
+from tests.bench.reports.made import a_sweep, written
 
 Opens = Callable[..., Page]
 PHONE = 390
@@ -46,16 +45,16 @@ FAINT = """() => {
 }"""
 
 
-def ab() -> tuple[str, Any, Sequence[str]]:
-    return "ab", a_run(arms=("baseline", "baseline-again", "wire", "everything"), pairs=80, spread=0.2), ()
+def ab() -> tuple[str, RecordedRun]:
+    return "ab", a_run(arms=("baseline", "baseline-again", "wire", "everything"), pairs=80, spread=0.2)
 
 
-def one_pair() -> tuple[str, Any, Sequence[str]]:
-    return "ab", a_run(pairs=80, spread=0.2), ()
+def one_pair() -> tuple[str, RecordedRun]:
+    return "ab", a_run(pairs=80, spread=0.2)
 
 
-def load() -> tuple[str, Any, Sequence[str]]:
-    return "sweep", a_sweep(arms=("baseline", "fastlane"), users=(1, 10, 20), pairs=12), ("chat, 10",)
+def load() -> tuple[str, RecordedRun]:
+    return "sweep", saturated(a_sweep(arms=("baseline", "fastlane"), users=(1, 10, 20), pairs=12), "chat, 10")
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +64,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[], An
     def write(make: Callable[[], Any]) -> Path:
         path = folder / f"{make.__name__}.html"
         if not path.exists():
-            kind, run, refused = make()
-            found, checked = findings_of(run), checks_with(*refused, flagged=[run.header.cells[0].name])
-            made = page_of(report(kind, run, found, checked), run, found, checked)
-            path.write_text(made, encoding="utf-8")
+            kind, run = make()
+            path.write_text(written(run, ".html", "--kind", kind), encoding="utf-8")
         return path
 
     return write

@@ -6,94 +6,79 @@ import dataclasses
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
-from fastlane.bench.recorded import RecordedRun, Sample
-from fastlane.bench.reports._material import TITLES, ArmPhases, PhaseSources, phases, spent
+from fastlane.bench import RecordedRun, Sample
 from tests.bench.recorded_runs import MS, a_run, an_entry
-
-RECORDS = PhaseSources(records=True, log=False, heads=True)
-
-
-def call(sample: Sample, **wire: int) -> dict[str, Any]:
-    stamps = {name: sample.issued_ns + value * MS for name, value in wire.items()}
-    return {"attempts": [{"wire": {"started_ns": sample.issued_ns + 2 * MS, **stamps}, "error": None}]}
+from tests.bench.reports.made import document
 
 
-def a_request() -> Sample:
-    return a_run(pairs=1, spread=0.0, arms=("baseline",)).measured()[0]
+def called(sample: Sample, **wire: int) -> Sample:
+    """The sample with its client's record of when the steps of connecting and sending began and ended, in ms."""
+    stamps = {f"{name}_ns": sample.issued_ns + value * MS for name, value in wire.items()}
+    attempt = {"wire": {"started_ns": sample.issued_ns + 2 * MS, **stamps}, "error": None}
+    return dataclasses.replace(sample, call={"attempts": [attempt]})
 
 
-def by_name(arm: ArmPhases) -> dict[str, int]:
-    return {TITLES[key]: round(spent) for key, spent in arm.milliseconds.items()}
+def a_quick_run(*arms: str, **fields: Any) -> RecordedRun:
+    return a_run(arms=arms, spread=0.0, metrics=("api_end_to_end",), **{"pairs": 4, "ratio": 1.0, **fields})
 
 
-def with_samples(recorded: RecordedRun, samples: tuple[Sample, ...]) -> RecordedRun:
-    return dataclasses.replace(recorded, samples=samples)
+def phases(run: RecordedRun) -> dict[str, dict[str, float]]:
+    """Return each arm's mean milliseconds of each phase, as the report's JSON has them."""
+    (cell,) = document(run)["cells"]
+    return {each["arm"]: each["milliseconds"] for each in cell["phases"]}
 
 
 def test_call_record_splits_connection_setup_into_phases() -> None:
-    sample = a_request()
-    wire = {"dns_started_ns": 5, "dns_ended_ns": 9, "connect_started_ns": 9, "connect_ended_ns": 30,
-            "tls_started_ns": 30, "tls_ended_ns": 60, "send_started_ns": 61, "send_ended_ns": 90}  # fmt: skip
+    steps = {"dns_started": 5, "dns_ended": 9, "connect_started": 9, "connect_ended": 30, "tls_started": 30,
+             "tls_ended": 60, "send_started": 61, "send_ended": 90}  # fmt: skip
+    found = phases(a_quick_run("baseline", change=lambda sample: called(sample, **steps)))["baseline"]
 
-    found = spent(dataclasses.replace(sample, call=call(sample, **wire)), RECORDS)
-
-    assert {name: spent_ns // MS for name, spent_ns in found.items()} == {
-        "prepare": 2, "queue": 4, "dns": 4, "connect": 21, "tls": 30, "send": 29, "server": 110, "decode": 310,
+    assert {name: int(spent) for name, spent in found.items()} == {
+        "client": 2, "queue": 4, "DNS": 4, "TCP connect": 21, "TLS": 30, "upload": 29, "provider": 110,
+        "generation": 310,
     }  # fmt: skip
 
 
+def record_of_fastlane(sample: Sample) -> Sample:
+    return called(sample, send_started=3, send_ended=4) if sample.arm == "fastlane" else sample
+
+
 def test_arms_with_and_without_records_get_the_same_phases() -> None:
-    run = a_run(pairs=4, spread=0.0, arms=("baseline", "fastlane"), with_log=False)
-    samples = tuple(
-        dataclasses.replace(each, call=call(each, send_started_ns=3, send_ended_ns=4))
-        if each.arm == "fastlane"
-        else each
-        for each in run.measured()
-    )
+    run = a_quick_run("baseline", "fastlane", change=record_of_fastlane)
     log = tuple(
         an_entry(each, received_ns=each.issued_ns + 70 * MS, body_complete_ns=each.issued_ns + 90 * MS)
-        for each in samples
+        for each in run.samples
     )
-    header = dataclasses.replace(run.header, one_way_s=0.02)
-    [(baseline, fastlane)] = phases(dataclasses.replace(run, header=header, samples=samples, log=log)).values()
+    found = phases(dataclasses.replace(run, log=log))
 
-    assert by_name(baseline)["client and connection"] == 50
-    assert by_name(fastlane)["client and connection"] == 3
-    assert by_name(baseline).keys() == by_name(fastlane).keys()
-    assert "TLS" not in by_name(fastlane)
+    assert round(found["baseline"]["client and connection"]) == 50
+    assert round(found["fastlane"]["client and connection"]) == 3
+    assert found["baseline"].keys() == found["fastlane"].keys()
+    assert "TLS" not in found["fastlane"]
 
 
 def test_phases_without_server_log_are_the_common_ones() -> None:
-    run = a_run(pairs=4, spread=0.0, arms=("baseline", "fastlane"), with_log=False)
-    recorded = tuple(
-        dataclasses.replace(each, call=call(each, send_started_ns=3, send_ended_ns=4))
-        if each.arm == "fastlane"
-        else each
-        for each in run.measured()
-    )
-    for arm in phases(with_samples(run, recorded))[run.header.cells[0].name]:
-        assert list(by_name(arm)) == ["until the head", "head to first token", "generation"]
-    blind = tuple(dataclasses.replace(each, response_ns=None) for each in recorded)
-    for arm in phases(with_samples(run, blind))[run.header.cells[0].name]:
-        assert list(by_name(arm)) == ["until the first token", "generation"]
+    run = a_quick_run("baseline", "fastlane", change=record_of_fastlane)
+    blind = tuple(dataclasses.replace(each, response_ns=None) for each in run.samples)
+    failed = tuple(dataclasses.replace(each, error="X") for each in run.samples)
+
+    for found in phases(run).values():
+        assert list(found) == ["until the head", "head to first token", "generation"]
+    for found in phases(dataclasses.replace(run, samples=blind)).values():
+        assert list(found) == ["until the first token", "generation"]
+    assert phases(dataclasses.replace(run, samples=failed)) == {}
 
 
-def test_failed_requests_have_no_phases() -> None:
-    run = a_run(pairs=4, arms=("baseline",))
-    failed = tuple(dataclasses.replace(each, error="X") for each in run.measured())
-    assert set(phases(with_samples(run, failed)).values()) == {()}
-
-
+@settings(max_examples=20)
 @given(st.lists(st.integers(-5, 400), min_size=8, max_size=8), st.booleans())
 def test_phases_are_positive_and_sum_to_end_to_end(moments: list[int], logged: bool) -> None:
-    sample = a_request()
-    names = [f"{phase}_{end}_ns" for phase in ("dns", "connect", "tls", "send") for end in ("started", "ended")]
-    recorded = dataclasses.replace(sample, call=call(sample, **dict(zip(names, moments, strict=True))))
-    entry = an_entry(sample, received_ns=sample.issued_ns + moments[0] * MS)
+    names = [f"{phase}_{end}" for phase in ("dns", "connect", "tls", "send") for end in ("started", "ended")]
+    steps = dict(zip(names, moments, strict=True))
+    run = a_quick_run("baseline", pairs=1, change=lambda sample: called(sample, **steps))
+    log = tuple(an_entry(each, received_ns=each.issued_ns + moments[0] * MS) for each in run.samples)
+    found = phases(dataclasses.replace(run, log=log if logged else None))["baseline"]
 
-    found = spent(recorded, dataclasses.replace(RECORDS, log=logged), entry, way_ns=moments[1] * MS)
-
-    assert all(spent_ns > 0 for spent_ns in found.values())
-    assert sum(found.values()) / 1e9 == pytest.approx(sample.api_end_to_end_s)
+    assert all(spent > 0 for spent in found.values())
+    assert sum(found.values()) / 1e3 == pytest.approx(run.measured()[0].api_end_to_end_s)

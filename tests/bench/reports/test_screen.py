@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
-from pathlib import Path
 
-from fastlane.bench._command import remedy
-from fastlane.bench.checks import Checked
-from fastlane.bench.recorded import FAILED_ALIKE, RecordedRun, Sample
-from fastlane.bench.reports import screen
-from tests.bench.recorded_runs import a_run, an_arm
-from tests.bench.reports.made import a_sweep, checks_with, findings_of
+from fastlane.bench import Sample
+from tests.bench.recorded_runs import a_run, an_arm, saturated
+from tests.bench.reports.made import a_sweep, shown
 
 ARMS = (
     "baseline",
@@ -21,13 +18,8 @@ ARMS = (
 )
 
 
-def shown(recorded: RecordedRun, checked: Checked | None = None, folder: Path | None = Path("results")) -> str:
-    lines = screen(recorded, findings_of(recorded), checked or checks_with(), folder=folder, page=True)
-    return "\n".join(line.plain for line in lines)
-
-
 def test_screen_sets_each_client_beside_its_counterpart() -> None:
-    text = shown(a_run(arms=ARMS))
+    text = shown(a_run(arms=ARMS, with_log=True)).stdout
 
     lines = text.splitlines()
     assert len(lines) <= 25
@@ -42,12 +34,12 @@ def test_screen_sets_each_client_beside_its_counterpart() -> None:
         ["openai.OpenAI", "fastlane.OpenAI"],
         ["openai.AsyncOpenAI", "fastlane.AsyncOpenAI"],
     ]
-    assert "results/report.html" in text
-    assert "fastlane bench report results --full" in text
+    assert re.search(r"Saved .*/results/run\.json", text)
+    assert re.search(r"More .*fastlane bench report .*/results --full", text)
 
 
 def test_screen_of_a_sweep_has_a_row_for_each_cell_and_arm() -> None:
-    text = shown(a_sweep(arms=("baseline", "fastlane")))
+    text = shown(a_sweep(arms=("baseline", "fastlane"), pairs=8)).stdout
 
     assert [line.split(" | ")[0] for line in text.splitlines() if " | fastlane" in line] == [
         "chat, 1", "chat, 4", "chat, 16", "agent, 1", "agent, 4", "agent, 16",
@@ -56,12 +48,12 @@ def test_screen_of_a_sweep_has_a_row_for_each_cell_and_arm() -> None:
 
 
 def test_screen_of_a_refused_run_has_no_figure() -> None:
-    recorded = a_run()
-    text = shown(recorded, checks_with(recorded.header.cells[0].name))
+    result = shown(saturated(a_run()))
 
-    assert "No figure of this run may be used:" in text
-    assert "client saturated: No core was left." in text
-    assert " ms" not in text.replace(recorded.header.provider, "")
+    assert result.exit_code == 1
+    assert "No figure of this run may be used:" in result.stdout
+    assert "client saturated: CPU: the process of " in result.stdout
+    assert " ms" not in result.stdout
 
 
 def failing(sample: Sample) -> Sample:
@@ -71,12 +63,10 @@ def failing(sample: Sample) -> Sample:
 
 
 def test_screen_shows_provider_errors_with_counts() -> None:
-    recorded = replace(a_run(change=failing), ended=FAILED_ALIKE)
-    text = shown(recorded)
+    recorded = replace(a_run(change=failing), ended="requests failed alike")
+    text = shown(recorded).stdout
 
     failed = sum(sample.error is not None for sample in recorded.measured())
     assert f"Failed: {failed} of 120 requests (" in text
     assert f"baseline {failed // 3}" in text
     assert f"{failed} x BadRequestError 400: This model's maximum context length is 4096 tokens" in text
-    assert FAILED_ALIKE in text.splitlines()[0]
-    assert remedy(recorded.measured()).endswith("give --max-input-tokens 3072")

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import openai
 import pydantic
 import pytest
@@ -30,148 +29,102 @@ from fastlane.batch import (
     UnknownJobError,
     WorkerSettings,
 )
+from fastlane.emulator import Emulator
+from tests.batch.offline_parts import client_of
 
 BODY: dict[str, Any] = {"model": "small", "messages": [{"role": "user", "content": "a secret"}]}
-ANSWER = {
-    "id": "chatcmpl-1",
-    "object": "chat.completion",
-    "created": 1,
-    "model": "small",
-    "choices": [
-        {
-            "index": 0,
-            "finish_reason": "stop",
-            "logprobs": None,
-            "message": {"role": "assistant", "content": '{"title": "x"}', "refusal": None},
-        }
-    ],
-    "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5},
-}
-RESPONSE = {
-    "id": "resp_1",
-    "object": "response",
-    "created_at": 1,
-    "model": "small",
-    "status": "completed",
-    "output": [
-        {
-            "id": "msg_1",
-            "type": "message",
-            "role": "assistant",
-            "status": "completed",
-            "content": [{"type": "output_text", "text": '{"title": "x"}', "annotations": []}],
-        }
-    ],
-    "parallel_tool_calls": True,
-    "tool_choice": "auto",
-    "tools": [],
-}
+
+WorkOff = Callable[..., None]
 
 
 class Ticket(pydantic.BaseModel):
     title: str
 
 
-def work_off(queue: Queue, answer: dict[str, Any] = ANSWER, status: int = 200) -> None:
-    """Have a worker make all calls; a status of 0 is a connection that breaks."""
+@pytest.fixture
+def work_off(queue: Queue, provider: Emulator) -> Callable[..., None]:
+    """Have a worker make all calls, once each; a fault strikes them all."""
 
-    def answered(request: httpx2.Request) -> httpx2.Response:
-        if not status:
-            raise httpx2.ConnectError("broken")
-        return httpx2.Response(status, json=answer, headers={"x-request-id": "req_1"})
+    def work_off(*faults: str) -> None:
+        provider.set_faults(*faults)
+        worker = WorkerSettings(lane="live", retry_s=0.0, max_attempts=1)
+        with client_of(provider, max_retries=0) as client, Queue(queue.storage.name, client, worker=worker) as working:
+            working.run()
 
-    http_client = httpx2.Client(transport=httpx2.MockTransport(answered))
-    client = openai.OpenAI(api_key="sk-test", base_url="http://provider.test/v1", http_client=http_client)
-    worker = WorkerSettings(lane="live", retry_s=0.0, max_attempts=1)
-    with client, Queue(queue.storage.name, client.with_options(max_retries=0), worker=worker) as working:
-        working.run()
+    return work_off
 
 
-def test_answer_is_what_the_live_call_would_have_returned(queue: Queue) -> None:
+def test_answer_is_what_the_live_call_would_have_returned(queue: Queue, provider: Emulator, work_off: WorkOff) -> None:
     job = queue.submit(BODY, key="a")
     assert (job.key, job.state, job.model) == ("a", "waiting", "small")
 
-    work_off(queue)
+    work_off()
 
     answer = queue.result("a")
+    with client_of(provider) as client:
+        live = client.chat.completions.create(**BODY)
     assert isinstance(answer, ChatCompletion)
-    assert answer == ChatCompletion.model_validate(ANSWER)
-    assert answer.choices[0].message.content == '{"title": "x"}'
-    assert answer._request_id == "req_1"
-    assert (queue.job("a").state, queue.job("a").input_tokens) == ("done", 3)
-    assert queue.status().output_tokens == 2
-
-
-def test_result_is_parsed_into_response_format_class(queue: Queue) -> None:
-    queue.submit({**BODY, "response_format": Ticket}, key="a")
-    queue.submit({"model": "small", "input": "x", "text_format": Ticket}, key="b", endpoint="/v1/responses")
-    work_off(queue)
-
-    answer = queue.result("a", response_format=Ticket)
-
-    assert isinstance(answer, ParsedChatCompletion)
-    assert answer.choices[0].message.parsed == Ticket(title="x")
-    assert answer._request_id == "req_1"
+    assert answer.choices == live.choices
+    assert answer.usage == live.usage
+    assert answer._request_id == provider.log()[0].request_id
+    assert queue.job("a").state == "done"
+    assert (queue.job("a").input_tokens, queue.status().output_tokens) == (
+        live.usage.prompt_tokens,
+        live.usage.completion_tokens,
+    )
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "body", "answer", "kind"),
+    ("endpoint", "body", "kind"),
     [
-        ("/v1/responses", {"input": "x"}, RESPONSE, Response),
-        ("/v1/completions", {"prompt": "x"}, {"id": "1", "choices": [], "object": "text_completion"}, Completion),
-        (
-            "/v1/embeddings",
-            {"input": "x"},
-            {"data": [{"embedding": [0.5], "index": 0, "object": "embedding"}], "object": "list", "model": "small"},
-            CreateEmbeddingResponse,
-        ),
+        ("/v1/responses", {"input": "x", "text_format": Ticket}, Response),
+        ("/v1/chat/completions", {**BODY, "response_format": Ticket}, ChatCompletion),
+        ("/v1/completions", {"prompt": "x"}, Completion),
+        ("/v1/embeddings", {"input": "x"}, CreateEmbeddingResponse),
     ],
 )
 def test_each_endpoint_returns_its_own_response_type(
-    queue: Queue, endpoint: str, body: dict[str, Any], answer: dict[str, Any], kind: type
+    queue: Queue, work_off: WorkOff, endpoint: str, body: dict[str, Any], kind: type
 ) -> None:
     queue.submit({"model": "small", **body}, key="a", endpoint=endpoint)
-    work_off(queue, answer)
+    work_off()
 
     assert isinstance(queue.result("a"), kind)
     if kind is Response:
-        assert queue.result("a", response_format=Ticket).output_parsed == Ticket(title="x")
+        assert isinstance(queue.result("a", response_format=Ticket).output_parsed, Ticket)
+    elif kind is ChatCompletion:
+        parsed = queue.result("a", response_format=Ticket)
+        assert isinstance(parsed, ParsedChatCompletion)
+        assert isinstance(parsed.choices[0].message.parsed, Ticket)
+        assert parsed._request_id == queue.result("a")._request_id
     else:
         with pytest.raises(ConfigurationError, match="for chat completions and responses"):
             queue.result("a", response_format=Ticket)
 
 
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        (400, openai.BadRequestError),
-        (403, openai.PermissionDeniedError),
-        (404, openai.NotFoundError),
-        (422, openai.UnprocessableEntityError),
-        (429, openai.RateLimitError),
-        (503, openai.InternalServerError),
-        (418, openai.APIStatusError),
-    ],
-)
+@pytest.mark.parametrize("status", [400, 403, 404, 422, 429, 503, 418])
 def test_job_that_failed_raises_what_the_live_call_would_have(
-    queue: Queue, status: int, kind: type[openai.APIStatusError]
+    queue: Queue, provider: Emulator, work_off: WorkOff, status: int
 ) -> None:
     queue.submit(BODY, key="a")
-    error = {"error": {"message": "no such thing", "code": "not_there", "type": "t", "param": None}}
-    work_off(queue, error, status)
+    work_off(f"status={status}")
 
-    with pytest.raises(kind, match=f"Error code: {status} - no such thing") as raised:
+    with pytest.raises(openai.APIStatusError, match=f"Error code: {status} - ") as raised:
         queue.result("a")
+    with client_of(provider, max_retries=0) as client, pytest.raises(openai.APIStatusError) as live:
+        client.chat.completions.create(**BODY)
 
-    assert type(raised.value) is kind
-    assert (raised.value.code, raised.value.body, raised.value.request_id) == ("not_there", error["error"], "req_1")
-    assert raised.value.response.request.url.path == "/v1/chat/completions"
-    assert raised.value.response.request.content == b""
+    error, expected = raised.value, live.value
+    assert type(error) is type(expected)
+    assert (error.code, error.body, error.status_code) == (expected.code, expected.body, status)
+    assert error.request_id == provider.log()[0].request_id
+    assert error.response.request.url.path == "/v1/chat/completions"
+    assert error.response.request.content == b""
 
 
-def test_job_failed_without_answer_has_a_reason(queue: Queue) -> None:
+def test_job_failed_without_answer_has_a_reason(queue: Queue, work_off: WorkOff) -> None:
     queue.submit(BODY, key="a")
-    work_off(queue, status=0)
+    work_off("disconnect")
 
     with pytest.raises(JobFailedError, match="after 1 attempts without an answer: connection") as raised:
         queue.result("a")
@@ -196,12 +149,12 @@ def test_unknown_and_cancelled_jobs_raise_separate_errors(queue: Queue) -> None:
     assert issubclass(QueueError, FastlaneError)
 
 
-def test_same_key_is_submitted_once_and_conflicts_with_new_body(queue: Queue) -> None:
+def test_same_key_is_submitted_once_and_conflicts_with_new_body(queue: Queue, work_off: WorkOff) -> None:
     body = {"model": "small", "messages": [{"role": "assistant", "content": "a secret"}], "seed": 2**70}
     typed = {**body, "messages": [ChatCompletionMessage(role="assistant", content="a secret")], "top_p": openai.omit}
     first = queue.submit(body, key="a")
     assert queue.submit(dict(reversed(body.items())), key="a") == queue.submit(typed, key="a") == first
-    work_off(queue)
+    work_off()
     assert queue.submit(body, key="a").state == "done"
 
     with pytest.raises(JobConflictError, match="the key 'a'") as raised:
@@ -228,14 +181,14 @@ def test_many_are_submitted_at_once_all_or_none(queue: Queue) -> None:
     assert queue.status().total == 4
 
 
-def test_wait_ends_when_its_jobs_are_over(queue: Queue) -> None:
+def test_wait_ends_when_its_jobs_are_over(queue: Queue, work_off: WorkOff) -> None:
     queue.submit_many({"a": BODY, "b": BODY})
     queue.cancel("b")
     queue.wait("b")
     waiter = threading.Thread(target=queue.wait, args=[["a", "b"]])
     waiter.start()
 
-    work_off(queue)
+    work_off()
 
     waiter.join()
     queue.wait()
@@ -270,13 +223,13 @@ def test_wait_ends_when_the_queue_is_closed(queue: Queue) -> None:
     assert "closed" in str(raised[0])
 
 
-def test_results_come_in_the_order_in_which_they_were_over(queue: Queue) -> None:
+def test_results_come_in_the_order_in_which_they_were_over(queue: Queue, work_off: WorkOff) -> None:
     queue.submit(BODY, key="late")
     queue.submit_many({"cancelled": BODY, "failed": BODY})
     queue.cancel("cancelled")
     assert [one.key for one in queue.results()] == ["cancelled"]
 
-    feeder = threading.Thread(target=work_off, args=[queue])
+    feeder = threading.Thread(target=work_off)
     seen = []
     for one in queue.results(wait=True):
         if one.key == "cancelled":
@@ -292,14 +245,14 @@ def test_results_come_in_the_order_in_which_they_were_over(queue: Queue) -> None
     assert "secret" not in repr(seen)
 
 
-def test_event_loop_waits_without_being_held_up(queue: Queue) -> None:
+def test_event_loop_waits_without_being_held_up(queue: Queue, work_off: WorkOff) -> None:
     queue.submit_many({"a": BODY, "b": BODY})
 
     async def main() -> list[str]:
         waiting = asyncio.create_task(queue.async_wait(["a"]))
         await asyncio.sleep(0.05)
         assert not waiting.done()
-        await asyncio.to_thread(work_off, queue)
+        await asyncio.to_thread(work_off)
         await waiting
         with pytest.raises(UnknownJobError):
             await queue.async_wait("missing")
@@ -308,10 +261,10 @@ def test_event_loop_waits_without_being_held_up(queue: Queue) -> None:
     assert sorted(asyncio.run(main())) == ["a", "b"]
 
 
-def test_finished_jobs_are_kept_until_forgotten(queue: Queue) -> None:
+def test_finished_jobs_are_kept_until_forgotten(queue: Queue, work_off: WorkOff) -> None:
     queue.submit_many({"a": BODY, "b": BODY})
     queue.cancel("b")
-    work_off(queue)
+    work_off()
 
     assert queue.forget(older_than_s=60.0) == 0
     assert queue.forget(states=["cancelled"]) == 1
@@ -322,13 +275,14 @@ def test_finished_jobs_are_kept_until_forgotten(queue: Queue) -> None:
         queue.result("a")
 
 
-def test_repr_shows_nothing_of_a_prompt(queue: Queue) -> None:
+def test_repr_shows_nothing_of_a_prompt(queue: Queue, work_off: WorkOff) -> None:
     job = queue.submit(BODY, key="a")
-    work_off(queue)
+    work_off()
 
     shown = repr([queue, job, queue.storage, queue.status(), list(queue.results())])
-    assert "secret" not in shown
-    assert "title" not in shown
+    answer = queue.result("a").choices[0].message.content
+    assert answer
+    assert not any(text in shown for text in ("secret", repr(answer)[1:-1]))
 
 
 @pytest.mark.parametrize(

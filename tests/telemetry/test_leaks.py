@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import gc
 import json
@@ -19,10 +18,9 @@ from opentelemetry.context import attach, detach
 from opentelemetry.trace import set_span_in_context
 
 import fastlane
-from fastlane import BoundedOutput, Call, CallRecord, Connection, ContextTrimming, Hedging, Play, PromptCache, Routing
-from fastlane.catalog import Catalog
+from fastlane import BoundedOutput, Call, CallRecord, Connection, Play
 from fastlane.telemetry import experiment
-from tests.attempts.scripted import EVENTS, answer, model_at, refuse, say_nothing, two_upstreams
+from tests.attempts.scripted import EVENTS, answer, two_upstreams
 from tests.call_peer import JSON, CallPeer, Reply
 from tests.session_play import SessionPlay
 from tests.telemetry.conftest import CapturedTelemetry, Listening
@@ -373,69 +371,6 @@ def test_redirect_is_exported_without_credentials(
             assert found(planted, captured, log_lines, tmp_path, client) == []
         assert bool(proxy.asked) == proxied
     assert any("elsewhere" in asked.target for asked in one_peer.asked)
-
-
-async def ask_later(client: Any, planted: Planted, options: dict[str, Any]) -> None:
-    """Whole, streamed, and cancelled."""
-    async with client:
-        for stream in (True, False):
-            result = await client.chat.completions.create(**options, stream=stream)
-            if stream:
-                assert [event async for event in result]
-        waiting = asyncio.create_task(client.chat.completions.create(**options, user=planted.text("cancelled user")))
-        await asyncio.sleep(0.1)
-        waiting.cancel()
-        with suppress(asyncio.CancelledError):
-            await waiting
-
-
-def ask_now(client: Any, planted: Planted, options: dict[str, Any]) -> None:
-    for stream in (True, False):
-        result = client.chat.completions.create(**options, stream=stream)
-        if stream:
-            assert list(result)
-
-
-@pytest.mark.parametrize("kind", [fastlane.OpenAI, fastlane.AsyncOpenAI])
-def test_plays_export_figures_without_call_content(
-    kind: Any,
-    trusting_peers: None,
-    planted: Planted,
-    log_lines: LogLines,
-    listening: Listening,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("NEAR_KEY", planted.word("key of the catalog"))
-    asked = asking(planted).chat
-    system, _, _, assistant, tool, last = asked["messages"]
-    options = {
-        "model": "fastlane/auto",
-        "messages": [system, last, assistant, tool, last],
-        "tools": asked["tools"],
-        "extra_body": {"made_up": planted.text("extra body")},
-    }
-    code, param = planted.text("error code"), planted.text("error param")
-    captured = listening(level="phases")
-    with two_upstreams() as (near, far):
-        models = [model_at(one, first_token_s=0.01 * at, api_key_env="NEAR_KEY") for at, one in ((1, near), (50, far))]
-        routing = Routing(Catalog(models=tuple(models)), exploration=0.0)
-        plays = (routing, PromptCache(), ContextTrimming(), BoundedOutput(), Hedging())
-        near.scripts = [refuse(503, *head(planted), code=code, param=param)]
-        far.scripts = [answer(planted.word("answer")), answer(planted.word("answer")), say_nothing]
-        near.usually = say_nothing
-        client = client_of(kind, planted, near.url, *plays)
-        near.scripts *= 3
-        if kind is fastlane.OpenAI:
-            ask_now(client, planted, options)
-            client.close()
-        else:
-            asyncio.run(ask_later(client, planted, options))
-        assert set(near.keys + far.keys) == {f"Bearer {planted.word('key of the catalog')}"}
-        chat = dict(captured.named("chat")[-1].attributes or {})
-        assert {"fastlane.route.reason", "fastlane.cache.prefix.hash"} <= chat.keys()
-        # Names of fields stand in records: where the schema has no bound, and where an answer was wrong.
-        assert found(planted, captured, log_lines, tmp_path, client) == []
 
 
 def test_invalid_answer_records_schema_names_and_exports_none(

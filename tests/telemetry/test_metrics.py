@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import asyncio
-from array import array
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 from opentelemetry.context import attach, detach
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import set_span_in_context
@@ -16,7 +14,7 @@ from fastlane import AsyncOpenAI, OpenAI, user_action
 from fastlane.records import HedgingRecord, PromptCacheRecord, Usage
 from fastlane.records.section import LONG_SECONDS, SECONDS, SHORT_SECONDS
 from fastlane.telemetry import ExperimentArm, experiment
-from fastlane.telemetry.metrics import Measures, all_metrics
+from fastlane.telemetry.metrics import all_metrics
 from tests.telemetry.measuring import (
     MS,
     Meters,
@@ -26,7 +24,6 @@ from tests.telemetry.measuring import (
     everything,
     meters as meters,
     record,
-    timeline,
     wire,
 )
 
@@ -105,6 +102,10 @@ def test_real_calls_and_actions_are_measured_as_recorded(meters: Meters, argumen
     assert meters.values("gen_ai.client.operation.duration") == {(): chats_s}
     assert meters.values("gen_ai.client.token.usage")["output",] == sum(outputs)
     assert meters.values("fastlane.interaction.duration").keys() == {("answer ticket",), ("KeyError", "broken")}
+    labels = [point.attributes for points in meters.points().values() for point in points]
+    ids = {streamed.call_id, streamed.request_id, streamed.response_id}
+    assert not [one for one in labels if ids & set(one.values())]
+    assert meters.points().keys() <= {metric.name for metric in all_metrics()}
     # Of the stream alone.
     (point,) = meters.points()["fastlane.client.time_to_first_token"]
     (first_chunk,) = meters.points()["gen_ai.client.operation.time_to_first_chunk"]
@@ -254,33 +255,3 @@ async def test_connections_of_a_loop_are_counted_from_other_threads(meters: Mete
         found = await asyncio.to_thread(open_here, meters, port)
 
     assert sum(found.values()) >= 1
-
-
-times = st.one_of(st.none(), st.integers(min_value=0, max_value=10**12))
-
-
-@given(
-    first=times,
-    tokens=st.lists(st.integers(min_value=0, max_value=10**12), max_size=5).map(sorted),
-    usage=st.tuples(*[st.one_of(st.none(), st.integers(min_value=0, max_value=10**9))] * 4),
-    model=st.text(max_size=200),
-)
-def test_metrics_contain_only_known_values_and_no_secret(
-    first: int | None, tokens: list[int], usage: tuple[int | None, ...], model: str
-) -> None:
-    seen = timeline(first_token_ns=first, first_event_ns=first, token_ns=array("q", tokens))
-    call_record = record(
-        call_id="secret-call", request_id="secret-request", response_id="secret-response", model=model, timeline=seen,
-        attempts=(attempt(model=None, connection_id="secret-connection"),),
-        usage=Usage(input_tokens=usage[0], output_tokens=usage[1], cached_tokens=usage[2], reasoning_tokens=usage[3]),
-    )  # fmt: skip
-    experiment = ExperimentArm(name="e", arm="a", unit_id_hash="secret-unit")
-    measures = list(Measures().of(ended(call_record, experiment=experiment)))
-
-    by_name = {name: value for name, value, _ in measures}
-    assert ("fastlane.client.time_to_first_token" in by_name) == (first is not None)
-    assert ("fastlane.client.stream.max_chunk_gap" in by_name) == (len(tokens) > 1)
-    assert by_name.keys() <= {metric.name for metric in all_metrics()}
-    texts = [str(value) for _, _, labels in measures for value in labels.values()]
-    assert not [text for text in texts if "secret" in text or "://" in text]
-    assert max(map(len, texts)) <= 128

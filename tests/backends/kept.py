@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.backends._application import IN_HEADERS, IN_KEYS, IN_QUERIES, SECRET, Notes, read
+from scripts.backends._application import SECRET, Notes, read
 from scripts.backends._servers import Backend, SeenSpan, SeenSpans
 from scripts.environments import ROOT
 
@@ -60,10 +60,8 @@ class Kept:
     """At the level that has a span for each part of a request."""
     call: Driven
     """At the level that has one span for each call."""
-    files_with_the_secret: tuple[str, ...]
-    """Of the backend's own."""
-    files_with_a_key: tuple[str, ...]
-    """Or with a header, or with an address' query."""
+    files_with_a_secret: tuple[str, ...]
+    """Of the backend's own: with a word of a prompt or an answer, a key, a header, or an address' query."""
 
 
 def _drive(notes: Path, variables: Mapping[str, str], *arguments: str) -> Notes:
@@ -86,12 +84,9 @@ def _settled(spans: Callable[[], SeenSpans], calls: int) -> SeenSpans:
     return seen
 
 
-def _files_with(directory: Path, *texts: str) -> tuple[str, ...]:
-    return tuple(
-        str(file.relative_to(directory))
-        for file in sorted(directory.rglob("*"))
-        if file.is_file() and any(text.encode() in file.read_bytes() for text in texts)
-    )
+def _files_with(directory: Path, text: str) -> tuple[str, ...]:
+    files = sorted(file for file in directory.rglob("*") if file.is_file())
+    return tuple(str(file.relative_to(directory)) for file in files if text.encode() in file.read_bytes())
 
 
 def kept_by(server: Backend, directory: Path) -> Kept:
@@ -108,8 +103,5 @@ def kept_by(server: Backend, directory: Path) -> Kept:
         project_id=project_id,
         phases=phases,
         call=call,
-        files_with_the_secret=_files_with(server.directory, SECRET),
-        files_with_a_key=_files_with(
-            server.directory, *(f"{kind}-{SECRET}" for kind in (IN_KEYS, IN_HEADERS, IN_QUERIES))
-        ),
+        files_with_a_secret=_files_with(server.directory, SECRET),
     )

@@ -38,6 +38,7 @@ def chains(driven: Driven) -> list[SeenSpan]:
 
 
 def test_each_call_is_one_model_call_span(kept: Kept) -> None:
+    assert {span.name.partition(" ")[0] for span in kept.call.spans} == {"invoke_workflow", "chat"}
     for driven in (kept.phases, kept.call):
         assert len(driven.model_calls) == len(driven.notes.calls) >= 4
         for span, record in with_records(driven):
@@ -88,17 +89,6 @@ def test_call_span_duration_matches_its_record(kept: Kept) -> None:
     for driven in (kept.phases, kept.call):
         for span, record in with_records(driven):
             assert span.duration_s == pytest.approx(record.duration_s, abs=CLOSE_S)
-
-
-def test_request_span_duration_matches_its_record(kept: Kept) -> None:
-    for span, attempt, record in with_attempts(kept.phases):
-        wire = attempt.wire
-        assert wire.ended_ns is not None
-        before_s = (wire.started_ns - record.timeline.started_ns) / 1e9
-        started_s = (span.start_ns - record.timeline.started_wall_ns) / 1e9
-        assert started_s == pytest.approx(before_s, abs=CLOSE_S)
-        if attempt is record.last_attempt:
-            assert span.duration_s == pytest.approx((wire.ended_ns - wire.started_ns) / 1e9, abs=CLOSE_S)
 
 
 def test_phase_span_durations_match_the_record(kept: Kept) -> None:
@@ -166,24 +156,5 @@ def test_failed_call_and_its_action_have_failed_spans(kept: Kept) -> None:
     assert call.attributes["error.type"] == "AuthenticationError"
 
 
-def test_call_level_span_has_every_duration(kept: Kept) -> None:
-    driven = kept.call
-
-    assert {span.name.partition(" ")[0] for span in driven.spans} == {"invoke_workflow", "chat"}
-    for span, record in with_records(driven):
-        attempt = record.last_attempt
-        assert attempt is not None
-        wire = attempt.wire
-        noted = {"send": wire.send_s, "dns": wire.dns_s, "connect": wire.connect_s, "tls": wire.tls_s}
-        for name, seconds in noted.items():
-            assert span.attributes.get(f"fastlane.wire.{name}.duration") == (
-                None if seconds is None else pytest.approx(seconds, abs=1e-6)
-            )
-
-
-def test_no_prompt_no_answer_and_no_key_is_stored(kept: Kept) -> None:
-    assert kept.files_with_the_secret == ()
-
-
-def test_no_key_no_header_and_no_query_is_stored(kept: Kept) -> None:
-    assert kept.files_with_a_key == ()
+def test_no_prompt_answer_key_header_or_query_is_stored(kept: Kept) -> None:
+    assert kept.files_with_a_secret == ()

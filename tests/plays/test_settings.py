@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,10 +36,14 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (Connection, {"http2": "always"}, '(http2=...) takes "prefer", "require" or "never", got \'always\''),
     (Connection, {"idle_s": -1}, "(idle_s=...) takes seconds from 0 to 86,400, got -1"),
     (Connection, {"idle_s": 86_401}, "(idle_s=...) takes seconds from 0 to 86,400, got 86401"),
+    (Connection, {"idle_s": "5"}, "(idle_s=...) takes seconds from 0 to 86,400, got '5'"),
+    (Connection, {"ping_s": True}, f"(ping_s=...) {SECONDS}True"),
     (Connection, {"max_connections": 0}, "(max_connections=...) takes a whole number from 1, got 0"),
     (Connection, {"ping_s": 0.9}, f"(ping_s=...) {SECONDS}0.9"),
     (Connection, {"ping_s": 86_401}, f"(ping_s=...) {SECONDS}86401"),
     (ContextTrimming, {"high_water_tokens": "32k"}, "(high_water_tokens=...) takes a whole number from 1, got '32k'"),
+    (ContextTrimming, {"high_water_tokens": "x" * 200}, "takes a whole number from 1, got 'xxx"),
+    (ContextTrimming, {"keep_turns": 2.0}, "(keep_turns=...) takes a whole number from 1, got 2.0"),
     (ContextTrimming, {"low_water_tokens": 0}, "(low_water_tokens=...) takes a whole number from 1, or None, got 0"),
     (ContextTrimming, {"low_water_tokens": 32_000}, "must be below the high-water mark, or every turn is a cut"),
     (ContextTrimming, {"keep_turns": 0}, "(keep_turns=...) takes a whole number from 1"),
@@ -48,6 +53,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (Hedging, {"quantile": 0.4}, "got 0.4"),
     (Hedging, {"minimum_delay_s": float("inf")}, "(minimum_delay_s=...) takes seconds from 0, got inf"),
     (Hedging, {"not_with_tools": "send_mail"}, "takes names of tools, (\"send_mail\",), got 'send_mail'"),
+    (Hedging, {"not_with_tools": ["pay", 1]}, "got ['pay', 1]"),
     (PromptCache, {"key": ""}, "(key=...) takes True, False or a text, got ''"),
     (PromptCache, {"breakpoints": None}, "(breakpoints=...) takes True or False, got None"),
     (PromptCache, {"kept_bytes": -1}, "(kept_bytes=...) takes a whole number from 0, got -1"),
@@ -86,6 +92,21 @@ def test_setting_that_cannot_work_is_refused(play: Any, given: dict[str, Any], w
         play(**({"catalog": Catalog.example(), **given} if play is Routing else given))
 
     assert words in str(raised.value)
+    assert "x" * 80 not in str(raised.value)
+    assert raised.value.__cause__ is None
+
+
+def test_unknown_setting_is_a_type_error_with_the_names() -> None:
+    with pytest.raises(TypeError, match=r"Connection\(\) does not take 'delay'; its settings are .*idle_s"):
+        Connection(delay=1)  # type: ignore[call-arg]
+
+
+def test_positional_settings_and_copies_are_checked() -> None:
+    wrong: Any = 5
+    with pytest.raises(ConfigurationError, match=r"Routing\(catalog=...\) takes .*, got 5"):
+        Routing(wrong)
+    with pytest.raises(ConfigurationError, match=r"Urgency\(max_concurrency=...\)"):
+        replace(Urgency(), max_concurrency=0)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,6 @@ import pytest
 
 import fastlane
 from fastlane.catalog import Catalog, CatalogModel, Route
-from fastlane.engine import refused_fields as _refused_fields
-from fastlane.engine.refused_fields import REFUSED_FOR_NS
 from fastlane.knowledge.sightings import Sighting
 from tests.attempts.scripted import (
     EVENTS,
@@ -54,8 +52,14 @@ FAILURES: dict[str, tuple[Script, str]] = {
     "503": (refuse(503), "server"),
     "429": (refuse(429, ("retry-after", "30")), "rate_limit"),
     "401": (refuse(401), "denied"),
+    "403": (refuse(403), "denied"),
     "404": (refuse(404), "denied"),
+    "408": (refuse(408), "timeout"),
+    "409": (refuse(409), "server"),
+    "498": (refuse(498), "rate_limit"),
+    "529": (refuse(529), "server"),
     "too long": (refuse(400, code="context_length_exceeded"), "too_long"),
+    "too long a text": (refuse(400, code="string_above_max_length"), "too_long"),
     "reset": (break_off, "connection"),
     "reset before it begins": (break_off_before, "connection"),
     "empty": (answer_without_content, "empty"),
@@ -331,18 +335,3 @@ def test_forced_streaming_continues_after_unrelated_400(kind: str, upstreams: tu
 
     assert [body.get("stream") for body in near.asked] == [True, True, None, True]
     assert far.asked == []
-
-
-def test_refused_stream_field_is_sent_again_after_an_hour(
-    upstreams: tuple[Upstream, Upstream], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    near, far = upstreams
-    near.scripts = [refuse(400, param="stream")]
-    with Asked("sync", near.url, routing(near, far)) as asked:
-        for _ in range(2):
-            assert asked.text().strip() == "from near"
-        after_ns = now_ns() + REFUSED_FOR_NS
-        monkeypatch.setattr(_refused_fields, "now_ns", lambda: after_ns)
-        assert asked.text().strip() == "from near"
-
-    assert [bool(body.get("stream")) for body in near.asked] == [True, False, False, True]

@@ -7,6 +7,7 @@ import gc
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
@@ -158,23 +159,10 @@ async def test_cancelled_call_releases_its_slot(arguments: dict[str, Any]) -> No
 
 
 @contextmanager
-def in_a_thread(function: Callable[[], Any]) -> Iterator[list[Any]]:
-    """What a function in a thread of its own gives, or raises."""
-    got: list[Any] = []
-
-    def run() -> None:
-        try:
-            got.append(function())
-        except Exception as error:  # noqa: BLE001 - looked at by the test
-            got.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield got
-    finally:
-        thread.join(PATIENCE_S)
-        assert not thread.is_alive()
+def in_a_thread(function: Callable[[], Any]) -> Iterator[Future[Any]]:
+    """Call a function in a thread, and wait for it at the end of the block."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(function)
 
 
 def test_call_waits_for_a_slot_and_records_the_wait(client: Any) -> None:
@@ -183,7 +171,7 @@ def test_call_waits_for_a_slot_and_records_the_wait(client: Any) -> None:
         until(lambda: waiting() == 1)
         assert under_way() == 1
         list(stream)
-    assert isinstance(got[0], openai.types.chat.ChatCompletion)
+    assert isinstance(got.result(), openai.types.chat.ChatCompletion)
     record = client.last_call
     admission = record.urgency.admission
     assert admission.waited_s > 0
@@ -229,8 +217,12 @@ def test_keys_have_separate_slots(client: Any, arguments: dict[str, Any]) -> Non
     ):
         create(other)
         create(client.with_options(api_key="sk-third"))
-        create(client, extra_headers={"Authorization": "Bearer sk-fourth"})
-    assert len([name for (_, _, name), _ in queues.items() if name == "m"]) == 4
+        for header in ("Authorization", "authorization"):
+            create(client, extra_headers={header: "Bearer sk-fourth"})
+        create(client.with_options(project="p"))
+        other.api_key = "sk-fifth"
+        create(other)
+    assert len([name for (_, _, name), _ in queues.items() if name == "m"]) == 6
     assert "sk-" not in repr(queues.items())
 
 
@@ -318,8 +310,9 @@ def test_retry_without_a_slot_is_not_sent(client: Any, provider: Emulator, kind:
     with in_a_thread(lambda: create(retrying.copy(only_plays=[Connection(), play]), extra_headers=headers)) as got:
         until(lambda: len(provider.log()) == 1 and under_way() == 0)
         held.append(create(client, stream=True))
-    assert isinstance(got[0], expected)
-    assert isinstance(got[0].__cause__, QueueTimeoutError)
+    error = got.exception()
+    assert isinstance(error, expected)
+    assert isinstance(error.__cause__, QueueTimeoutError)
     held[0].close()
 
 

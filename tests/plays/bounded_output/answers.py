@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
 
 import fastlane
 from fastlane import BoundedOutput, Connection
@@ -25,6 +27,19 @@ FORMAT: Any = {"type": "json_schema", "json_schema": {"name": "ticket", "schema"
 VALID = '{"category": "bug", "confidence": 0.5}'
 WRONG = '{"category": "refund", "confidence": 0.5}'
 USAGE = {"prompt_tokens": 11, "completion_tokens": 12, "total_tokens": 23}
+
+
+class Ticket(BaseModel):
+    category: Literal["billing", "bug", "shipping"]
+    confidence: float = Field(ge=0, le=1)
+
+
+def create(client: Any, **more: Any) -> Any:
+    return client.chat.completions.create(**{"model": "m", "messages": MESSAGES, "response_format": FORMAT, **more})
+
+
+def parse(client: Any, **more: Any) -> Any:
+    return client.chat.completions.parse(**{"model": "m", "messages": MESSAGES, "response_format": Ticket, **more})
 
 
 def chunk(text: str | None = None, *, finish: str | None = None, index: int = 0, **delta: Any) -> dict[str, Any]:

@@ -2,24 +2,17 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any, Literal
+from typing import Any
 
 import openai
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 import fastlane
 from fastlane import BoundedOutput, InvalidOutputError
 from fastlane.emulator import Emulator, RequestLog
-from tests.plays.bounded_output.answers import FORMAT, MESSAGES, output_of
+from tests.plays.bounded_output.answers import FORMAT, MESSAGES, Ticket, create, output_of, parse
 from tests.waiting import SYNC, Form, inner_of
-
-MODEL = "model"
-
-
-class Ticket(BaseModel):
-    category: Literal["billing", "bug", "shipping"]
-    confidence: float = Field(ge=0, le=1)
 
 
 class Open(BaseModel):
@@ -49,7 +42,9 @@ def reset(provider: Emulator) -> RequestLog:
 
 def stock_ticket(arguments: dict[str, Any]) -> Any:
     with openai.OpenAI(**arguments) as stock:
-        return stock.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket)
+        return parse(
+            stock,
+        )
 
 
 def without_ids(answer: Any) -> dict[str, Any]:
@@ -66,7 +61,11 @@ def without_ids(answer: Any) -> dict[str, Any]:
 
 def test_parsed_answer_is_the_stock_clients(arguments: dict[str, Any], form: Form) -> None:
     with client(arguments, BoundedOutput(), form=form) as bounded:
-        answer = inner_of(bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket))
+        answer = inner_of(
+            parse(
+                bounded,
+            )
+        )
 
     stock = stock_ticket(arguments)
     assert type(answer) is type(stock)
@@ -75,7 +74,7 @@ def test_parsed_answer_is_the_stock_clients(arguments: dict[str, Any], form: For
 
 
 def test_parsed_response_is_the_stock_clients(arguments: dict[str, Any]) -> None:
-    asked: Any = {"model": MODEL, "input": "Which category?", "text_format": Ticket}
+    asked: Any = {"model": "m", "input": "Which category?", "text_format": Ticket}
     with client(arguments, BoundedOutput()) as bounded, openai.OpenAI(**arguments) as stock:
         answer, expected = bounded.responses.parse(**asked), stock.responses.parse(**asked)
 
@@ -86,7 +85,7 @@ def test_parsed_response_is_the_stock_clients(arguments: dict[str, Any]) -> None
 
 def test_raw_answer_is_whole(arguments: dict[str, Any]) -> None:
     with client(arguments, BoundedOutput()) as bounded:
-        raw = bounded.chat.completions.with_raw_response.create(model=MODEL, messages=MESSAGES, response_format=FORMAT)
+        raw = bounded.chat.completions.with_raw_response.create(model="m", messages=MESSAGES, response_format=FORMAT)
 
     assert raw.headers["content-type"] == "application/json"
     assert json.loads(raw.http_response.content)["object"] == "chat.completion"
@@ -98,7 +97,7 @@ def test_streaming_response_read_by_caller_is_not_changed(arguments: dict[str, A
     with (
         client(arguments, BoundedOutput()) as bounded,
         bounded.chat.completions.with_streaming_response.create(
-            model=MODEL, messages=MESSAGES, response_format=FORMAT
+            model="m", messages=MESSAGES, response_format=FORMAT
         ) as response,
     ):
         body = json.loads(response.read())
@@ -111,7 +110,9 @@ def test_streaming_response_read_by_caller_is_not_changed(arguments: dict[str, A
 
 def test_limit_is_what_the_longest_valid_answer_takes(arguments: dict[str, Any], provider: Emulator) -> None:
     with client(arguments, BoundedOutput(reasoning_tokens=0)) as bounded:
-        bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket)
+        parse(
+            bounded,
+        )
         output = output_of(bounded)
 
     assert output.bound_tokens <= output.ceiling_tokens < 200
@@ -121,7 +122,7 @@ def test_limit_is_what_the_longest_valid_answer_takes(arguments: dict[str, Any],
 
 def test_limit_of_the_caller_is_kept(arguments: dict[str, Any]) -> None:
     with client(arguments, BoundedOutput()) as bounded:
-        bounded.chat.completions.create(model=MODEL, messages=MESSAGES, response_format=FORMAT, max_tokens=300)
+        create(bounded, max_tokens=300)
         output = output_of(bounded)
 
     assert output.ceiling_tokens is None
@@ -130,7 +131,7 @@ def test_limit_of_the_caller_is_kept(arguments: dict[str, Any]) -> None:
 
 def test_field_without_a_bound_is_named(arguments: dict[str, Any]) -> None:
     with client(arguments, BoundedOutput()) as bounded:
-        bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Open)
+        bounded.chat.completions.parse(model="m", messages=MESSAGES, response_format=Open)
         output = output_of(bounded)
 
     assert output.ceiling_tokens is None
@@ -140,7 +141,7 @@ def test_field_without_a_bound_is_named(arguments: dict[str, Any]) -> None:
 
 def test_field_without_a_bound_can_be_given_one(arguments: dict[str, Any]) -> None:
     with client(arguments, BoundedOutput(unbounded=200, reasoning_tokens=0)) as bounded:
-        bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Open)
+        bounded.chat.completions.parse(model="m", messages=MESSAGES, response_format=Open)
         output = output_of(bounded)
 
     assert 400 <= output.ceiling_tokens <= 2_000
@@ -155,9 +156,7 @@ def test_runaway_answer_is_stopped(arguments: dict[str, Any], provider: Emulator
     bounding = BoundedOutput(early_stop=early_stop, reasoning_tokens=4_000)
     with client(arguments, bounding, manner=manner) as bounded:
         headers = {"x-emulator-token-ms": "5"}
-        answer = bounded.chat.completions.parse(
-            model=MODEL, messages=MESSAGES, response_format=Ticket, extra_headers=headers
-        )
+        answer = parse(bounded, extra_headers=headers)
         record = bounded.last_call
 
     assert answer.choices[0].message.parsed == stock_ticket(arguments).choices[0].message.parsed
@@ -180,7 +179,7 @@ def test_stopped_caller_stream_gets_its_closing_events(arguments: dict[str, Any]
     with (
         client(arguments, BoundedOutput(reasoning_tokens=4_000), manner="prose") as bounded,
         bounded.chat.completions.stream(
-            model=MODEL,
+            model="m",
             messages=MESSAGES,
             response_format=Ticket,
             extra_headers={"x-emulator-token-ms": "5"},
@@ -199,7 +198,7 @@ def test_stopped_caller_stream_gets_its_closing_events(arguments: dict[str, Any]
 def test_streaming_helper_gets_answer_without_fence(arguments: dict[str, Any]) -> None:
     with (
         client(arguments, BoundedOutput(), manner="fence") as bounded,
-        bounded.chat.completions.stream(model=MODEL, messages=MESSAGES, response_format=Ticket) as stream,
+        bounded.chat.completions.stream(model="m", messages=MESSAGES, response_format=Ticket) as stream,
     ):
         completion = stream.get_final_completion()
 
@@ -209,9 +208,7 @@ def test_streaming_helper_gets_answer_without_fence(arguments: dict[str, Any]) -
 def test_stream_running_on_inside_json_raises(arguments: dict[str, Any]) -> None:
     headers = {"x-emulator-output-text": '{"category": ' + " " * 1_000 + '"bug", "confidence": 0.5}'}
     with client(arguments, BoundedOutput()) as bounded:
-        stream = bounded.chat.completions.create(
-            model=MODEL, messages=MESSAGES, response_format=FORMAT, stream=True, extra_headers=headers
-        )
+        stream = create(bounded, stream=True, extra_headers=headers)
         with pytest.raises(InvalidOutputError, match="white space"):
             list(stream)
         record = bounded.last_call
@@ -224,7 +221,7 @@ def test_stream_running_on_inside_json_raises(arguments: dict[str, Any]) -> None
 
 def test_invalid_streamed_answer_is_recorded(arguments: dict[str, Any]) -> None:
     with client(arguments, BoundedOutput(), manner="wrong_enum") as bounded:
-        list(bounded.chat.completions.create(model=MODEL, messages=MESSAGES, response_format=FORMAT, stream=True))
+        list(create(bounded, stream=True))
 
     output = output_of(bounded)
     assert output.verdict == "invalid"
@@ -233,7 +230,7 @@ def test_invalid_streamed_answer_is_recorded(arguments: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("more", [{}, {"stream_options": {"include_usage": True}}])
 def test_truncated_caller_stream_has_verdict_truncated(arguments: dict[str, Any], more: dict[str, Any]) -> None:
-    asked: dict[str, Any] = {"model": MODEL, "messages": MESSAGES, "response_format": FORMAT, "max_tokens": 3, **more}
+    asked: dict[str, Any] = {"model": "m", "messages": MESSAGES, "response_format": FORMAT, "max_tokens": 3, **more}
     with client(arguments, BoundedOutput()) as bounded:
         list(bounded.chat.completions.create(**asked, stream=True))
 
@@ -247,7 +244,7 @@ def test_read_timeout_covers_the_whole_bounded_answer(arguments: dict[str, Any])
     headers = {"x-emulator-token-ms": "100"}
     with client(arguments, BoundedOutput(), max_retries=0) as bounded, pytest.raises(openai.APITimeoutError):
         bounded.with_options(timeout=0.4).chat.completions.parse(
-            model=MODEL, messages=MESSAGES, response_format=Ticket, extra_headers=headers
+            model="m", messages=MESSAGES, response_format=Ticket, extra_headers=headers
         )
 
 
@@ -257,7 +254,7 @@ def test_answer_truncated_at_the_added_limit_is_recorded(arguments: dict[str, An
         pytest.raises(openai.LengthFinishReasonError),
     ):
         bounded.chat.completions.parse(
-            model=MODEL,
+            model="m",
             messages=MESSAGES,
             response_format=Open,
             extra_headers={"x-emulator-output-text": json.dumps({"notes": "long " * 200, "tags": []})},
@@ -273,7 +270,9 @@ def test_answer_that_is_not_valid_is_carried_by_the_error(arguments: dict[str, A
         client(arguments, BoundedOutput(), manner="wrong_enum") as bounded,
         pytest.raises(InvalidOutputError, match="category: ") as caught,
     ):
-        bounded.chat.completions.create(model=MODEL, messages=MESSAGES, response_format=FORMAT)
+        create(
+            bounded,
+        )
 
     (attempt,) = caught.value.attempts
     assert attempt.text.startswith('{"category"')
@@ -291,7 +290,7 @@ def test_invalid_answer_is_requested_again(
 ) -> None:
     with client(arguments, BoundedOutput(reasks=2, early_stop=early_stop), manner="wrong_enum") as bounded:
         ask = bounded.chat.completions.parse if parsed else bounded.chat.completions.create
-        answer = ask(model=MODEL, messages=MESSAGES, response_format=Ticket if parsed else FORMAT)
+        answer = ask(model="m", messages=MESSAGES, response_format=Ticket if parsed else FORMAT)
         record = bounded.last_call
 
     Ticket.model_validate_json(answer.choices[0].message.content)
@@ -312,7 +311,9 @@ def test_exhausted_reasks_raise_with_every_answer(arguments: dict[str, Any], for
         client(arguments, play, manner="wrong_enum;repairs=1", form=form) as bounded,
         pytest.raises(InvalidOutputError, match="none of 3 answers") as caught,
     ):
-        bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket)
+        parse(
+            bounded,
+        )
 
     assert len(caught.value.attempts) == 3
 
@@ -320,9 +321,7 @@ def test_exhausted_reasks_raise_with_every_answer(arguments: dict[str, Any], for
 def test_unvalidated_answer_is_stopped_when_it_runs_on(arguments: dict[str, Any], provider: Emulator) -> None:
     play = BoundedOutput(validate=False, reasoning_tokens=4_000)
     with client(arguments, play, manner="wrong_enum,whitespace") as bounded:
-        bounded.chat.completions.create(
-            model=MODEL, messages=MESSAGES, response_format=FORMAT, extra_headers={"x-emulator-token-ms": "5"}
-        )
+        create(bounded, extra_headers={"x-emulator-token-ms": "5"})
         output = output_of(bounded)
 
     assert output.stop_reason == "whitespace"
@@ -335,11 +334,8 @@ def test_truncated_answer_is_not_invalid(arguments: dict[str, Any]) -> None:
         client(arguments, BoundedOutput(reasks=2)) as bounded,
         pytest.raises(openai.LengthFinishReasonError),
     ):
-        bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket, max_tokens=3)
+        parse(bounded, max_tokens=3)
 
     output = output_of(bounded)
     assert output.verdict == "truncated"
     assert output.rejected == ()
-
-
-# Free text

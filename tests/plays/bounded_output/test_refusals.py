@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any, Literal
+from typing import Any
 
 import openai
 import pytest
-from pydantic import BaseModel, Field
 
 import fastlane
 from fastlane import BoundedOutput, Connection, InvalidOutputError
@@ -20,18 +19,17 @@ from tests.plays.bounded_output.answers import (
     FORMAT,
     MESSAGES,
     VALID,
+    Ticket,
     bounded,
+    create,
     output_of,
+    parse,
     refusing,
     streamed,
     whole,
 )
 from tests.transport.resources import descriptors, threads
 from tests.waiting import Form, comes_true
-
-
-def create(client: Any, **more: Any) -> Any:
-    return client.chat.completions.create(**{"model": "m", "messages": MESSAGES, "response_format": FORMAT, **more})
 
 
 def strict_server(*refused: str) -> Any:
@@ -160,15 +158,6 @@ def test_fields_of_the_caller_are_never_left_out(one_peer: CallPeer) -> None:
         assert len(one_peer.take()) == 1
 
 
-def test_provider_that_does_not_count_its_streams_is_estimated(one_peer: CallPeer) -> None:
-    with bounded(one_peer) as client:
-        one_peer.replies = [streamed(sse.streamed_text(VALID)[:-1])]
-        answer = create(client)
-        assert answer.usage.completion_tokens > 3
-        assert client.last_call.usage.estimated
-        assert client.last_call.outcome == "completed"
-
-
 def test_complete_answer_at_length_limit_is_valid(one_peer: CallPeer) -> None:
     with bounded(one_peer) as client:
         one_peer.replies = [streamed(sse.streamed_text(f"{VALID}  \n", finish="length"))]
@@ -257,18 +246,6 @@ def test_malformed_response_format_is_sent_unchanged(one_peer: CallPeer) -> None
             assert create(client, response_format=form).choices[0].message.content == VALID
             sent = json.loads(one_peer.take()[0].body)
             assert sent["response_format"] == form
-
-
-MODEL = "model"
-
-
-class Ticket(BaseModel):
-    category: Literal["billing", "bug", "shipping"]
-    confidence: float = Field(ge=0, le=1)
-
-
-def parse(client: Any, **more: Any) -> Any:
-    return client.chat.completions.parse(**{"model": MODEL, "messages": MESSAGES, "response_format": Ticket, **more})
 
 
 def test_call_cancelled_at_any_point_leaks_nothing(arguments: dict[str, Any], provider: Emulator) -> None:

@@ -5,32 +5,28 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import openai
 import pytest
-from pydantic import BaseModel, Field
 
 import fastlane
 from fastlane import BoundedOutput, Connection
 from tests.call_peer import CallPeer, Reply
 from tests.plays.bounded_output import answers as sse
-from tests.plays.bounded_output.answers import FORMAT, MESSAGES, VALID, bounded, output_of, refusing, streamed, whole
+from tests.plays.bounded_output.answers import (
+    VALID,
+    Ticket,
+    bounded,
+    create,
+    output_of,
+    parse,
+    refusing,
+    streamed,
+    whole,
+)
 from tests.transport.peer_h1 import PeerH1
 from tests.waiting import Form
-
-
-class Ticket(BaseModel):
-    category: Literal["billing", "bug", "shipping"]
-    confidence: float = Field(ge=0, le=1)
-
-
-def create(client: Any, **more: Any) -> Any:
-    return client.chat.completions.create(**{"model": "m", "messages": MESSAGES, "response_format": FORMAT, **more})
-
-
-def parse(client: Any, **more: Any) -> Any:
-    return client.chat.completions.parse(**{"model": "m", "messages": MESSAGES, "response_format": Ticket, **more})
 
 
 def content(answer: Any) -> str:
@@ -190,11 +186,6 @@ TICKETS: list[Any] = [{"role": "user", "content": SECRET}]
 HELD = ("BoundedOutputSession", "JsonScanner", "OutputPlan", "OutputPlanner", "Problem", "WatchedAnswer")
 
 
-class TicketOfMemory(BaseModel):
-    category: Literal["billing", "bug", "shipping"]
-    confidence: float
-
-
 @contextmanager
 def nothing_kept() -> Iterator[None]:
     """Nothing of a call's output is there behind it, without a garbage collection."""
@@ -224,21 +215,16 @@ ANSWERS: dict[str, list[Any]] = {
 }
 
 
-def ask(client: Any, method: str) -> Any:
-    form = FORMAT if method == "create" else TicketOfMemory
-    return getattr(client.chat.completions, method)(model="m", messages=TICKETS, response_format=form)
-
-
 @pytest.mark.parametrize("reasks", [0, 1])
-@pytest.mark.parametrize("method", ["create", "parse"])
-def test_ended_call_leaves_nothing_in_memory(one_peer: CallPeer, method: str, reasks: int) -> None:
+@pytest.mark.parametrize("method", [create, parse])
+def test_ended_call_leaves_nothing_in_memory(one_peer: CallPeer, method: Any, reasks: int) -> None:
     reports: list[fastlane.CallRecord] = []
     with bounded(one_peer, BoundedOutput(reasks=reasks), on_call_end=[reports.append]) as client:
         for name, replies in ANSWERS.items():
             one_peer.replies = list(replies)
             with nothing_kept():
                 try:
-                    ask(client, method)
+                    method(client, messages=TICKETS)
                 except Exception:  # noqa: BLE001 - it is what it leaves that counts
                     pass
             assert len(reports) == 1, name

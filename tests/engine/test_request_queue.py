@@ -147,15 +147,6 @@ def test_old_ticket_that_is_held_back_holds_back_no_other() -> None:
     assert background.is_granted
 
 
-def test_wait_for_a_time_is_certain_at_once() -> None:
-    clock = Clock(4, gap_s=60.0)
-    clock.come(0)
-    with pytest.raises(QueueTimeoutError, match="it would wait too long") as raised:
-        clock.come(0, max_wait_s=59.0)
-    assert raised.value.expected_wait_s == pytest.approx(60)
-    assert not clock.come(0, max_wait_s=61.0).is_granted
-
-
 def test_full_queue_refuses_and_counts_no_less_urgent_ones() -> None:
     clock = Clock(1)
     clock.come(0)
@@ -373,27 +364,6 @@ def test_trio_task_waits_for_a_slot() -> None:
 
     trio.run(both)
     assert (queue.under_way, sum(queue.queued)) == (1, 0)
-
-
-def test_ticket_not_granted_in_time_raises() -> None:
-    queue = FixedSlotQueue(1)
-    held = entered(queue)
-    with pytest.raises(QueueTimeoutError, match=r"it waited too long; it may wait 0.01 s"):
-        entered(queue, max_wait_s=0.01)
-
-    async def waits() -> None:
-        with pytest.raises(QueueTimeoutError):
-            await async_entered(queue, max_wait_s=0.01)
-
-    asyncio.run(waits())
-    held.release()
-    assert queue.under_way == sum(queue.queued) == 0
-
-
-def test_ticket_is_granted_at_its_time_without_other_events() -> None:
-    queue = FixedSlotQueue(2, gap_s=0.05)
-    entered(queue)
-    assert entered(queue).waited_s >= 0.04
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a platform without fork")

@@ -32,15 +32,6 @@ def seen(known: Speed, count: int, *, factor: float = 1.0, start: int = 0, seed:
     return start + count * S
 
 
-def test_catalog_speed_applies_until_measured() -> None:
-    known = speed()
-    assert known.first.count == 0
-    assert known.first_token(1_000, 0) == pytest.approx(0.52, rel=0.02)
-    assert known.first_token(10_000, 0) == pytest.approx(0.7, rel=0.02)
-    assert known.first_token(40_000, 0) == pytest.approx(1.3, rel=0.05)
-    assert known.rate(0) == pytest.approx(100.0)
-
-
 def test_threefold_slowdown_is_learned_from_five_responses() -> None:
     known = speed()
     now = seen(known, 60)
@@ -96,20 +87,10 @@ def test_any_sample_keeps_speed_estimates_finite(notes: list[tuple[Any, ...]], q
         assert 0 < value < float("inf")
 
 
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 1_000), low=st.floats(0.05, 0.5), high=st.floats(0.5, 0.99))
-def test_more_tokens_and_higher_quantiles_never_take_less(seed: int, low: float, high: float) -> None:
-    known = speed()
-    now = seen(known, 20, factor=Random(seed).uniform(0.3, 3), seed=seed)
-    assert known.first_token(1_000, now, low) <= known.first_token(1_000, now, high)
-    assert known.first_token(1_000, now, high) <= known.first_token(50_000, now, high)
-
-
 # What is known of the beginnings that upstreams have read
 
 
 HERE = Upstream("a-model", "https://a.example.com:443")
-THERE = Upstream("b-model", "https://b.example.com:443")
 SECOND_NS = 10**9
 LIFETIME_S = 300.0
 
@@ -168,28 +149,3 @@ def test_block_readers_are_bounded_and_keep_the_latest() -> None:
     found = expected(memory, text(4_096))
     assert len(found) == 32
     assert Upstream("model-99", "https://a.example.com:443") in found
-
-
-@settings(max_examples=50, deadline=None)
-@given(
-    prompts=st.lists(
-        st.tuples(st.integers(0, 3), st.integers(0, 40_000), st.integers(0, 400), st.sampled_from((HERE, THERE))),
-        max_size=8,
-    ),
-    asked=st.integers(0, 3),
-    shared=st.integers(0, 40_000),
-    more=st.integers(0, 40_000),
-    at_s=st.integers(0, 800),
-)
-def test_sharing_more_never_means_that_less_is_cached(
-    prompts: list[tuple[int, int, int, Upstream]], asked: int, shared: int, more: int, at_s: int
-) -> None:
-    memory = PrefixMemory()
-    for seed, size, read_s, upstream in prompts:
-        read(memory, text(40_000, seed)[:size], upstream, read_s * SECOND_NS)
-    whole, other = text(40_000, asked), text(40_000, 99)
-    less = expected(memory, whole[:shared] + other[shared:], at_s * SECOND_NS)
-    longer = min(40_000, shared + more)
-    greater = expected(memory, whole[:longer] + other[longer:], at_s * SECOND_NS)
-    assert all(greater.get(upstream, 0.0) >= size for upstream, size in less.items())
-    assert all(size <= longer for size in greater.values())

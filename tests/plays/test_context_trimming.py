@@ -85,20 +85,6 @@ def test_long_conversation_is_trimmed_in_a_recorded_copy() -> None:
     )
 
 
-def test_next_call_begins_with_what_this_one_sent() -> None:
-    play = small()
-    sent: list[list[Any]] = []
-    new: list[int] = []
-    for steps in range(1, 40):
-        planned, section = plan(play, call(conversation(steps)))
-        sent.append(planned.body["messages"])
-        new.append(section.new_cuts)
-
-    for earlier, later, cuts in zip(sent, sent[1:], new[1:], strict=False):
-        assert (later[: len(earlier)] == earlier) == (cuts == 0)
-    assert sum(map(bool, new)) < len(new) / 3
-
-
 def test_instructions_and_tools_are_part_of_the_prompt() -> None:
     tools = [
         {"type": "function", "function": {"name": f"tool{number}", "description": "x y " * 99}} for number in range(9)
@@ -180,7 +166,8 @@ def test_agent_works_with_it_over_the_wire(provider: Emulator, arguments: dict[s
             client.chat.completions.create(model="m", messages=conversation(steps))  # type: ignore[arg-type]
         record: Any = client.last_call
 
-    assert record.context_trimming.batches >= 2
+    # A cut loses the provider's cache: it is made seldom.
+    assert 2 <= record.context_trimming.batches <= 6
     assert record.changes[0].startswith("ContextTrimming cut messages from ")
     prompts = [request.prompt_tokens for request in provider.log()]
     assert max(prompts) < 4_400

@@ -255,18 +255,6 @@ def test_valid_answers_stay_valid_when_keywords_are_dropped(
     assert Draft202012Validator(wire.schema).is_valid(value), (wire, value)
 
 
-@settings(max_examples=50, deadline=None)
-@given(SCHEMAS, st.sets(st.sampled_from(EVERYTHING_REFUSED)))
-def test_wire_schema_is_taken_as_it_is(schema: dict[str, Any], refused: set[str]) -> None:
-    structured = takes(*sorted(refused))
-
-    wire = sent(schema, structured)
-
-    again = sent(dict(wire.schema), structured)
-    assert again.schema == wire.schema
-    assert again.dropped == ()
-
-
 class Owner(pydantic.BaseModel):
     name: str = pydantic.Field(max_length=20)
     bio: str

@@ -121,13 +121,6 @@ def test_stated_tokens_that_were_not_used_come_back() -> None:
 # Refusals
 
 
-@pytest.mark.parametrize("status", [429, 503, 529])
-def test_nothing_is_sent_before_retry_after_is_over(status: int) -> None:
-    of = limiter()
-    ask(of, T0, {"retry-after": "10"}, status=status)
-    assert 10 <= wait_s(of, T0 + NS // 100) <= 10.5
-
-
 def test_repeated_429_without_retry_after_backs_off() -> None:
     of, waits, now = limiter(), [], T0
     for _ in range(9):
@@ -147,19 +140,18 @@ def far_away(seconds: int) -> str:
 
 @pytest.mark.parametrize("status", [429, 503, 529])
 @pytest.mark.parametrize(
-    "headers",
+    ("headers", "seconds"),
     [
-        {"retry-after": "7200"},
-        {"retry-after": "86400"},
-        {"retry-after-ms": "7200000"},
-        {"retry-after": far_away(7_200)},
+        ({"retry-after": "10"}, 10),
+        ({"retry-after": "7200"}, 60),
+        ({"retry-after-ms": "7200000"}, 60),
+        ({"retry-after": far_away(7_200)}, 60),
     ],
-    ids=["seconds", "a day", "milliseconds", "date"],
 )
-def test_rest_is_a_minute_at_most(status: int, headers: dict[str, str]) -> None:
+def test_rest_is_what_was_asked_and_a_minute_at_most(status: int, headers: dict[str, str], seconds: float) -> None:
     of = limiter()
     ask(of, T0, headers, status=status)
-    assert 59 <= wait_s(of, T0 + NS // 100) <= 60.5
+    assert seconds - 1 <= wait_s(of, T0 + NS // 100) <= seconds + 0.5
 
 
 def test_rest_that_was_cut_short_ends_with_one_request() -> None:
@@ -226,15 +218,6 @@ def test_forged_values_hold_back_for_a_minute_at_most(forged: str, stated: Any) 
     assert max(longest, now - last) <= 61 * NS
     # A twentieth of a stated limit stays in any case, and a rest is ignored once a response has shown it to be wrong.
     assert sent >= (25 if stated else 1_000)
-
-
-def test_rest_of_another_replica_ends_with_a_response() -> None:
-    of = limiter()
-    of.others_rest(T0, 30.0)
-    sent = of.spend(T0, RequestCost())
-    assert wait_s(of, T0) == pytest.approx(30)
-    of.answered(T0 + NS, sent, 200, {})
-    assert wait_s(of, T0 + NS) == 0
 
 
 # Limit headers are read as the facts define them; malformed values are ignored

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from fastlane.catalog import CatalogModel
-from fastlane.plays.routing.adapting import FIELDS as THOSE_THAT_MATTER, Adapted
+from fastlane.plays.routing.adapting import FIELDS as THOSE_THAT_MATTER
 from fastlane.providers import ProviderFacts, facts_named, names
 from tests.plays.routing.adapting_models import (
     CHAT,
@@ -265,17 +265,6 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
 BODIES = st.fixed_dictionaries({"model": st.just("fastlane/auto")}, optional=FIELDS)
 MODELS = st.sampled_from([OWN, OTHER, model("gpt-5"), model("gpt-4o"), model(max_output_tokens=64)])
 PROVIDERS = st.sampled_from([facts_named(name) for name in names()])
-
-
-@settings(max_examples=40)
-@given(BODIES, MODELS, PROVIDERS)
-def test_adapting_copies_the_body_and_is_idempotent(asked: Any, one: Any, known: Any) -> None:
-    before = copy.deepcopy(asked)
-    made = adapt(asked, CHAT, one, known, extra=frozenset({"top_k"}))
-    assert asked == before
-    again = adapt(made.body, CHAT, one, known, extra=frozenset({"top_k"}))
-    assert again == Adapted(made.body, (), made.optional)
-    assert bool(made.changes) is (made.body != {**asked, "model": one.model})
 
 
 @settings(max_examples=40)

@@ -172,17 +172,10 @@ def test_pickles_and_copies_are_the_same_catalog() -> None:
     assert hash(copy.deepcopy(catalog)) == hash(catalog)
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.integers(0, 10**6), st.integers(0, 10**6), st.floats(0, 1))
-def test_call_costs_what_its_tokens_cost(input_tokens: int, output_tokens: int, cached: float) -> None:
+def test_cached_tokens_cost_their_own_price() -> None:
     price = ModelPrice(input=2, cached_input=0.5, output=8)
-    cached_tokens = int(input_tokens * cached)
 
-    cost = price.of(input_tokens, output_tokens, cached_tokens)
-
-    expected = 2 * (input_tokens - cached_tokens) + 0.5 * cached_tokens + 8 * output_tokens
-    assert cost * 1_000_000 == pytest.approx(expected)
-    assert price.of(input_tokens, output_tokens, cached_tokens) <= price.of(input_tokens, output_tokens)
+    assert price.of(1_000_000, 100_000, 400_000) == pytest.approx(0.6 * 2 + 0.4 * 0.5 + 0.1 * 8)
 
 
 def test_catalog_is_imported_lazily_with_a_stable_digest() -> None:
@@ -413,29 +406,14 @@ def test_route_is_its_model_string() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(ASKED)
-def test_route_round_trips_through_its_text(asked: dict[str, Any]) -> None:
+def test_route_round_trips_through_text_pickle_and_copy(asked: dict[str, Any]) -> None:
     route = Route(**asked)
 
-    parsed = Route.parse(str(route))
-    assert parsed == route
-    assert parsed is not None
-    assert vars(parsed) == vars(route)
     assert hash(route) == hash(str(route))
-
-
-@settings(max_examples=20, deadline=None)
-@given(ASKED)
-def test_route_round_trips_through_pickle_and_copy(asked: dict[str, Any]) -> None:
-    route = Route(**asked)
-
-    for again in (pickle.loads(pickle.dumps(route)), copy.deepcopy(route), copy.copy(route)):
+    for again in (Route.parse(str(route)), pickle.loads(pickle.dumps(route)), copy.deepcopy(route), copy.copy(route)):
         assert type(again) is Route
+        assert again == route
         assert vars(again) == vars(route)
-
-
-@pytest.mark.parametrize("model", ["gpt-4.1", "", "fastlane/auto-2", "fastlane/automatic", "fastlane", "openai/auto"])
-def test_plain_model_name_is_no_route(model: str) -> None:
-    assert Route.parse(model) is None
 
 
 @pytest.mark.parametrize(

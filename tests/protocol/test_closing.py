@@ -64,33 +64,33 @@ def test_stopped_tool_call_response_parses_in_openai_helper(provider: Emulator, 
     assert ours == theirs
 
 
-@pytest.mark.parametrize("way", [{}, {"extra_headers": {"x-emulator-reasoning-tokens": "5"}}])
-def test_closing_events_of_a_response_are_those_of_the_provider(
-    provider: Emulator, arguments: dict[str, Any], way: dict[str, Any]
+def has_text(endpoint: str, event: dict[str, Any]) -> bool:
+    if endpoint == RESPONSES:
+        return bool(event["type"] == "response.output_text.delta")
+    return bool(event["choices"]) and not event["choices"][0]["finish_reason"]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "asked"),
+    [
+        (RESPONSES, {}),
+        (RESPONSES, {"extra_headers": {"x-emulator-reasoning-tokens": "5"}}),
+        (CHAT, {"stream_options": {"include_usage": True}}),
+        (CHAT, {"stream_options": {"include_usage": True}, "n": 3}),
+        (COMPLETIONS, {"n": 2, "max_tokens": 1_000}),
+    ],
+)
+def test_closing_events_are_those_of_the_provider(
+    provider: Emulator, arguments: dict[str, Any], endpoint: str, asked: dict[str, Any]
 ) -> None:
     with fastlane.OpenAI(**arguments) as client:
-        events = streamed(client, RESPONSES, **request(RESPONSES, **way))
-    last = max(number for number, event in enumerate(events) if event["type"] == "response.output_text.delta")
-    sent = closed(RESPONSES, events[: last + 1], AnswerCut(usage=events[-1]["response"]["usage"]))
-    assert sent == events
-
-
-@pytest.mark.parametrize("asked", [{}, {"n": 3}])
-def test_closing_chunks_match_those_of_the_provider(
-    provider: Emulator, arguments: dict[str, Any], asked: dict[str, Any]
-) -> None:
-    with fastlane.OpenAI(**arguments) as client:
-        options = {"stream_options": {"include_usage": True}}
-        events = streamed(client, CHAT, **request(CHAT, **options, **asked))
-    begun = [event for event in events if event["choices"] and not event["choices"][0]["finish_reason"]]
-    assert closed(CHAT, begun, AnswerCut(usage=events[-1]["usage"]), include_usage=True) == events
-
-
-def test_legacy_completion_is_ended_too(provider: Emulator, arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments) as client:
-        events = streamed(client, COMPLETIONS, **request(COMPLETIONS, n=2, max_tokens=1_000))
-    begun = [event for event in events if not event["choices"][0]["finish_reason"]]
-    assert closed(COMPLETIONS, begun, AnswerCut()) == events
+        events = streamed(client, endpoint, **request(endpoint, **asked))
+    if endpoint == RESPONSES:
+        last = max(number for number, event in enumerate(events) if has_text(endpoint, event))
+        begun, usage = events[: last + 1], events[-1]["response"]["usage"]
+    else:
+        begun, usage = [event for event in events if has_text(endpoint, event)], events[-1].get("usage")
+    assert closed(endpoint, begun, AnswerCut(usage=usage), include_usage=endpoint == CHAT) == events
 
 
 @pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS, RESPONSES])

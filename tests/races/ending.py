@@ -183,15 +183,8 @@ def with_a_stream_in_a_thread(url: str) -> None:
     assert read.wait(LIMIT_S)
 
 
-def in_threads_that_are_waited_for(url: str) -> None:
-    """Python itself waits for threads that are no daemons: they get their answers first."""
-    client = Program(url, asynchronous=False).client()
-    threading.Thread(target=lambda: say(ask(client, "late").choices[0].message.content)).start()
-    while not is_sent(client):
-        time.sleep(0.005)
-
-
 def in_a_pool_of_threads(url: str) -> None:
+    """Python itself waits for threads that are no daemons: they get their answers first."""
     from concurrent.futures import ThreadPoolExecutor
 
     client, pool = Program(url, asynchronous=False).client(), ThreadPoolExecutor()
@@ -229,9 +222,6 @@ def after_a_run(url: str) -> None:
 SYNC: dict[str, Callable[[str], None]] = {
     state.__name__: state
     for state in (with_a_stream_in_a_thread, on_a_loop_that_is_left, on_a_loop_in_a_thread, after_a_run)
-}
-WAITED_FOR: dict[str, Callable[[str], None]] = {
-    state.__name__: state for state in (in_threads_that_are_waited_for, in_a_pool_of_threads)
 }
 STATES = [*SYNC, *EITHER, *(f"async_{name}" for name in EITHER)]
 
@@ -281,7 +271,7 @@ def be(state: str, url: str, end: Callable[[], None]) -> None:
         with contextlib.suppress(StopIteration):
             main().send(None)
     else:
-        (SYNC | WAITED_FOR)[state](url)
+        {**SYNC, "in_a_pool_of_threads": in_a_pool_of_threads}[state](url)
         say("there")
         end()
 

@@ -85,37 +85,18 @@ def test_close_ends_the_wait_for_a_slot(kind: str, upstream: Upstream) -> None:
         close(party, stays)
 
 
-def test_close_ends_the_pause_before_a_retry(kind: str, upstream: Upstream) -> None:
+@pytest.mark.parametrize("plays", [(), (Urgency(),), (Hedging(),)], ids=["bare", "urgency", "hedging"])
+def test_close_ends_the_pause_before_a_retry(kind: str, upstream: Upstream, plays: tuple[Any, ...]) -> None:
     upstream.usually = refuse(429, ENDLESS)
     with party_of(kind, upstream) as party:
-        for plays in ((), (Urgency(),)):
-            upstream.asked.clear()
-            client = a_client(party, *plays, max_retries=1)
-            call = party.ask(client)
-            until(lambda: len(upstream.asked) == 1)
-            # The answer has to come, and the pause to begin.
-            until(lambda client=client: pauses(party, client) == 1)  # type: ignore[misc]
-            close(party, client)
-
-            assert raised_client_closed(call)
-            assert len(upstream.asked) == 1
-            assert has_records(client, "failed")
-
-
-def pauses(party: Party, client: Any) -> int:
-    """How many calls of a client wait to be sent."""
-    return len(waiting_on(client._client))
-
-
-def test_close_ends_the_pause_of_a_hedged_retry(kind: str, upstream: Upstream) -> None:
-    upstream.usually = refuse(429, ENDLESS)
-    with party_of(kind, upstream) as party:
-        client = a_client(party, Hedging(), max_retries=1)
+        client = a_client(party, *plays, max_retries=1)
         call = party.ask(client)
-        until(lambda: pauses(party, client) == 1)
+        until(lambda: len(waiting_on(client._client)) == 1)  # it has been refused, and waits to be sent again
         close(party, client)
 
         assert raised_client_closed(call)
+        assert len(upstream.asked) == 1
+        assert has_records(client, "failed")
 
 
 def test_call_after_close_raises_at_once(kind: str, upstream: Upstream) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.attempts.scripted import Upstream, answer, answer_after, chunk, refuse, say_nothing
-from tests.races.ending import ENDS, STATES, WAITED_FOR
+from tests.races.ending import ENDS, STATES
 from tests.transport.peer import Stream
 
 CODES = {"returns": 0, "exits": 3, "fails": 1, "is_terminated": -15, "takes_its_leave": 3}
@@ -130,48 +130,38 @@ def test_program_exits_during_its_calls(state: str, programs: Programs, url: str
     assert ended.keys() == ENDS.keys()
 
 
-@pytest.mark.parametrize("state", WAITED_FOR)
-def test_threads_that_python_waits_for_get_their_answers_first(state: str, programs: Programs, url: str) -> None:
-    ended = programs.run(state, url, "returns", "exits", "fails")
+def test_threads_that_python_waits_for_get_their_answers_first(programs: Programs, url: str) -> None:
+    ended = programs.run("in_a_pool_of_threads", url, "returns", "exits", "fails")
 
     assert all(is_as_ever(end, one, "there\nThe Rhine\n") for end, one in ended.items()), ended
     assert len(ended) == 3
 
 
-def test_separate_program_exits_cleanly_mid_stream(url: str, trusting_clients: dict[str, str], tmp_path: Path) -> None:
-    # (The others have been forked from one that has loaded everything before.)
-    program = tmp_path / "program.py"
-    program.write_text(f"""
+PROGRAM = """
 import fastlane
-stream = fastlane.OpenAI(api_key="sk-test", base_url={url!r}).chat.completions.create(
+stream = fastlane.OpenAI(api_key="sk-test", base_url={url!r}, timeout=20, max_retries=0).chat.completions.create(
     model="stream", messages=[{{"role": "user", "content": "Name rivers."}}], stream=True
 )
-print(next(stream).choices[0].delta.content)
-""")
-
-    ran = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60, check=False)
-
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "Rhine \n", "")
-
-
-def test_handler_at_exit_reads_the_rest_of_a_stream(url: str, trusting_clients: dict[str, str], tmp_path: Path) -> None:
-    # (One that was registered before fastlane was imported is run behind fastlane's own.)
-    program = tmp_path / "program.py"
-    program.write_text(f"""
+print(next(stream).choices[0].delta.content, flush=True)
+"""
+READS_ON = """
 import atexit
 
 @atexit.register
 def read_on():
     for _ in range(40):
         print(next(stream).choices[0].delta.content, flush=True)
+"""
 
-import fastlane
-stream = fastlane.OpenAI(api_key="sk-test", base_url={url!r}, timeout=20, max_retries=0).chat.completions.create(
-    model="stream", messages=[{{"role": "user", "content": "Name rivers."}}], stream=True
-)
-print(next(stream).choices[0].delta.content, flush=True)
-""")
+
+# One handler that was registered before fastlane was imported is run behind fastlane's own.
+@pytest.mark.parametrize(("before", "pieces"), [("", 1), (READS_ON, 41)], ids=["stream", "handler at exit"])
+def test_separate_program_exits_cleanly_mid_stream(
+    url: str, trusting_clients: dict[str, str], tmp_path: Path, before: str, pieces: int
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(before + PROGRAM.format(url=url))
 
     ran = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60, check=False)
 
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "Rhine \n" * 41, "")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "Rhine \n" * pieces, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
@@ -26,6 +27,10 @@ from tests.transport.faces import in_a_thread
 ENDLESS = ("retry-after", "59")
 PATIENT_S = 500.0
 """A timeout that no test reaches: what ends before it was interrupted."""
+
+each_play = pytest.mark.parametrize(
+    "plays", [(), (Urgency(max_concurrency=1),), (Hedging(),)], ids=["bare", "urgency", "hedging"]
+)
 
 
 @contextmanager
@@ -97,43 +102,30 @@ def is_reset(upstream: Upstream) -> bool:
     return all(stream.reset is not None for stream in upstream.silent) and bool(upstream.silent)
 
 
-def test_interrupt_while_connecting_cancels_the_call() -> None:
-    # The backlog of a server that never accepts is full, so that a further connection stays pending.
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
+@pytest.mark.parametrize("accepts", [False, True], ids=["connecting", "handshake"])
+def test_interrupt_before_the_request_cancels_the_call(accepts: bool) -> None:
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=10 if accepts else 0))
         address = server.getsockname()
-        fillers = [socket.socket() for _ in range(4)]
-        for filler in fillers:
-            filler.setblocking(False)
-            filler.connect_ex(address)
-        with client_at(f"https://127.0.0.1:{address[1]}/v1") as client:
-            with ctrl_c_when(lambda: members(client)):
-                ask(client)
-            until(lambda: not members(client))
-            assert [record.outcome for record in client.calls] == ["cancelled"]
-        for filler in fillers:
-            filler.close()
-
-
-def test_interrupt_during_tls_handshake_cancels_the_call() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        came: list[socket.socket] = []
-        taking = threading.Thread(target=lambda: came.append(server.accept()[0]))
-        taking.start()
-        with client_at(f"https://127.0.0.1:{server.getsockname()[1]}/v1") as client:
-            with ctrl_c_when(lambda: came):
-                ask(client)
-            taking.join()
-            until(lambda: not members(client))
-            assert [record.outcome for record in client.calls] == ["cancelled"]
-            # The server notices: after the client's first message comes the end.
-            came[0].settimeout(HANG_S)
-            while came[0].recv(65_536):
+        if not accepts:  # its backlog is full, so that a further connection stays pending
+            for _ in range(4):
+                filler = stack.enter_context(socket.socket())
+                filler.setblocking(False)
+                filler.connect_ex(address)
+        client = stack.enter_context(client_at(f"https://127.0.0.1:{address[1]}/v1"))
+        with ctrl_c_when(lambda: members(client)):
+            ask(client)
+        until(lambda: not members(client))
+        assert [record.outcome for record in client.calls] == ["cancelled"]
+        if accepts:  # the server notices: after the client's first message comes the end
+            came = stack.enter_context(server.accept()[0])
+            came.settimeout(HANG_S)
+            while came.recv(65_536):
                 pass
-        came[0].close()
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-@pytest.mark.parametrize("plays", [(), (Urgency(max_concurrency=1),), (Hedging(),)], ids=["bare", "urgency", "hedging"])
+@each_play
 def test_interrupt_while_waiting_for_response_resets_stream(
     upstream: Upstream, plays: tuple[Any, ...], stream: bool
 ) -> None:
@@ -147,7 +139,7 @@ def test_interrupt_while_waiting_for_response_resets_stream(
         assert len(set(upstream.connections)) == 1
 
 
-@pytest.mark.parametrize("plays", [(), (Urgency(max_concurrency=1),), (Hedging(),)], ids=["bare", "urgency", "hedging"])
+@each_play
 def test_interrupt_while_reading_a_stream_resets_it(upstream: Upstream, plays: tuple[Any, ...]) -> None:
     upstream.usually = in_steps(threading.Event())
     with client_of(upstream, *plays) as client:
@@ -188,6 +180,19 @@ def test_interrupt_before_a_retry_cancels_the_call(upstream: Upstream, plays: tu
             assert is_as_before(client, upstream, "cancelled")
 
 
+@contextmanager
+def alarms_press_ctrl_c() -> Iterator[None]:
+    """Within this block, an alarm interrupts the process."""
+    alarm, interrupt = signal.getsignal(signal.SIGALRM), signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, alarm)
+        signal.signal(signal.SIGINT, interrupt)
+
+
 class TimeLimitError(Exception):
     """Raised by a signal handler, as Celery raises its soft time limit."""
 
@@ -218,9 +223,8 @@ def test_interrupt_during_a_hedge_resets_both_attempts(
 # Where it comes amid a finaliser, Python can only say so.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_interrupt_during_early_close_leaks_no_slot(upstream: Upstream) -> None:
-    previous = signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     with client_of(upstream, Urgency(max_concurrency=1, max_wait_s=HANG_S)) as client:
-        try:
+        with alarms_press_ctrl_c():
             for number in range(100):
                 stream = ask(client, stream=True)
                 next(iter(stream))
@@ -232,13 +236,10 @@ def test_interrupt_during_early_close_leaks_no_slot(upstream: Upstream) -> None:
                     pass
                 del stream  # closed or not: it has no reference any more
                 gc.collect()
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, previous)
         until(lambda: not any(sum(queue.in_flight) for _, queue in queues.items()))
 
 
-@pytest.mark.parametrize("plays", [(), (Urgency(max_concurrency=1),), (Hedging(),)])
+@each_play
 def test_interrupt_of_an_event_loop_cancels_the_call(upstream: Upstream, plays: tuple[Any, ...]) -> None:
     upstream.usually = say_nothing
     client = fastlane.AsyncOpenAI(
@@ -262,25 +263,17 @@ def test_interrupt_of_an_event_loop_cancels_the_call(upstream: Upstream, plays: 
     assert not any(sum(queue.in_flight) for _, queue in queues.items())
 
 
-@pytest.mark.parametrize(
-    "plays",
-    [
-        pytest.param((), id="bare"),
-        pytest.param((Urgency(max_concurrency=1),), id="urgency"),
-    ],
-)
+@pytest.mark.parametrize("plays", [(), (Urgency(max_concurrency=1),)], ids=["bare", "urgency"])
 # Where it comes amid a finaliser, Python can only say so.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_interrupt_at_any_moment_leaks_no_slot(upstream: Upstream, plays: tuple[Any, ...]) -> None:
     """Whatever it interrupts, no slot is lost, and the client still works."""
-    previous = signal.getsignal(signal.SIGINT)
     with client_of(upstream, *plays) as client:
         ask(client)
         begun = time.monotonic()
         ask(client)
         usual_s = min(0.05, time.monotonic() - begun)
-        try:
-            signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        with alarms_press_ctrl_c():
             for number in range(100):
                 try:
                     signal.setitimer(signal.ITIMER_REAL, max(1e-6, usual_s * number / 100))
@@ -288,10 +281,6 @@ def test_interrupt_at_any_moment_leaks_no_slot(upstream: Upstream, plays: tuple[
                     signal.setitimer(signal.ITIMER_REAL, 0)
                 except KeyboardInterrupt:
                     pass
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.signal(signal.SIGINT, previous)
         until(lambda: not any(member.is_busy or member.claimed for member in members(client)))
         until(lambda: not any(sum(queue.in_flight) + sum(queue.queued) for _, queue in queues.items()))
         assert ask(client.with_options(timeout=HANG_S)).choices[0].message.content

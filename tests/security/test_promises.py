@@ -42,10 +42,5 @@ def test_every_promise_names_its_code_and_an_existing_test(row: list[str]) -> No
     assert missing(row) == []
 
 
-def test_missing_code_or_test_of_a_promise_is_found() -> None:
-    assert missing(["p", "`fastlane/nowhere.py`", "`tests/test_commands.py::test_nothing`"]) == [
-        "fastlane/nowhere.py",
-        "tests/test_commands.py::test_nothing",
-    ]
-    assert missing(["p", "", ""]) == ["no place", "no test"]
+def test_page_has_all_of_its_rows() -> None:
     assert len(rows()) > 15

@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "fastlane"
 PAGE = ROOT / "docs/security.md"
@@ -62,14 +60,6 @@ def found_in(source: str) -> set[str]:
 def test_no_data_becomes_code_and_no_process_begins() -> None:
     found = {path.relative_to(PACKAGE).as_posix(): found_in(path.read_text("utf-8")) for path in modules()}
     assert {name: what for name, what in found.items() if what} == ALLOWED
-
-
-@pytest.mark.parametrize(
-    "source",
-    ["import pickle", "from marshal import loads", "eval(text)", "import os\nos.system('x')", "msgpack.unpackb(data)"],
-)
-def test_forbidden_source_patterns_are_found(source: str) -> None:
-    assert found_in(source)
 
 
 def statements() -> Iterator[tuple[str, ast.expr]]:
@@ -126,10 +116,3 @@ def test_every_variable_that_is_read_is_listed_and_no_other() -> None:
     ours = {name for name, whose in listed().items() if whose == "fastlane"}
     assert read == ours
     assert len(read) > 15
-
-
-@pytest.mark.parametrize(
-    "source", ['os.environ.get("lower")', 'environment.get("ONE")', 'x = f"OTEL_{y}_Z"', 'A = "B_C"']
-)
-def test_variable_is_found_however_it_is_named(source: str) -> None:
-    assert named_in(source)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 import threading
 from typing import Any
 
@@ -14,12 +13,9 @@ import pytest
 
 import fastlane
 from fastlane import Connection
-from fastlane.transport.drivers.connect import ssl_context
 from tests.call_peer import MESSAGES
 from tests.transport.peer import Peer
 from tests.transport.peer_h1 import PeerH1
-
-HTTP2: tuple[Any, ...] = ("prefer", "require", "never")
 
 
 def asks(kind: Any, url: str, http2: Any) -> BaseException | None:
@@ -35,22 +31,6 @@ def asks(kind: Any, url: str, http2: Any) -> BaseException | None:
         if isinstance(client, openai.OpenAI):
             client.close()
     return None
-
-
-@pytest.mark.parametrize("http2", HTTP2)
-def test_versions_and_checks_are_those_of_the_stock_client(http2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Both by the system's trust: with a given file they are stricter from Python 3.13 on.
-    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
-    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
-    stock = httpx2.create_ssl_context()
-    made = ssl_context(True, (None, None), http2)
-
-    for name in ("verify_mode", "check_hostname", "minimum_version", "maximum_version", "options", "verify_flags"):
-        assert getattr(made, name) == getattr(stock, name), name
-    assert made.verify_mode is ssl.CERT_REQUIRED
-    assert made.check_hostname
-    # Some builds of Python leave it to OpenSSL's configuration.
-    assert made.minimum_version >= ssl.create_default_context().minimum_version
 
 
 @pytest.mark.parametrize("kind", [fastlane.OpenAI, fastlane.AsyncOpenAI])

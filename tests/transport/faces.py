@@ -69,15 +69,8 @@ def in_a_thread(work: Callable[..., Any], *args: Any, **options: Any) -> Pending
     return Pending(future)
 
 
-class SyncFace:
-    """`httpx2.Client` on `Transport`, at once in threads."""
-
-    asynchronous = False
-
-    def __init__(self, url: str = "", *, timeout: Any = HANG_S, **options: Any):
-        options.setdefault("verify", trusting())
-        self.transport: Any = Transport(**options)
-        self.client = httpx2.Client(transport=self.transport, base_url=url, timeout=timeout)
+class Face:
+    """What both have."""
 
     def __enter__(self) -> Self:
         return self
@@ -88,13 +81,30 @@ class SyncFace:
         self.close()
 
     def request(self, method: str, url: str, **options: Any) -> httpx2.Response:
-        return self.client.request(method, url, **options)
+        raise NotImplementedError
 
     def get(self, url: str = "/", **options: Any) -> httpx2.Response:
         return self.request("GET", url, **options)
 
     def post(self, url: str = "/", **options: Any) -> httpx2.Response:
         return self.request("POST", url, **options)
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+class SyncFace(Face):
+    """`httpx2.Client` on `Transport`, at once in threads."""
+
+    asynchronous = False
+
+    def __init__(self, url: str = "", *, timeout: Any = HANG_S, **options: Any):
+        options.setdefault("verify", trusting())
+        self.transport: Any = Transport(**options)
+        self.client = httpx2.Client(transport=self.transport, base_url=url, timeout=timeout)
+
+    def request(self, method: str, url: str, **options: Any) -> httpx2.Response:
+        return self.client.request(method, url, **options)
 
     def begin(self, url: str = "/", method: str = "GET", **options: Any) -> Pending:
         return in_a_thread(self.request, method, url, **options)
@@ -165,7 +175,7 @@ class AsyncAnswer:
         self.face.run(self.response.aclose())
 
 
-class AsyncFace:
+class AsyncFace(Face):
     """`httpx2.AsyncClient` on `AsyncTransport`, on an event loop in a thread of its own."""
 
     asynchronous = True
@@ -179,14 +189,6 @@ class AsyncFace:
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def submit(self, work: Coroutine[Any, Any, Any]) -> Pending:
         return Pending(asyncio.run_coroutine_threadsafe(work, self.loop))
 
@@ -196,12 +198,6 @@ class AsyncFace:
     def request(self, method: str, url: str, **options: Any) -> httpx2.Response:
         response: httpx2.Response = self.run(self.client.request(method, url, **options))
         return response
-
-    def get(self, url: str = "/", **options: Any) -> httpx2.Response:
-        return self.request("GET", url, **options)
-
-    def post(self, url: str = "/", **options: Any) -> httpx2.Response:
-        return self.request("POST", url, **options)
 
     def begin(self, url: str = "/", method: str = "GET", **options: Any) -> Pending:
         return self.submit(self.client.request(method, url, **options))

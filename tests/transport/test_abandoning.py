@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import threading
 import time
 from time import perf_counter_ns as now_ns
 from typing import Any
 
-import httpx
 import httpx2
 import pytest
 
@@ -24,7 +22,6 @@ from tests.transport.peer import (
     by_path,
     one_piece,
     silent,
-    trusting,
 )
 from tests.transport.peer_h1 import CHUNKED, PeerH1, Request1, chunk
 from tests.waiting import comes_true
@@ -42,9 +39,6 @@ def with_patience(patience: Patience, phases: Phases | None = None) -> dict[str,
 
 def is_given_up(error: BaseException | None) -> bool:
     return isinstance(error, httpx2.ReadError) and str(error) == GIVEN_UP and error.request is not None
-
-
-# Giving up
 
 
 @both_faces
@@ -140,9 +134,6 @@ def test_abandon_after_the_loop_ended_does_nothing() -> None:
         del answer
 
 
-# Time
-
-
 @both_faces
 def test_shorter_request_timeout_precedes_the_deadline(make_face: Any) -> None:
     with Peer(SCRIPTS) as peer, make_face(peer.url) as face:
@@ -151,9 +142,6 @@ def test_shorter_request_timeout_precedes_the_deadline(make_face: Any) -> None:
             face.get("/silent", extensions=with_patience(patience), timeout=0.05)
         with pytest.raises(httpx2.ReadTimeout):
             face.get("/silent", extensions=with_patience(Patience()), timeout=0.05)
-
-
-# Avoiding
 
 
 def local_address(phases: Phases) -> str:
@@ -198,9 +186,6 @@ def test_unavailable_other_connection_falls_back_to_the_same(make_face: Any, tim
         held.go_on.set()
 
 
-# What stays
-
-
 @both_faces
 def test_abandon_during_garbage_collection_takes_no_lock(make_face: Any, monkeypatch: Any) -> None:
     from fastlane.transport.protocols.h2 import Http2Connection
@@ -237,18 +222,3 @@ def test_abandon_during_garbage_collection_takes_no_lock(make_face: Any, monkeyp
 
 
 # Other transports
-
-
-@pytest.mark.parametrize("library", [httpx, httpx2], ids=["httpx", "httpx2"])
-def test_stock_transports_ignore_the_abandon_extension(library: Any) -> None:
-    patience = Patience(until_ns=now_ns() - 1, avoid="127.0.0.1:1")
-    patience.give_up()
-
-    async def aget(url: str) -> Any:
-        async with library.AsyncClient(transport=library.AsyncHTTPTransport(verify=trusting())) as client:
-            return await client.get(url, extensions=with_patience(patience))
-
-    with PeerH1(tls=True) as peer:
-        with library.Client(transport=library.HTTPTransport(verify=trusting())) as client:
-            assert client.get(peer.url, extensions=with_patience(patience)).content == b"ok"
-        assert asyncio.run(aget(peer.url)).content == b"ok"

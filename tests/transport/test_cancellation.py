@@ -17,7 +17,7 @@ from fastlane.transport.drivers.connection import ClientConnection
 from fastlane.transport.pool.pool import Pool
 from tests.transport.faces import AsyncFace, SyncFace, both_faces, in_a_thread
 from tests.transport.peer import CANCEL, HeldHandshakes, Peer, Stream, by_path, one_piece, silent
-from tests.transport.peer_h1 import CHUNKED, LAST_CHUNK, OK, PeerH1, Request1, chunk
+from tests.transport.peer_h1 import CHUNKED, OK, PeerH1, Request1, chunk
 from tests.waiting import comes_true
 
 PIECE = bytes(16_384)
@@ -263,57 +263,26 @@ def test_close_during_read_ends_stream_or_raises_library_error(version: str, mon
 
 
 @both_faces
-def test_http1_early_close_closes_the_connection(make_face: Any) -> None:
-    gone: list[bool] = []
-
+@pytest.mark.parametrize("how", ["closed", "forgotten"])
+def test_http1_early_close_closes_the_connection(make_face: Any, how: str) -> None:
     def respond(request: Request1) -> None:
-        if request.target == "/endless":
-            request.send(CHUNKED, chunk(b"piece"))
-            gone.append(request.left())
-        else:
+        if request.target == "/next":
             request.send(OK)
-
-    with PeerH1(respond) as peer, make_face(peer.url) as face:
-        answer = face.open("/endless")
-        assert answer.piece() == b"piece"
-        answer.close()
-        assert peer.left.acquire(timeout=30)
-
-        assert gone == [True]
-        assert face.get("/next").content == b"ok"
-        assert [request.connection for request in peer.requests] == [1, 2]
-
-
-@both_faces
-def test_http1_forgotten_response_closes_its_connection(make_face: Any) -> None:
-    def respond(request: Request1) -> None:
+            return
         request.send(CHUNKED, chunk(b"piece"))
         request.left()
 
     with PeerH1(respond) as peer, make_face(peer.url) as face:
-        face.forget("/", 1)
-
+        if how == "forgotten":
+            face.forget("/endless", 1)
+        else:
+            answer = face.open("/endless")
+            assert answer.piece() == b"piece"
+            answer.close()
         assert peer.left.acquire(timeout=30)
 
-
-@pytest.mark.usefixtures("patient")
-@both_faces
-@pytest.mark.parametrize("apart", [False, True], ids=["in one write", "in writes of their own"])
-def test_http1_stream_closed_after_done_keeps_its_connection(make_face: Any, apart: bool) -> None:
-    def respond(request: Request1) -> None:
-        request.body()
-        pieces = [CHUNKED, chunk(b"data: one\n\n"), chunk(b"data: [DONE]\n\n"), LAST_CHUNK]
-        request.send(*(pieces if apart else [b"".join(pieces)]))
-
-    with PeerH1(respond) as peer, make_face(peer.url) as face:
-        for _ in range(5):
-            answer = face.open("/")
-            got = b""
-            while not got.endswith(b"data: [DONE]\n\n"):
-                got += answer.piece()
-            answer.close()
-
-        assert peer.connections == 1
+        assert face.get("/next").content == b"ok"
+        assert [request.connection for request in peer.requests] == [1, 2]
 
 
 def test_cancelled_connecting_task_leaves_other_waiters_intact() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import math
 import socket
 import ssl
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +15,7 @@ import httpx2
 import pytest
 
 from fastlane.transport import PHASES, AsyncTransport, Phases, PoolSettings, Transport
-from tests.transport.faces import both_faces
+from tests.transport.faces import AsyncAnswer, SyncAnswer, both_faces
 from tests.transport.peer import (
     ENABLE_PUSH,
     INITIAL_WINDOW_SIZE,
@@ -108,13 +106,17 @@ Serve = Callable[..., Server]
 
 
 @both_faces
-@pytest.mark.parametrize("method", ["GET", "POST", "PROPFIND"])
-def test_any_method_arrives_with_its_body(make_face: Any, serve: Serve, method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [("GET", "/a%2Fb?q=%20x&y=%C3%A4"), ("POST", "/?only=query"), ("PROPFIND", "/unicode-ä")],
+)
+def test_any_method_and_path_arrive_with_their_body(make_face: Any, serve: Serve, method: str, target: str) -> None:
     server = serve()
     with make_face(server.url) as face:
-        response = face.request(method, "/a?b=c", content=b"body")
+        response = face.request(method, target, content=b"body")
 
-        assert (response.headers["x-method"], response.headers["x-target"]) == (method, "/a?b=c")
+        assert response.headers["x-method"] == method
+        assert response.headers["x-target"].encode() == httpx2.URL(server.url + target).raw_path
         assert response.content == b"body"
         assert response.http_version == server.version
 
@@ -170,38 +172,18 @@ def test_answers_without_a_body_leave_the_connection_as_it_was(make_face: Any, s
 
 
 @both_faces
-@pytest.mark.parametrize("target", ["/a%2Fb?q=%20x&y=%C3%A4", "/?only=query", "/unicode-ä"])
-def test_paths_and_queries_arrive_as_httpx_writes_them(make_face: Any, serve: Serve, target: str) -> None:
-    server = serve()
-    with make_face(server.url) as face:
-        response = face.get(target)
-
-        assert response.headers["x-target"].encode() == httpx2.URL(server.url + target).raw_path
-
-
-@both_faces
-def test_host_of_a_request_can_be_set(make_face: Any, serve: Serve) -> None:
-    server = serve()
-    with make_face(server.url) as face:
-        face.get(headers={"Host": "api.example:8443"})
-
-    name = ":authority" if server.version == "HTTP/2" else "Host"
-    assert [value for key, value in fields(server.last) if key == name] == ["api.example:8443"]
-
-
-@both_faces
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
-def test_host_may_be_a_name_or_an_address_of_either_kind(make_face: Any, serve: Serve, host: str) -> None:
+def test_host_is_that_of_the_url_or_of_a_header(make_face: Any, serve: Serve, host: str) -> None:
     if host == "::1" and not socket.has_ipv6:
         pytest.skip("no IPv6 here")
     server = serve(host="::1" if host == "::1" else "127.0.0.1")
     scheme = server.url.partition(":")[0]
     authority = f"[{host}]:{server.peer.port}" if ":" in host else f"{host}:{server.peer.port}"
-    with make_face() as face:
-        assert face.get(f"{scheme}://{authority}/").status_code == 200
-
     name = ":authority" if server.version == "HTTP/2" else "Host"
-    assert [value for key, value in fields(server.last) if key == name] == [authority]
+    with make_face() as face:
+        for headers, expected in (({}, authority), ({"Host": "api.example:8443"}, "api.example:8443")):
+            assert face.get(f"{scheme}://{authority}/", headers=headers).status_code == 200
+            assert [value for key, value in fields(server.last) if key == name] == [expected]
 
 
 @both_faces
@@ -355,46 +337,34 @@ def test_response_to_large_upload_survives_reset_after_it(make_face: Any) -> Non
         assert len(peer.requests) == 30
 
 
+@both_faces
 @pytest.mark.parametrize("version", ["HTTP/2", "HTTP/1.1"])
-def test_answer_that_is_being_read_outlives_its_transport(version: str) -> None:
+def test_answer_that_is_being_read_outlives_its_transport(make_face: Any, version: str) -> None:
     slow = SlowAnswer()
-    with Peer(slow.h2) as peer, PeerH1(slow.h1) as plain:
+    with Peer(slow.h2) as peer, PeerH1(slow.h1) as plain, make_face() as face:
         # With so short an idle time, connections look after what has become of their transport every 50 ms.
-        transport = Transport(verify=trusting(), idle_s=0.2)
-        url = peer.url if version == "HTTP/2" else plain.url
-        pieces = transport.handle_request(httpx2.Request("GET", url)).iter_raw()
-        assert next(pieces) == b"first "
-        dropped = weakref.ref(transport)
-        del transport
+        answer = make_answer(face, peer.url if version == "HTTP/2" else plain.url)
+        assert answer.piece() == b"first "
         gc.collect()
         time.sleep(0.3)
         slow.release.set()
 
-        assert b"".join(pieces) == b"last"
-        del pieces
+        assert answer.rest() == b"last"
+        del answer
         gc.collect()
-        assert dropped() is None
         assert peer.connections[0].closed.wait(30) if version == "HTTP/2" else plain.left.acquire(timeout=30)
 
 
-@pytest.mark.parametrize("version", ["HTTP/2", "HTTP/1.1"])
-def test_async_response_outlives_its_transport(version: str) -> None:
-    slow = SlowAnswer()
+def make_answer(face: Any, url: str) -> Any:
+    """Begin to read an answer of a transport to which nothing else refers."""
+    request = httpx2.Request("GET", url)
+    if not face.asynchronous:
+        return SyncAnswer(Transport(verify=trusting(), idle_s=0.2).handle_request(request))
 
-    async def work(url: str) -> None:
-        transport = AsyncTransport(verify=trusting(), idle_s=0.2)
-        pieces = (await transport.handle_async_request(httpx2.Request("GET", url))).aiter_raw()
-        assert await anext(pieces) == b"first "
-        del transport
-        gc.collect()
-        await asyncio.sleep(0.3)
-        slow.release.set()
-        assert b"".join([piece async for piece in pieces]) == b"last"
+    async def begin() -> httpx2.Response:
+        return await AsyncTransport(verify=trusting(), idle_s=0.2).handle_async_request(request)
 
-    with Peer(slow.h2) as peer, PeerH1(slow.h1) as plain:
-        asyncio.run(work(peer.url if version == "HTTP/2" else plain.url))
-
-        assert peer.connections[0].closed.wait(30) if version == "HTTP/2" else plain.left.acquire(timeout=30)
+    return AsyncAnswer(face, face.run(begin()))
 
 
 @both_faces

@@ -15,6 +15,7 @@ from tests.transport.peer import (
     NO_ERROR,
     REFUSED_STREAM,
     Peer,
+    Respond,
     Stream,
     by_path,
 )
@@ -71,24 +72,6 @@ def test_goaway_while_idle_costs_no_error(make_face: Any) -> None:
 
 
 @both_faces
-def test_first_request_refused_by_goaway_is_resent(make_face: Any) -> None:
-    def respond(stream: Stream) -> None:
-        body = stream.body()
-        if stream.connection.number == 1:
-            stream.connection.goaway(0)
-            stream.hold_until_left()
-        stream.answer(body)
-
-    with Peer(respond) as peer, make_face(peer.url) as face:
-        assert face.post("/", content=b"the same").content == b"the same"
-
-        assert [(stream.connection.number, bytes(stream.received)) for stream in peer.requests] == [
-            (1, b"the same"),
-            (2, b"the same"),
-        ]
-
-
-@both_faces
 def test_only_the_streams_above_the_last_one_are_sent_again(make_face: Any) -> None:
     both_there, finish = threading.Event(), threading.Event()
 
@@ -118,20 +101,6 @@ def test_only_the_streams_above_the_last_one_are_sent_again(make_face: Any) -> N
 
 
 @both_faces
-def test_request_refused_by_two_goaways_is_not_sent_again(make_face: Any) -> None:
-    def respond(stream: Stream) -> None:
-        stream.body()
-        stream.connection.goaway(0)
-        stream.hold_until_left()
-
-    with Peer(respond) as peer, make_face(peer.url) as face:
-        with pytest.raises(httpx2.RemoteProtocolError):
-            face.post("/", content=b"x")
-
-        assert len(peer.requests) == 2
-
-
-@both_faces
 @pytest.mark.parametrize("code", [ENHANCE_YOUR_CALM, INTERNAL_ERROR])
 def test_request_a_goaway_may_have_processed_is_not_resent(make_face: Any, code: int) -> None:
     def hard(stream: Stream) -> None:
@@ -147,59 +116,41 @@ def test_request_a_goaway_may_have_processed_is_not_resent(make_face: Any, code:
         assert face.get("/next").content == b"ok"
 
 
-def refusing(times: int) -> Any:
+def refusing(times: int, by: str) -> Respond:
+    """Refuse requests before they are processed, and echo what comes then."""
     seen: list[int] = []
 
     def respond(stream: Stream) -> None:
         body = stream.body()
         seen.append(stream.id)
-        if len(seen) <= times:
+        if len(seen) > times:
+            stream.answer(body)
+        elif by == "RST_STREAM":
             stream.rst(REFUSED_STREAM)
         else:
-            stream.answer(body)
+            stream.connection.goaway(0)
+            stream.hold_until_left()
 
     return respond
 
 
 @both_faces
-def test_refused_request_is_sent_again_exactly_once(make_face: Any) -> None:
-    with Peer(by_path(refused=refusing(1))) as peer, make_face(peer.url) as face:
-        face.get("/first")
-        assert face.post("/refused", content=b"the same").content == b"the same"
+@pytest.mark.parametrize("by", ["RST_STREAM", "GOAWAY"])
+@pytest.mark.parametrize(
+    ("times", "made_once", "sent"),
+    [(1, False, 2), (2, False, 2), (1, True, 1)],
+    ids=["once", "twice", "a body that can be made only once"],
+)
+def test_refused_request_is_sent_again_once(make_face: Any, times: int, made_once: bool, sent: int, by: str) -> None:
+    with Peer(by_path(refused=refusing(times, by))) as peer, make_face(peer.url) as face:
+        call = face.begin("/refused", "POST", content=face.upload([b"same"]) if made_once else b"same")
+        if times < sent:
+            assert call.result().content == b"same"
+        else:
+            assert isinstance(call.error(), httpx2.RemoteProtocolError)
 
-        assert [bytes(stream.received) for stream in peer.requests[1:]] == [b"the same"] * 2
-
-
-@both_faces
-def test_request_that_is_refused_twice_is_an_error(make_face: Any) -> None:
-    with Peer(by_path(refused=refusing(9))) as peer, make_face(peer.url) as face:
-        with pytest.raises(httpx2.RemoteProtocolError):
-            face.post("/refused", content=b"x")
-
-        assert len(peer.requests) == 2
+        assert [bytes(stream.received) for stream in peer.requests] == [b"same"] * sent
         assert face.get("/next").content == b"ok"
-
-
-@both_faces
-def test_body_that_can_be_made_only_once_is_not_sent_again(make_face: Any) -> None:
-    with Peer(by_path(refused=refusing(1))) as peer, make_face(peer.url) as face:
-        with pytest.raises(httpx2.RemoteProtocolError):
-            face.post("/refused", content=face.upload([b"once"]))
-
-        assert len(peer.requests) == 1
-
-
-@both_faces
-def test_refused_stream_after_head_is_not_resent(make_face: Any) -> None:
-    def respond(stream: Stream) -> None:
-        stream.head()
-        stream.rst(REFUSED_STREAM)
-
-    with Peer(respond) as peer, make_face(peer.url) as face:
-        with pytest.raises(httpx2.RemoteProtocolError):
-            face.get()
-
-        assert len(peer.requests) == 1
 
 
 @both_faces
@@ -218,26 +169,6 @@ def test_other_reset_before_head_fails_only_its_stream(make_face: Any, code: int
         face.get("/next")
 
         assert [stream.path for stream in peer.requests] == ["/first", "/reset", "/next"]
-        assert len(peer.connections) == 1
-
-
-@both_faces
-def test_reset_during_body_is_raised_after_received_data(make_face: Any) -> None:
-    def reset(stream: Stream) -> None:
-        stream.head()
-        stream.data(b"one ")
-        stream.data(b"two ")
-        stream.rst(INTERNAL_ERROR)
-
-    with Peer(by_path(reset=reset)) as peer, make_face(peer.url) as face:
-        answer = face.open("/reset")
-        got = answer.piece()
-        while got != b"one two ":
-            got += answer.piece()
-        with pytest.raises(httpx2.RemoteProtocolError):
-            answer.piece()
-        face.get("/next")
-
         assert len(peer.connections) == 1
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.transport.faces import SyncFace, both_faces
+from tests.transport.faces import both_faces
 from tests.transport.peer import INTERNAL_ERROR, Peer, Stream, by_path, one_piece, silent
 from tests.transport.resources import descriptors, threads
 from tests.waiting import comes_true
@@ -54,18 +54,6 @@ def test_nothing_is_left_of_an_answer_that_was_still_being_read(make_face: Any) 
             assert answer.piece() == b"piece"
         assert peer.connections[0].closed.wait(30)
         del answer
-
-
-def test_close_ends_a_read_that_waits() -> None:
-    with Peer(SCRIPTS) as peer:
-        face = SyncFace(peer.url)
-        face.get("/first")
-        call = face.begin("/silent")
-        peer.wait_until(lambda: len(peer.requests) == 2)
-        face.transport.close()
-
-        assert isinstance(call.error(), httpx2.TransportError)
-        face.close()
 
 
 @both_faces

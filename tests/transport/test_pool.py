@@ -6,38 +6,6 @@ from fastlane.transport.pool.pool import MOST_FRUITLESS, MOST_IDLE, MOST_ORIGINS
 from tests.transport.fake_members import HERE, THERE, Desk, origin_of
 
 
-def test_calls_beyond_the_limit_use_the_least_busy_connection() -> None:
-    desk = Desk(max_connections=2)
-    calls = desk.ask_often(200)
-    one, other = desk.opens(500), desk.opens(500)
-    for call in calls:
-        if call.member is one:
-            desk.ends(call)
-    assert (one.claimed, other.claimed) == (0, 100)
-    desk.ask_often(200)
-
-    assert (one.claimed, other.claimed) == (150, 150)
-
-
-def test_waiting_origins_take_turns_at_the_connection_limit() -> None:
-    desk = Desk(max_connections=1, http2=False)
-    one = desk.ask(HERE)
-    there = desk.ask(THERE)
-    two = desk.ask(HERE)
-    first = desk.opens_http1()
-    assert desk.made == 1
-    desk.ends(one)
-
-    assert desk.surplus == [first]
-    assert desk.made == 2
-    opened = desk.opens_http1()
-    assert opened is there.member
-    desk.ends(there)
-    assert two.waits
-    opened = desk.opens_http1()
-    assert opened is two.member
-
-
 def test_fruitless_connections_fail_the_waiting_calls() -> None:
     desk = Desk()
     calls = desk.ask_often(3)
@@ -66,26 +34,6 @@ def test_zero_stream_servers_stop_replacing_each_other() -> None:
     assert there.waits
     desk.changes(desk.members[0], capacity=1)
     assert not there.waits
-
-
-def test_longest_idle_connection_of_another_origin_is_closed() -> None:
-    desk = Desk(max_connections=3)
-    members = []
-    for number in range(3):
-        call = desk.ask(origin_of(number))
-        members.append(desk.opens())
-        desk.ends(call)
-        desk.passes(1)
-    again = desk.ask(origin_of(0))
-    desk.ends(again)
-    desk.passes(1)
-    call = desk.ask(origin_of(9))
-
-    assert desk.surplus == [members[1]]
-    assert members[1].is_closed
-    opened = desk.opens()
-    assert opened is call.member
-    assert len(desk.members) == 3
 
 
 def test_idle_connections_are_bounded_and_oldest_closed() -> None:

@@ -14,7 +14,7 @@ import pytest
 from fastlane.transport import PHASES
 from tests.transport.faces import both_faces
 from tests.transport.peer import Peer, PeerConnection, Stream, by_path
-from tests.transport.peer_h1 import CHUNKED, OK, PeerH1, Request1, chunk
+from tests.transport.peer_h1 import OK, PeerH1, Request1
 from tests.waiting import comes_true
 
 BROKEN_OFF = (httpx2.RemoteProtocolError, httpx2.ReadError)
@@ -108,29 +108,6 @@ def test_connection_lost_before_response_is_not_retried(
 
 
 @both_faces
-@endings
-def test_connection_lost_during_response_is_not_retried(
-    make_face: Any, ending: Callable[[PeerConnection], None]
-) -> None:
-    def broken(stream: Stream) -> None:
-        stream.head()
-        stream.data(b"part")
-        stream.connection.peer.wait_until(lambda: read)
-        ending(stream.connection)
-
-    read = False
-    with Peer(by_path(broken=broken)) as peer, make_face(peer.url) as face:
-        answer = face.open("/broken")
-        assert answer.piece() == b"part"
-        read = True
-        with pytest.raises(BROKEN_OFF):
-            answer.rest()
-
-        assert len(peer.requests) == 1
-        assert face.get("/next").content == b"ok"
-
-
-@both_faces
 def test_lost_connection_fails_every_call_on_it(make_face: Any) -> None:
     def broken(stream: Stream) -> None:
         stream.connection.peer.wait_until(lambda: len(stream.connection.streams) == 6)
@@ -180,30 +157,6 @@ def test_http1_request_read_by_the_server_is_not_resent(make_face: Any, how: str
             face.post("/broken", content=b"x")
 
         assert [request.target for request in peer.requests] == ["/first", "/broken"]
-
-
-@both_faces
-@pytest.mark.parametrize("how", ["close", "tcp_reset"])
-@pytest.mark.parametrize(
-    "head", [CHUNKED + chunk(b"part"), b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\npart"], ids=["chunked", "length"]
-)
-def test_http1_broken_response_is_an_error(make_face: Any, head: bytes, how: str) -> None:
-    read = False
-
-    def respond(request: Request1) -> None:
-        request.send(head)
-        while not read:
-            time.sleep(0.01)
-        getattr(request, how)()
-
-    with PeerH1(respond) as peer, make_face(peer.url) as face:
-        answer = face.open("/")
-        assert answer.piece() == b"part"
-        read = True
-        with pytest.raises(BROKEN_OFF):
-            answer.rest()
-
-        assert len(peer.requests) == 1
 
 
 @both_faces

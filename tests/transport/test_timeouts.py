@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from typing import Any
 
@@ -54,23 +53,6 @@ def test_pieces_for_others_do_not_put_a_read_timeout_off(make_face: Any) -> None
 
         assert others.piece()[:5] == b"piece"
         others.close()
-
-
-@both_faces
-def test_connect_timeout_covers_the_connect(make_face: Any) -> None:
-    with socket.socket() as full:
-        full.bind(("127.0.0.1", 0))
-        full.listen(0)
-        waiting = [socket.socket() for _ in range(4)]
-        try:
-            for each in waiting:  # until the kernel takes no more
-                each.setblocking(False)
-                each.connect_ex(full.getsockname())
-            with make_face(f"http://127.0.0.1:{full.getsockname()[1]}") as face, pytest.raises(httpx2.ConnectTimeout):
-                face.get(timeout=httpx2.Timeout(30, connect=SHORT))
-        finally:
-            for each in waiting:
-                each.close()
 
 
 @both_faces

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import ssl
 import threading
@@ -11,48 +10,33 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.transport.connect_proxy import ConnectProxy
 from tests.transport.faces import both_faces
-from tests.transport.peer import LOCAL_NAMES, Listener, Peer, Stream, by_path, server_context
+from tests.transport.peer import LOCAL_NAMES, Peer, Stream, by_path, server_context
 
 VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
 BODY = bytes(range(256)) * 80
 
 
-class Relay(Listener):
+class Relay(ConnectProxy):
     """Passes bytes on between clients and a server: the server's in small pieces, and altered once the test says."""
 
     def __init__(self, port: int, size: int = 65_536) -> None:
         self.alters = threading.Event()
         self._server_port = port
         self._size = size
-        self._sockets: list[socket.socket] = []
-        super().__init__("127.0.0.1")
-        self.start(self._accept)
+        super().__init__()
 
     @property
     def url(self) -> str:
         return f"https://127.0.0.1:{self.port}"
 
-    def end_connections(self) -> None:
-        for each in self._sockets:
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
-
-    def _accept(self) -> None:
-        while True:
-            client, _ = self._listener.accept()
-            server = socket.create_connection(("127.0.0.1", self._server_port))
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._sockets += [client, server]
-            self.start(self._pass_on, client, server)
-            self.start(self._pass_back, server, client)
-
-    @staticmethod
-    def _pass_on(client: socket.socket, server: socket.socket) -> None:
-        while data := client.recv(65_536):
-            server.sendall(data)
-        server.shutdown(socket.SHUT_WR)
+    def _join(self, client: socket.socket) -> None:
+        server = socket.create_connection(("127.0.0.1", self._server_port))
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sockets.append(server)
+        self.start(self._pass_back, server, client)
+        self._pump(client, server)
 
     def _pass_back(self, server: socket.socket, client: socket.socket) -> None:
         while data := bytearray(server.recv(65_536)):

@@ -64,9 +64,12 @@ def agreed(context: ssl.SSLContext, authority: trustme.CA, server_offers: list[s
 
 @pytest.mark.parametrize("library", ["httpx2", "httpx"])
 @pytest.mark.parametrize("verify", [True, False])
-def test_trusted_certificates_match_the_stock_client(library: str, verify: bool) -> None:
+@pytest.mark.parametrize("http2", ["prefer", "require", "never"])
+def test_trusted_certificates_match_the_stock_client(library: str, verify: bool, http2: Http2) -> None:
     stock = importlib.import_module(library).create_ssl_context(verify=verify)
-    assert trusts(ssl_context(verify, NONE, "prefer", library=library)) == trusts(stock)
+    made = ssl_context(verify, NONE, http2, library=library)
+    assert trusts(made) == trusts(stock)
+    assert (made.verify_mode is ssl.CERT_REQUIRED, made.check_hostname) == (verify, verify)
 
 
 @pytest.mark.parametrize("library", ["httpx2", "httpx"])

@@ -15,20 +15,12 @@ import openai
 import pytest
 
 from fastlane import Connection, OpenAI
-from fastlane.emulator import Emulator
 from tests.transport.connect_proxy import ConnectProxy
 from tests.transport.peer import ENHANCE_YOUR_CALM, Peer, PeerConnection, authority
 
 
 def warm(caller: Any) -> bool:
     return bool(caller.waiting.warm())
-
-
-def connections(provider: Emulator) -> int:
-    return len({entry.connection_id for entry in provider.log()})
-
-
-# Warm
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -91,9 +83,6 @@ def test_many_threads_that_warm_at_once_open_one_connection(peer: Callable[..., 
     assert len(server.connections) == 1
 
 
-# Connections that are not ours
-
-
 def test_connections_through_a_proxy_are_not_warmed(
     make_caller: Any, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,37 +102,18 @@ def test_client_that_is_disabled_is_not_warmed(
         assert warm(caller) is False
 
 
-# Failure
-
-
-@pytest.fixture
-def black_hole() -> Iterator[str]:
-    """A server that takes connections and never says a word."""
+@pytest.mark.parametrize(("listens", "error"), [(False, openai.APIConnectionError), (True, openai.APITimeoutError)])
+def test_warm_of_a_silent_or_missing_server_is_an_error(make_caller: Any, listens: bool, error: type) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        yield f"https://127.0.0.1:{listener.getsockname()[1]}/v1"
-
-
-def unreachable() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"https://127.0.0.1:{listener.getsockname()[1]}/v1"
-
-
-def test_server_that_is_not_there_is_the_stock_clients_error(make_caller: Any) -> None:
-    with make_caller(api_key="k", base_url=unreachable()) as caller:
-        for _ in range(2):
-            with pytest.raises(openai.APIConnectionError) as raised:
-                warm(caller)
-            assert type(raised.value) is openai.APIConnectionError
-            assert raised.value.request.url.host == "127.0.0.1"
-
-
-def test_warm_of_a_silent_server_times_out(make_caller: Any, black_hole: str) -> None:
-    timeout = openai.Timeout(60, connect=0.2)
-    with (
-        make_caller(api_key="k", base_url=black_hole, timeout=timeout) as caller,
-        pytest.raises(openai.APITimeoutError),
-    ):
-        warm(caller)
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}/v1"
+        if not listens:
+            listener.close()
+        with make_caller(api_key="k", base_url=url, timeout=openai.Timeout(60, connect=0.2)) as caller:
+            for _ in range(2):
+                with pytest.raises(openai.APIConnectionError) as raised:
+                    warm(caller)
+                assert type(raised.value) is error
+                assert raised.value.request.url.host == "127.0.0.1"
 
 
 def test_warm_fails_if_server_closes_before_settings(make_caller: Any, peer: Callable[..., Peer]) -> None:
@@ -163,9 +133,6 @@ def test_closed_client_connects_no_more(peer: Callable[..., Peer]) -> None:
 
     assert "closed" in str(raised.value.__cause__)
     assert server.connections == []
-
-
-# Keeping warm
 
 
 @pytest.fixture

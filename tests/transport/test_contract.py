@@ -361,7 +361,7 @@ def make_answer(face: Any, url: str) -> Any:
     if not face.asynchronous:
         return SyncAnswer(Transport(verify=trusting(), idle_s=0.2).handle_request(request))
 
-    async def begin() -> httpx2.Response:
+    async def begin() -> Any:
         return await AsyncTransport(verify=trusting(), idle_s=0.2).handle_async_request(request)
 
     return AsyncAnswer(face, face.run(begin()))

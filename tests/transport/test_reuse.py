@@ -52,9 +52,10 @@ def answers(*pieces: bytes | float | threading.Event) -> ScriptedServer:
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("apart", [False, True], ids=["in one write", "in writes of their own"])
 def test_body_end_directly_after_done_keeps_the_connection(make_caller: Any, apart: bool) -> None:
-    body = [CHUNKED, HELLO, STOP, DONE, 0.01, LAST_CHUNK] if apart else [CHUNKED + HELLO + STOP + DONE + LAST_CHUNK]
+    pieces = (CHUNKED, HELLO, STOP, DONE)
+    body = Script([*pieces, 0.01, LAST_CHUNK] if apart else [b"".join(pieces) + LAST_CHUNK])
     with (
-        ScriptedServer(lambda _: Script(body)) as server,
+        ScriptedServer(lambda _: body) as server,
         make_caller(base_url=server.base_url, api_key="sk-test") as caller,
     ):
         for _ in range(5):

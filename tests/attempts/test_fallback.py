@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter_ns as now_ns
 from typing import Any
@@ -16,7 +15,6 @@ from fastlane.catalog import Catalog, CatalogModel, Route
 from fastlane.knowledge.sightings import Sighting
 from tests.attempts.scripted import (
     EVENTS,
-    KINDS,
     NO_ANSWERS,
     Asked,
     Script,
@@ -34,18 +32,8 @@ from tests.attempts.scripted import (
     refuse,
     routing,
     say_nothing,
-    two_upstreams,
 )
 from tests.session_play import SessionPlay
-
-pytestmark = pytest.mark.usefixtures("trusting_peers")
-
-
-@pytest.fixture
-def upstreams() -> Iterator[tuple[Upstream, Upstream]]:
-    with two_upstreams() as both:
-        yield both
-
 
 FAILURES: dict[str, tuple[Script, str]] = {
     "500": (refuse(500), "server"),
@@ -71,12 +59,10 @@ FAILURES: dict[str, tuple[Script, str]] = {
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("failure", FAILURES)
 def test_next_model_answers_if_the_first_fails(
-    failure: str, kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]
+    failure: str, kind: str, stream: bool, near: Upstream, far: Upstream
 ) -> None:
-    near, far = upstreams
     script, why = FAILURES[failure]
     near.scripts.append(script)
     # Only where time is what fails is there little of it: a busy machine needs some for any answer.
@@ -85,7 +71,6 @@ def test_next_model_answers_if_the_first_fails(
         assert asked.text(stream=stream).strip() == "from far"
         record = asked.record
     routed = record.routing
-    assert routed is not None
     assert (routed.chosen, routed.model, routed.reason) == ("near", "far", "fastest")
     assert [(one.model, one.why) for one in routed.fallbacks] == [("near", why)]
     assert [(one.kind, one.model) for one in record.attempts] == [("first", "near-1"), ("fallback", "far-1")]
@@ -104,10 +89,8 @@ UNTRIED: dict[str, tuple[Script, dict[str, Any], dict[str, Any], type[Exception]
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("scene", UNTRIED)
-def test_no_other_model_is_tried(scene: str, kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
+def test_no_other_model_is_tried(scene: str, kind: str, near: Upstream, far: Upstream) -> None:
     near.usually, settings, call, error = UNTRIED[scene]
     near.may_break.set()
     with Asked(kind, near.url, routing(near, far, **settings)) as asked, pytest.raises(error):
@@ -140,9 +123,8 @@ def until_asked(upstream: Upstream, by: threading.Thread) -> None:
         by.join(0.001)
 
 
-def test_half_open_upstream_gets_one_fallback_at_a_time(upstreams: tuple[Upstream, Upstream]) -> None:
+def test_half_open_upstream_gets_one_fallback_at_a_time(near: Upstream, far: Upstream) -> None:
     """While one call probes a half-open upstream, the next fallback goes to another."""
-    near, far = upstreams
     near.usually, far.scripts = refuse(500), [answer_when_set]
     with Upstream("farther") as farther:
         play = among(near, far, farther)
@@ -159,7 +141,7 @@ def test_half_open_upstream_gets_one_fallback_at_a_time(upstreams: tuple[Upstrea
 
 
 @pytest.mark.parametrize("why", ["a play refuses", "the queue is full"])
-def test_unsent_probe_of_half_open_breaker_is_released(why: str, upstreams: tuple[Upstream, Upstream]) -> None:
+def test_unsent_probe_of_half_open_breaker_is_released(why: str, near: Upstream, far: Upstream) -> None:
     """The fallback to a half-open upstream ends before anything is sent: it may not keep others away."""
 
     @dataclass(frozen=True, kw_only=True)
@@ -169,7 +151,6 @@ def test_unsent_probe_of_half_open_breaker_is_released(why: str, upstreams: tupl
                 raise fastlane.CallRefusedError("not there")
             return call
 
-    near, far = upstreams
     near.usually, far.usually = refuse(500), answer_when_set
     with Upstream("farther") as farther:
         play = among(near, far, farther)
@@ -188,10 +169,7 @@ def test_unsent_probe_of_half_open_breaker_is_released(why: str, upstreams: tupl
                 before.join()
 
 
-def test_unknown_catalog_model_is_logged_once(
-    upstreams: tuple[Upstream, Upstream], caplog: pytest.LogCaptureFixture
-) -> None:
-    near, far = upstreams
+def test_unknown_catalog_model_is_logged_once(near: Upstream, far: Upstream, caplog: pytest.LogCaptureFixture) -> None:
     near.usually = refuse(404)
     with Asked("sync", near.url, routing(near, far)) as asked:
         for _ in range(2):
@@ -202,8 +180,7 @@ def test_unknown_catalog_model_is_logged_once(
     assert "sk-" not in logged[0]
 
 
-def test_field_that_was_refused_is_not_sent_again(upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
+def test_field_that_was_refused_is_not_sent_again(near: Upstream, far: Upstream) -> None:
     near.scripts = [refuse(400, param="temperature")]
     with Asked("sync", near.url, routing(near, far)) as asked:
         assert asked.text(temperature=0.5).strip() == "from near"
@@ -213,9 +190,7 @@ def test_field_that_was_refused_is_not_sent_again(upstreams: tuple[Upstream, Ups
     assert any("near-1 has refused before" in change for change in changes)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_last_error_is_raised_if_every_model_fails(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
+def test_last_error_is_raised_if_every_model_fails(kind: str, near: Upstream, far: Upstream) -> None:
     near.usually, far.usually = refuse(500), refuse(503)
     with Asked(kind, near.url, routing(near, far)) as asked, pytest.raises(openai.InternalServerError) as raised:
         asked.text()
@@ -223,13 +198,10 @@ def test_last_error_is_raised_if_every_model_fails(kind: str, upstreams: tuple[U
     assert raised.value.__notes__ == ["Tried before: near (server)."]
     record = asked.record
     assert [one.status_code for one in record.attempts] == [500, 503]
-    assert record.routing is not None
     assert record.routing.model is None
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_last_model_gets_the_retries_of_the_caller(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
+def test_last_model_gets_the_retries_of_the_caller(kind: str, near: Upstream, far: Upstream) -> None:
     near.usually = refuse(500)
     far.scripts.append(refuse(500, ("retry-after-ms", "1")))
     with Asked(kind, near.url, routing(near, far), max_retries=1) as asked:
@@ -239,9 +211,7 @@ def test_last_model_gets_the_retries_of_the_caller(kind: str, upstreams: tuple[U
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_deadline_holds_for_all_attempts(kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
+def test_one_deadline_holds_for_all_attempts(kind: str, stream: bool, near: Upstream, far: Upstream) -> None:
     near.usually = far.usually = say_nothing
     play = routing(near, far, first_token_timeout_s=0.5, deadline_s=1.2)
     with Asked(kind, near.url, play, max_retries=5) as asked, pytest.raises(openai.APITimeoutError):
@@ -252,10 +222,7 @@ def test_one_deadline_holds_for_all_attempts(kind: str, stream: bool, upstreams:
     assert record.attempts[0].given_up == "late"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_deadline_does_not_cut_a_started_stream(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
-
+def test_deadline_does_not_cut_a_started_stream(kind: str, near: Upstream, far: Upstream) -> None:
     def slowly(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:
         stream.head(200, (EVENTS,))
         stream.data(chunk("m", {"content": "Rhine"}))
@@ -267,23 +234,17 @@ def test_deadline_does_not_cut_a_started_stream(kind: str, upstreams: tuple[Upst
         assert asked.warm(near).text(stream=True) == "Rhine flows"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_open_breaker_skips_a_failing_model(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
+def test_open_breaker_skips_a_failing_model(kind: str, near: Upstream, far: Upstream) -> None:
     near.usually = refuse(500)
     with Asked(kind, near.url, routing(near, far)) as asked:
         for _ in range(12):
             assert asked.text().strip() == "from far"
         record = asked.record
     assert len(near.asked) < 8
-    assert record.routing is not None
     assert record.routing.chosen == "far"
 
 
-def test_model_without_base_url_uses_client_credentials(
-    upstreams: tuple[Upstream, Upstream],
-) -> None:
-    near, far = upstreams
+def test_model_without_base_url_uses_client_credentials(near: Upstream, far: Upstream) -> None:
     own = CatalogModel(name="own", first_token_s=((1_000, 0.01),), tokens_per_s=100.0, quality=50.0)
     catalog = Catalog(models=(own, model_at(far, first_token_s=0.5, quality=70.0)))
     with Asked("sync", near.url, fastlane.Routing(catalog, exploration=0.0)) as asked:
@@ -293,8 +254,7 @@ def test_model_without_base_url_uses_client_credentials(
         assert far.keys == ["Bearer none"]
 
 
-def test_route_without_routing_play_names_the_remedy(upstreams: tuple[Upstream, Upstream]) -> None:
-    near, _ = upstreams
+def test_route_without_routing_play_names_the_remedy(near: Upstream) -> None:
     with (
         Asked("sync", near.url) as asked,
         pytest.raises(fastlane.ConfigurationError, match=r"plays=\[Routing\(catalog\)\]"),
@@ -303,8 +263,7 @@ def test_route_without_routing_play_names_the_remedy(upstreams: tuple[Upstream, 
     assert near.asked == []
 
 
-def test_call_without_eligible_model_is_refused_with_reasons(upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
+def test_call_without_eligible_model_is_refused_with_reasons(near: Upstream, far: Upstream) -> None:
     with (
         Asked("sync", near.url, routing(near, far)) as asked,
         pytest.raises(fastlane.CallRefusedError, match=r"near: .*far: "),
@@ -313,19 +272,15 @@ def test_call_without_eligible_model_is_refused_with_reasons(upstreams: tuple[Up
     assert near.asked == far.asked == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_first_token_timeout_does_not_apply_to_last_model(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
+def test_first_token_timeout_does_not_apply_to_last_model(kind: str, near: Upstream, far: Upstream) -> None:
     near.usually = refuse(500)
     far.usually = answer_after(0.25, "at last")
     with Asked(kind, near.url, routing(near, far, first_token_timeout_s=0.1)) as asked:
         assert asked.warm(near, far).text(stream=True) == "at last"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_forced_streaming_continues_after_unrelated_400(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+def test_forced_streaming_continues_after_unrelated_400(kind: str, near: Upstream, far: Upstream) -> None:
     """A 400 that names no field, and one that names ours though the call fails without it too."""
-    near, far = upstreams
     near.scripts = [refuse(400), refuse(400, param="stream"), refuse(400)]
     with Asked(kind, near.url, routing(near, far)) as asked:
         for _ in range(2):

@@ -20,7 +20,7 @@ from fastlane import (
 )
 from fastlane.catalog import Catalog, CatalogModel, ModelPrice, Route, Task
 from fastlane.providers import ProviderFacts, registered
-from tests.attempts.scripted import MESSAGES, Upstream, answer, answer_after, model_at, refuse, two_upstreams
+from tests.attempts.scripted import MESSAGES, Script, Upstream, answer, answer_after, model_at, refuse, two_upstreams
 from tests.waiting import Form
 
 pytestmark = pytest.mark.usefixtures("trusting_peers")
@@ -32,14 +32,22 @@ def running() -> Iterator[tuple[Upstream, Upstream]]:
         yield both
 
 
+def anew(upstream: Upstream, usually: Script) -> Upstream:
+    upstream.scripts.clear()
+    upstream.asked.clear()
+    upstream.usually = usually
+    return upstream
+
+
 @pytest.fixture
-def upstreams(running: tuple[Upstream, Upstream]) -> tuple[Upstream, Upstream]:
-    for one in running:
-        one.scripts.clear()
-        one.asked.clear()
+def near(running: tuple[Upstream, Upstream]) -> Upstream:
+    return anew(running[0], answer("from near"))
+
+
+@pytest.fixture
+def far(running: tuple[Upstream, Upstream]) -> Upstream:
     # As the catalog says it, or else it would soon be known better.
-    running[0].usually, running[1].usually = answer("from near"), answer_after(0.1, "from far")
-    return running
+    return anew(running[1], answer_after(0.1, "from far"))
 
 
 def catalog_of(near: Upstream, far: Upstream, **tasks: Task) -> Catalog:
@@ -73,8 +81,7 @@ def test_catalog_is_read_from_its_file(tmp_path: Any) -> None:
         Routing(tmp_path / "absent.toml")
 
 
-def test_fastest_model_above_min_quality_answers(upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
+def test_fastest_model_above_min_quality_answers(near: Upstream, far: Upstream) -> None:
     with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
         assert asked(client) == "from near"
         assert asked(client, "fastlane/auto?min_quality=50") == "from far"
@@ -99,9 +106,7 @@ def first_answer(near: Upstream, play: Routing, model: str) -> str:
         return asked(client, model)
 
 
-def test_min_quality_of_the_play_is_the_default(upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
-
+def test_min_quality_of_the_play_is_the_default(near: Upstream, far: Upstream) -> None:
     def play() -> Routing:
         return Routing(catalog_of(near, far), min_quality=50, exploration=0.0)
 
@@ -109,9 +114,7 @@ def test_min_quality_of_the_play_is_the_default(upstreams: tuple[Upstream, Upstr
     assert first_answer(near, play(), Route(min_quality=0)) == "from near"
 
 
-def test_min_quality_of_a_task_applies(upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
-
+def test_min_quality_of_a_task_applies(near: Upstream, far: Upstream) -> None:
     def answered(task: str) -> str:
         tasks = {"triage": Task(min_quality=50, min_pass_rate=0.8), "other": Task()}
         play = Routing(catalog_of(near, far, **tasks), exploration=0.0)
@@ -121,10 +124,7 @@ def test_min_quality_of_a_task_applies(upstreams: tuple[Upstream, Upstream]) -> 
     assert answered("other") == "from near"
 
 
-def test_unknown_task_is_refused_unless_quality_is_given(
-    upstreams: tuple[Upstream, Upstream],
-) -> None:
-    near, far = upstreams
+def test_unknown_task_is_refused_unless_quality_is_given(near: Upstream, far: Upstream) -> None:
     catalog, complaint = (
         catalog_of(near, far, invoice=Task(min_quality=50)),
         r"\('invoice'\), got 'invioce'.*give a min_quality",
@@ -154,8 +154,7 @@ def test_unknown_facts_are_refused_when_the_play_is_made() -> None:
         Routing(Catalog(models=(model,)))
 
 
-def test_record_has_the_cost_of_the_answer(upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
+def test_record_has_the_cost_of_the_answer(near: Upstream, far: Upstream) -> None:
     with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
         asked(client)
         record = client.last_call
@@ -163,17 +162,14 @@ def test_record_has_the_cost_of_the_answer(upstreams: tuple[Upstream, Upstream])
     assert json.loads(json.dumps(record.to_dict()))["routing"]["chosen"] == "near"
 
 
-def test_long_prompt_goes_to_a_model_with_enough_context(upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
+def test_long_prompt_goes_to_a_model_with_enough_context(near: Upstream, far: Upstream) -> None:
     small = model_at(near, first_token_s=0.01, context_tokens=1_000)
     with client_of(near, Routing(Catalog(models=(small, model_at(far, first_token_s=0.5))), exploration=0.0)) as client:
         assert asked(client) == "from near"
         assert asked(client, messages=[{"role": "user", "content": "river " * 3_000}]) == "from far"
 
 
-def test_capabilities_decide_which_model_may_answer(upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
-
+def test_capabilities_decide_which_model_may_answer(near: Upstream, far: Upstream) -> None:
     class River(BaseModel):
         name: str
 
@@ -189,10 +185,9 @@ def test_capabilities_decide_which_model_may_answer(upstreams: tuple[Upstream, U
 
 @pytest.mark.parametrize(("validate", "answered_by"), [(True, "near"), (False, "far")])
 def test_unvalidated_schema_goes_to_provider_that_enforces_it(
-    validate: bool, answered_by: str, upstreams: tuple[Upstream, Upstream]
+    validate: bool, answered_by: str, near: Upstream, far: Upstream
 ) -> None:
     """BoundedOutput(validate=False) checks no answer, so that the provider has to keep to all of the schema."""
-    near, far = upstreams
     near.usually, far.usually = answer('{"name":"near"}'), answer('{"name":"far"}')
     known = {"source": "https://example.com/docs", "checked": date(2026, 11, 22), "evidence": "documented"}
     facts = ProviderFacts.model_validate(
@@ -213,9 +208,8 @@ def test_unvalidated_schema_goes_to_provider_that_enforces_it(
 
 
 def test_key_that_is_not_set_keeps_a_model_out(
-    upstreams: tuple[Upstream, Upstream], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    near: Upstream, far: Upstream, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    near, far = upstreams
     keyed = model_at(near, first_token_s=0.01, api_key_env="NEAR_KEY")
     with client_of(near, Routing(Catalog(models=(keyed, model_at(far, first_token_s=0.5))), exploration=0.0)) as client:
         assert asked(client) == "from far"
@@ -228,9 +222,7 @@ def test_key_that_is_not_set_keeps_a_model_out(
     assert "NEAR_KEY is not set" in [one.why_not for one in record.routing.candidates]
 
 
-def test_routing_learns_the_faster_model(upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
-
+def test_routing_learns_the_faster_model(near: Upstream, far: Upstream) -> None:
     def slowly(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:
         stream.hold_for(0.15)
         answer("from near")(upstream, stream, body)
@@ -247,8 +239,7 @@ def test_routing_learns_the_faster_model(upstreams: tuple[Upstream, Upstream]) -
     assert report["near"]["share_of_calls"] < report["far"]["share_of_calls"]
 
 
-def test_calls_of_other_endpoints_cannot_be_routed(upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
+def test_calls_of_other_endpoints_cannot_be_routed(near: Upstream, far: Upstream) -> None:
     with (
         client_of(near, Routing(catalog_of(near, far))) as client,
         pytest.raises(ConfigurationError, match="/embeddings are not routed"),
@@ -258,8 +249,7 @@ def test_calls_of_other_endpoints_cannot_be_routed(upstreams: tuple[Upstream, Up
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_unreadable_route_raises_with_known_options(strict: bool, upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
+def test_unreadable_route_raises_with_known_options(strict: bool, near: Upstream, far: Upstream) -> None:
     plays = [Connection(http2="require"), Routing(catalog_of(near, far))]
     with (
         OpenAI(api_key="sk-own", base_url=near.url, raise_play_errors=strict, only_plays=plays) as client,
@@ -272,9 +262,8 @@ def test_unreadable_route_raises_with_known_options(strict: bool, upstreams: tup
 @pytest.mark.parametrize("model", ["fastlane/fast", "fastlane/auto-2", "fastlane/", " Fastlane/fast?task=x"])
 @pytest.mark.parametrize("is_routed", [True, False])
 def test_route_misspelt_is_an_error_that_lists_the_valid_ones(
-    model: str, is_routed: bool, form: Form, upstreams: tuple[Upstream, Upstream]
+    model: str, is_routed: bool, form: Form, near: Upstream, far: Upstream
 ) -> None:
-    near, far = upstreams
     complaint = r'expected "fastlane/auto" or "fastlane/auto\?name=value&…" with min_quality, task, min_pass_rate'
     plays = [Connection(), *([Routing(catalog_of(near, far))] if is_routed else [])]
     with form.make(fastlane, api_key="sk-own", base_url=near.url, plays=plays) as client:
@@ -292,8 +281,7 @@ def test_route_misspelt_is_an_error_that_lists_the_valid_ones(
 
 
 @pytest.mark.parametrize("model", ["fastlane", "fastlane-1", "org/fastlane/fast", "fastlanes/auto"])
-def test_model_name_without_our_prefix_is_sent_as_it_is(model: str, upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
+def test_model_name_without_our_prefix_is_sent_as_it_is(model: str, near: Upstream, far: Upstream) -> None:
     with client_of(near, Routing(catalog_of(near, far))) as client:
         asked(client, model)
         record = client.last_call
@@ -301,10 +289,7 @@ def test_model_name_without_our_prefix_is_sent_as_it_is(model: str, upstreams: t
     assert record.routing is None
 
 
-def test_too_long_prompt_keeps_the_model_eligible(
-    upstreams: tuple[Upstream, Upstream],
-) -> None:
-    near, far = upstreams
+def test_too_long_prompt_keeps_the_model_eligible(near: Upstream, far: Upstream) -> None:
     near.usually, far.usually = refuse(400, code="context_length_exceeded"), answer_after(0.4, "from far")
     with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
         assert {asked(client) for _ in range(4)} == {"from far"}
@@ -313,8 +298,7 @@ def test_too_long_prompt_keeps_the_model_eligible(
     assert not [one.why_not for record in records if record.routing for one in record.routing.candidates if one.why_not]
 
 
-def test_output_lengths_are_learned_from_streams_without_usage(upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
+def test_output_lengths_are_learned_from_streams_without_usage(near: Upstream, far: Upstream) -> None:
     with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
         for _ in range(6):
             for _ in client.chat.completions.create(
@@ -328,8 +312,7 @@ def test_output_lengths_are_learned_from_streams_without_usage(upstreams: tuple[
     assert expected[-1] < expected[0] / 5
 
 
-def test_one_user_action_has_one_record_of_a_call_that_fell_back(upstreams: tuple[Upstream, Upstream]) -> None:
-    near, far = upstreams
+def test_one_user_action_has_one_record_of_a_call_that_fell_back(near: Upstream, far: Upstream) -> None:
     near.scripts = [lambda upstream, stream, body: stream.rst(2)]
     seen: list[fastlane.CallRecord] = []
     with client_of(near, Routing(catalog_of(near, far), exploration=0.0), on_call_end=[seen.append]) as client:

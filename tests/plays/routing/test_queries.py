@@ -1,242 +1,149 @@
-"""What a call asks of the model that is to answer it."""
+"""What a call asks of the model that is to answer it, as the candidates of its record say it."""
 
 from __future__ import annotations
 
 import copy
-import itertools
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import json
+from contextlib import suppress
 from datetime import date
-from functools import cache
 from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
 
-from fastlane import Call
-from fastlane.catalog import Catalog, CatalogModel, Route, Task
-from fastlane.knowledge.sightings import Upstream
-from fastlane.plays.routing.adapting import ModelRules
-from fastlane.plays.routing.knowledge import RoutingKnowledge
-from fastlane.plays.routing.router import RouteQuery
-from fastlane.providers import Fact, ProviderFacts
+import fastlane
+from fastlane import CallRefusedError, Connection, Routing
+from fastlane.catalog import Catalog, CatalogModel, Route
+from fastlane.providers import Fact, ProviderFacts, registered
 from fastlane.providers.facts import Cache
+from tests.attempts.events import whole_response
+from tests.call_peer import ANSWER, CallPeer, Reply
+from tests.plays.routing.conftest import VARIABLE
+from tests.prepared_server import LIBRARY
 
-SECOND_NS = 10**9
-CHAT, RESPONSES, COMPLETIONS = "/chat/completions", "/responses", "/completions"
-ENDPOINTS = (CHAT, RESPONSES, COMPLETIONS)
-IDS = map(str, itertools.count())
+URL = "http://server/v1"
+HTTP = LIBRARY.Client(transport=LIBRARY.MockTransport(lambda _: LIBRARY.Response(200, json=ANSWER)))
+ENDPOINTS = ("/chat/completions", "/responses", "/completions")
+ALPHABET = "etaoinshrdlu"
+TEXT = " ".join("".join(Random(0).choices(ALPHABET, k=5)) for _ in range(6_000))
 
 
-def model(name: str, host: str | None = None, **fields: Any) -> CatalogModel:
-    address = (
-        {} if host is None else {"base_url": f"https://{host}.example.com/v1", "api_key_env": f"{host.upper()}_KEY"}
-    )
+def model(name: str, first_token_s: float = 0.3, **fields: Any) -> CatalogModel:
     return CatalogModel(
-        name=name, first_token_s=((1_000, 0.3),), tokens_per_s=100.0, endpoints=ENDPOINTS, **{**address, **fields}
+        name=name, first_token_s=((1_000, first_token_s),), tokens_per_s=100.0, endpoints=ENDPOINTS, **fields
     )
-
-
-OWN, FIRST, SECOND, NEIGHBOUR = (
-    model("own"), model("first", "one"), model("second", "two"), model("neighbour", "one")
-)  # fmt: skip
-CATALOG = Catalog(
-    models=(OWN, FIRST, SECOND, NEIGHBOUR),
-    tasks={"triage": Task(min_quality=45.0, min_pass_rate=0.8, output_tokens=30.0)},
-)
-AT = {one.name: Upstream(one.model, CATALOG.origin_of(one)) for one in CATALOG.models}
 
 
 def fact(value: Any) -> Any:
     return Fact(value=value, evidence="measured", source="https://docs.example.com", checked=date(2026, 11, 1))
 
 
-def keeping(automatic: bool | None, least: int = 1_024, lifetime_s: float | None = 300.0) -> ProviderFacts:
-    cache = Cache(
-        automatic=None if automatic is None else fact(automatic),
-        minimum_tokens=fact(least),
-        lifetime_s=None if lifetime_s is None else fact(lifetime_s),
-    )
-    return ProviderFacts(slug="keeps", cache=cache)
+def keeping(automatic: bool | None) -> ProviderFacts:
+    """Facts of a provider that keeps prompts by itself, or not, or of which that is not known."""
+    known = None if automatic is None else fact(automatic)
+    return ProviderFacts(slug="keeps", cache=Cache(automatic=known, minimum_tokens=fact(1_024), lifetime_s=fact(300.0)))
 
 
-KEEPS = keeping(True)
-
-
-def call(body: Mapping[str, Any], endpoint: str = CHAT, **fields: Any) -> Call:
-    return Call(
-        call_id=next(IDS), endpoint=endpoint, origin="https://own.example.com:443", body=body, stream=False, **fields
+def client_of(*models: CatalogModel) -> Any:
+    routing = Routing(Catalog(models=models), exploration=0.0)
+    return fastlane.OpenAI(
+        api_key="k", base_url=URL, http_client=HTTP, only_plays=[routing], max_retries=0, raise_play_errors=True
     )
 
 
-def knowledge(catalog: Catalog = CATALOG) -> RoutingKnowledge:
-    return RoutingKnowledge(catalog, exploration=0.0)
-
-
-def ask(
-    known: RoutingKnowledge,
-    given: Call,
-    route: Route | None = None,
-    *,
-    facts: Callable[[CatalogModel], ProviderFacts] = lambda _: KEEPS,
-    now_ns: int = SECOND_NS,
-    **more: Any,
-) -> RouteQuery:
-    known.rules_of = lambda model, own: ModelRules(model, facts(model))  # type: ignore[method-assign]
-    given = replace(given, issued_ns=now_ns)
-    return known.query(given, route or Route(), facts=KEEPS, **more)
-
-
-@cache
-def long_text(seed: int) -> str:
-    random = Random(seed)
-    return " ".join("".join(random.choices("etaoinshrdlu", k=5)) for _ in range(34_000))
-
-
-def text(characters: int, seed: int = 0) -> str:
-    return long_text(seed)[:characters]
-
-
-def chat(*contents: Any, **more: Any) -> dict[str, Any]:
-    return {
-        "messages": [{"role": "user", "content": content} for content in contents],
-        "model": "fastlane/auto",
-        **more,
-    }
-
-
-# Sizes
-
-
-def picture(size: int, seed: int = 0) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": "data:image/png;base64," + Random(seed).randbytes(size).hex()}}
-
-
-def test_image_counts_as_model_tokens_not_bytes() -> None:
-    asked = ask(knowledge(), call(chat([{"type": "text", "text": "What is this?"}, picture(200_000)])))
-    assert asked.body_bytes > 400_000
-    assert 500 < asked.input_tokens < 1_500
-    assert "vision" in asked.needs
-
-
-# Output
-
-
-# What was requested
-
-
-def test_route_values_override_task_values() -> None:
-    asked = ask(knowledge(), call(chat("Hello")), Route(task="triage"))
-    assert (asked.min_quality, asked.min_pass_rate, asked.quantile) == (45.0, 0.8, 0.5)
-    asked = ask(knowledge(), call(chat("Hello")), Route(task="triage", min_quality=50, min_pass_rate=0.9, quantile=0.9))
-    assert (asked.min_quality, asked.min_pass_rate, asked.quantile) == (50.0, 0.9, 0.9)
-
-
-# Caches
-
-
-def answered(
-    known: RoutingKnowledge, body: Mapping[str, Any], name: str, *, facts: ProviderFacts = KEEPS, at_s: int = 1
-) -> None:
-    query = ask(known, call(body), facts=lambda _: facts, now_ns=at_s * SECOND_NS)
-    known.note_read(query, CATALOG.named(name), facts, at_s * SECOND_NS)
+def cached(client: Any, *contents: Any, route: str = "fastlane/auto", **more: Any) -> dict[str, int]:
+    """Make a call. Returns how many of its tokens were expected in a cache, by the names of models."""
+    messages = [{"role": "user", "content": content} for content in contents]
+    client.chat.completions.create(model=route, messages=messages, **more)
+    return {one.model: one.cached_tokens or 0 for one in client.last_call.routing.candidates}
 
 
 def test_conversation_counts_as_cached_where_it_was_read() -> None:
-    known = knowledge()
-    long = text(40_000)
-    answered(known, chat(long), "first")
-    asked = ask(known, call(chat(long, "And then?")))
-    assert set(asked.cached_tokens) == {"first"}
-    assert 0.8 * asked.input_tokens < asked.cached_tokens["first"] < asked.input_tokens
+    client = client_of(model("first", quality=60.0), model("second", quality=40.0))
+    with registered(keeping(True), origins=[URL]):
+        cached(client, TEXT, route=Route(min_quality=50))
+        found = cached(client, TEXT, "And then?")
+
+    assert found["second"] == 0
+    assert 0.8 < found["first"] / (len(TEXT) / 4) < 1.2
 
 
 def test_other_tools_are_another_beginning() -> None:
-    known = knowledge()
-    tool = {"type": "function", "function": {"name": "f", "description": text(3_000)}}
-    answered(known, chat(text(40_000), tools=[tool]), "first")
-    assert ask(known, call(chat(text(40_000), tools=[tool]))).cached_tokens
-    assert not ask(known, call(chat(text(40_000)))).cached_tokens
+    tool = {"type": "function", "function": {"name": "f", "description": TEXT[:3_000]}}
+    client = client_of(model("only", capabilities=("tools",)))
+    with registered(keeping(True), origins=[URL]):
+        cached(client, TEXT, tools=[tool])
+
+        assert cached(client, TEXT, tools=[tool])["only"] > 0
+        assert cached(client, TEXT)["only"] == 0
+
+
+def test_first_cache_estimate_follows_provider_facts() -> None:
+    found = []
+    for automatic in (True, None, False):
+        client = client_of(model("only"))
+        with registered(keeping(automatic), origins=[URL]):
+            cached(client, TEXT)
+            found.append(cached(client, TEXT, "And then?")["only"])
+
+    keeps, unknown, keeps_not = found
+    assert 0.4 * keeps < unknown < 0.7 * keeps
+    assert keeps_not < 0.1 * keeps
+
+
+def test_image_counts_as_model_tokens_not_bytes() -> None:
+    url = "data:image/png;base64," + Random(0).randbytes(200_000).hex()
+    content = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": url}}]
+    cached(client_of(model("fits", capabilities=("vision",), context_tokens=2_500)), content)
+
+    with pytest.raises(CallRefusedError, match="tokens of context are too few"):
+        cached(client_of(model("small", capabilities=("vision",), context_tokens=500)), content)
+
+
+def test_call_that_refers_to_another_goes_to_its_provider(first: CallPeer, second: CallPeer) -> None:
+    """What is not known to be kept elsewhere is kept by the client's own provider."""
+    first.usually = second.usually = lambda _: Reply(body=json.dumps(whole_response()).encode())
+    own = model("own", quality=40.0)
+    far = model("far", quality=60.0, base_url=f"{second.url}/v1", api_key_env=VARIABLE)
+    plays = [Connection(), Routing(Catalog(models=(own, far)), exploration=0.0, streams=False)]
+    with fastlane.OpenAI(
+        api_key="sk-first", base_url=f"{first.url}/v1", only_plays=plays, raise_play_errors=True
+    ) as client:
+        client.responses.create(model=Route(min_quality=50), input="Hello")
+        assert client.last_call is not None
+        assert client.last_call.response_id == "resp_1"
+        unfit = []
+        for reference in (
+            {"previous_response_id": "resp_1"},
+            {"previous_response_id": "resp_9"},
+            {"conversation": "conv_9"},
+            {"conversation": {"id": "conv_9"}},
+        ):
+            create: Any = client.responses.create
+            create(model="fastlane/auto", input="And then?", **reference)
+            record: Any = client.last_call
+            unfit.append([one.model for one in record.routing.candidates if one.why_not])
+
+    assert unfit == [["own"], ["far"], ["far"], ["far"]]
 
 
 @pytest.mark.parametrize(
-    ("facts", "least", "most"),
-    [(keeping(True), 0.85, 0.95), (keeping(None), 0.4, 0.6), (keeping(False), 0.0, 0.1)],
+    "body",
+    [
+        {},
+        {"messages": "x", "tools": "y", "stop": 7, "modalities": 3, "response_format": []},
+        {"messages": [None, 3, {"content": [None, {"type": []}]}], "n": [], "logit_bias": "x"},
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": 3}, {"type": "file"}]}]},
+        {"input": [[], {"content": 5}], "reasoning": 5, "include": 7, "tools": [None, {"type": 5}], "text": []},
+        {"input": 3, "prompt": [], "instructions": {}, "max_tokens": "x", "previous_response_id": [], "functions": {}},
+    ],
 )
-def test_first_cache_estimate_follows_provider_facts(facts: ProviderFacts, least: float, most: float) -> None:
-    known = knowledge()
-    answered(known, chat(text(100_000)), "first", facts=facts)
-    asked = ask(known, call(chat(text(100_000), "And then?")), facts=lambda _: facts)
-    assert least <= asked.cached_tokens["first"] / asked.input_tokens <= most
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_odd_body_is_routed_or_refused_and_not_changed(body: dict[str, Any], endpoint: str) -> None:
+    given = {"model": "fastlane/auto", **body}
+    before = copy.deepcopy(given)
+    client = client_of(model("only", capabilities=("vision", "audio", "tools", "json")))
+    with suppress(CallRefusedError):
+        client.post(endpoint, body=given, cast_to=object)
 
-
-# What goes on from another answer
-
-
-def test_response_continues_at_its_provider() -> None:
-    known = knowledge()
-    known.note_response("resp_1", AT["first"])
-    body = {"input": "And then?", "previous_response_id": "resp_1", "model": "fastlane/auto"}
-    # The same key at the same address: what is kept there can be read from there.
-    assert set(ask(known, call(body, RESPONSES)).unfit) == {"own", "second"}
-
-
-def test_unknown_reference_fits_only_the_own_provider() -> None:
-    known = knowledge()
-    for field in ({"previous_response_id": "resp_9"}, {"conversation": "conv_9"}, {"conversation": {"id": "conv_9"}}):
-        asked = ask(known, call({"input": "And then?", **field}, RESPONSES))
-        assert set(asked.unfit) == {"first", "second", "neighbour"}
-    known.note_response("conv_9", AT["second"])
-    asked = ask(known, call({"input": "And then?", "conversation": {"id": "conv_9"}}, RESPONSES))
-    assert "second" not in asked.unfit
-
-
-# Laws
-
-
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=8,
-)
-parts = st.fixed_dictionaries(
-    {"type": st.sampled_from(["text", "image_url", "input_image", "input_audio", "input_file", "file", 1, None])},
-    optional={"text": values, "image_url": values, "input_audio": values, "file": values, "detail": values},
-)
-messages = st.fixed_dictionaries(
-    {"role": st.sampled_from(["user", "system", "tool"])},
-    optional={"content": values | st.lists(parts | values, max_size=3), "tool_calls": values, "output": values},
-)
-bodies = st.fixed_dictionaries(
-    {},
-    optional={
-        "messages": st.lists(messages | values, max_size=4) | values,
-        "input": st.lists(messages | values, max_size=4) | values,
-        "prompt": values,
-        "tools": values,
-        "tool_choice": values,
-        "parallel_tool_calls": values,
-        "functions": values,
-        "response_format": st.fixed_dictionaries({"type": st.just("json_schema"), "json_schema": values}) | values,
-        "text": values | st.fixed_dictionaries({"format": values}),
-        "instructions": values,
-        "max_tokens": values,
-        "max_output_tokens": values,
-        "previous_response_id": values,
-        "conversation": values,
-    },
-)
-
-
-@settings(max_examples=150, deadline=None)
-@given(bodies, st.sampled_from(ENDPOINTS))
-def test_query_reads_any_body_without_changing_it(body: dict[str, Any], endpoint: str) -> None:
-    before = copy.deepcopy(body)
-    given_call = call(body, endpoint)
-    fields = {name: getattr(given_call, name) for name in Call.__dataclass_fields__}
-    asked = ask(knowledge(), given_call)
-    assert repr(body) == repr(before)
-    assert all(getattr(given_call, name) is value for name, value in fields.items())
-    assert asked.body_bytes >= 0
-    assert asked.input_tokens >= 0
+    assert given == before

@@ -1,88 +1,66 @@
-"""When a call is late, in simulated time: `simulated.py` plays the driver's part."""
+"""When a call is late, and what its second attempt may cost."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from array import array
 from random import Random
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane import Call, Hedging
+from fastlane import Call, CallRecord, Hedging
 from fastlane.knowledge.sightings import Sighting
 from fastlane.plays.hedging.memory import sightings_of
-from fastlane.records import Usage
-from tests.plays.hedging.simulated import ORIGIN, attempt, call, record, run, usual
+from fastlane.records import Attempt, Timeline, Usage, WireStamps
+from tests.with_sections import with_sections
 
-CALLS = 1_000
+NS = 1_000_000_000
+ORIGIN = "https://a.example:443"
+CHAT, COMPLETIONS, RESPONSES = "/chat/completions", "/completions", "/responses"
 HERE: Any = ("m", ORIGIN)
 
 
-def test_hedging_cuts_p99_when_one_call_in_sixty_is_late() -> None:
-    first_token = usual(1 / 60)
-    # None of its calls can pay for a second attempt.
-    without = run(Hedging(budget=1e-9), first_token, calls=CALLS)
-    outcome = run(Hedging(), first_token, calls=CALLS)
-
-    assert without.percentile(0.99) >= 4 * outcome.percentile(0.99)
-    assert outcome.extra_tokens <= 0.05 * outcome.tokens
-    assert sum(outcome.hedged) <= 0.1 * CALLS
+def call(call_id: str = "1", *, at_s: float = 0.0, model: str = "m", size: int = 4_000, **fields: object) -> Call:
+    body = {"model": model, "messages": [{"role": "user", "content": "x" * size}]}
+    given = {"endpoint": CHAT, "origin": ORIGIN, "body": body, "stream": True, **fields}
+    # As the clients show it.
+    given["body"] = MappingProxyType(given["body"])  # type: ignore[arg-type]
+    return Call(call_id=call_id, issued_ns=ns(at_s), **given)  # type: ignore[arg-type]
 
 
-def test_hedging_is_off_when_30_percent_are_late() -> None:
-    outcome = run(Hedging(), usual(0.3), calls=CALLS)
-
-    assert outcome.share_hedged(CALLS // 4, CALLS) <= 0.005
-    assert Counter(outcome.why_not)["most calls are late"] >= 0.2 * CALLS
+def ns(seconds: float) -> int:
+    # Not from 0, where a moment that was never set would not be noticed.
+    return 1_000 * NS + round(seconds * NS)
 
 
-def test_hedging_pauses_while_every_call_is_slow() -> None:
-    calm = usual(0.0125)
-
-    def first_token(random: Random, at_s: float) -> float:
-        return calm(random, at_s) * (10 if 60 <= at_s < 90 else 1)
-
-    per_s = 6
-    outcome = run(Hedging(), first_token, calls=240 * per_s, per_s=per_s)
-    slow = [number for number in range(60 * per_s, 90 * per_s) if outcome.hedged[number]]
-
-    # A handful until it was noticed, and nothing from then on.
-    assert len(slow) <= 10
-    assert outcome.most_over_budget <= 0
-    assert outcome.share_hedged(150 * per_s, 240 * per_s) >= 0.01
+def attempt(number: int, started_s: float, ended_s: float, **fields: object) -> Attempt:
+    wire = WireStamps(started_ns=ns(started_s), ended_ns=ns(ended_s))
+    given = {"kind": "first" if number == 1 else "hedge", "origin": ORIGIN, "model": "m", **fields}
+    return Attempt(number=number, wire=wire, **given)  # type: ignore[arg-type]
 
 
-def test_lasting_change_of_pace_is_the_new_usual() -> None:
-    calm, play = usual(0.0125), Hedging()
-    outcome = run(play, lambda random, at_s: calm(random, at_s) * (4 if at_s >= 20 else 1), calls=1_320, per_s=6)
-    delay_s: Any = play.memory.lateness(HERE).delay_s(1_000)
-
-    assert outcome.share_hedged(600, 1_320) <= 0.09
-    assert 2 < delay_s < 5
-
-
-@settings(max_examples=6)
-@given(
-    share=st.floats(0, 0.5),
-    budget=st.sampled_from([0.01, 0.05, 0.2]),
-    per_s=st.sampled_from([0.5, 10.0, 300.0]),
-    seed=st.integers(0, 1_000),
-)
-def test_extra_tokens_stay_within_the_budget_at_any_load(share: float, budget: float, per_s: float, seed: int) -> None:
-    outcome = run(
-        Hedging(budget=budget),
-        usual(share),
-        calls=300,
-        per_s=per_s,
-        seed=seed,
-        sizes=lambda random: random.lognormvariate(0, 0.8),
+def record(
+    call_id: str,
+    attempts: tuple[Attempt, ...],
+    *,
+    started_s: float,
+    first_token_s: float | None,
+    ended_s: float,
+    **fields: object,
+) -> CallRecord:
+    first_ns = None if first_token_s is None else ns(first_token_s)
+    timeline = Timeline(
+        started_wall_ns=0,
+        started_ns=ns(started_s),
+        ended_ns=ns(ended_s),
+        first_token_ns=first_ns,
+        token_ns=array("q", [] if first_ns is None else [first_ns]),
     )
-
-    # An estimate of a size may be wrong: by no more than what a call or two come to.
-    assert outcome.most_over_budget <= 2 * 1_300
+    given = {"model": "m", "stream": True, "outcome": "completed", "method": "POST", "endpoint": CHAT, **fields}
+    return CallRecord(call_id=call_id, origin=ORIGIN, timeline=timeline, attempts=attempts, **with_sections(given))
 
 
 # The breaker
@@ -151,6 +129,16 @@ def test_delay_late_calls_do_not_move_it_far(tail: float, factor: float, most: f
     assert 1.2 <= delay_s <= most
 
 
+def test_delay_follows_a_lasting_change_of_pace() -> None:
+    random, known = Random(0), lateness()
+    for number in range(1_320):
+        seconds = 0.5 * random.lognormvariate(0, 0.25) * (4 if number >= 120 else 1)
+        known.note(Sighting(model="m", origin=ORIGIN, uncached_tokens=1_000, first_token_s=seconds), number * NS // 6)
+    delay_s: Any = known.delay_s(1_000)
+
+    assert 2 < delay_s < 5
+
+
 COUNTED = Usage(input_tokens=1_000, output_tokens=100, cached_tokens=0)
 
 
@@ -208,6 +196,9 @@ def test_second_attempt_is_paid_out_of_the_tokens_of_all_calls() -> None:
     assert plan.reserved == plan.input_tokens + plan.output_tokens
     assert play.memory.budget.left == pytest.approx(left - plan.reserved)
     assert play.memory.reserve(planned(play, "2", size=10**7)) == "budget"
+    for _ in range(11):
+        play.memory.lateness(HERE).count(is_late=True)
+    assert play.memory.reserve(planned(play, "3", at_s=50)) == "most calls are late"
 
 
 @pytest.mark.parametrize("cost", [0.0, 610.0, 1_400.0])
@@ -294,7 +285,6 @@ def test_cached_tokens_do_not_count_as_prefill() -> None:
 # Which calls may be made twice, and what second attempts may cost
 
 
-CHAT, COMPLETIONS, RESPONSES = "/chat/completions", "/completions", "/responses"
 TOOL = {"type": "function", "function": {"name": "send_mail", "parameters": {}}}
 FLAT = {"type": "function", "name": "send_mail", "parameters": {}}
 CUSTOM = {"type": "custom", "custom": {"name": "send_mail"}}

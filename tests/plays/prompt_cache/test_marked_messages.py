@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import openai
@@ -205,24 +206,19 @@ def test_messages_of_the_caller_are_not_changed(arguments: dict[str, Any]) -> No
     assert messages[1]["content"][0].placement == "volatile"
 
 
-def stock(arguments: dict[str, Any]) -> openai.OpenAI:
-    return openai.OpenAI(**arguments)
+MAKES: dict[str, Callable[..., Any]] = {
+    "stock": openai.OpenAI,
+    "without plays": partial(fastlane.OpenAI, only_plays=[]),
+    "its own HTTP": lambda **made: fastlane.OpenAI(**made, only_plays=[], http_client=openai.DefaultHttpxClient()),
+}
 
 
-def without_plays(arguments: dict[str, Any]) -> openai.OpenAI:
-    return fastlane.OpenAI(**arguments, only_plays=[])
-
-
-def of_its_own_http(arguments: dict[str, Any]) -> openai.OpenAI:
-    return fastlane.OpenAI(**arguments, http_client=openai.DefaultHttpxClient(), only_plays=[])
-
-
-@pytest.mark.parametrize("make", [stock, without_plays, of_its_own_http])
+@pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_messages_without_the_play_are_sent_unchanged(
     of_the_peer: dict[str, Any], bodies: list[Any], make: Any, entry: str
 ) -> None:
-    with make(of_the_peer) as client:
+    with make(**of_the_peer) as client:
         ENTRIES[entry](client)
 
     (messages,) = bodies
@@ -276,9 +272,9 @@ def test_replaced_create_method_sends_marked_messages_as_written(
 
 RESPONSES = "/responses"
 # Over 1,024 tokens, from where on the embedded provider remembers prompts.
-RULES = "Answer with care, and never without the number of the reservation. " * 120
-SYSTEM: Any = {"role": "system", "content": RULES}
-TOOLS_PREWARM: list[Any] = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
+SYSTEM: Any = {"role": "system", "content": "Answer with care, and never without the number of the reservation. " * 120}
+NO_PROMPT = r"takes a fastlane\.prompts\.Prompt or a list of messages"
+NOTHING_STAYS = "found nothing in the prompt that stays"
 
 
 def facts(**cache: Any) -> ProviderFacts:
@@ -289,7 +285,7 @@ def facts(**cache: Any) -> ProviderFacts:
 @pytest.fixture
 def client(provider: Emulator, arguments: dict[str, Any]) -> Iterator[Any]:
     provider.forget_prompts()
-    with fastlane.OpenAI(**arguments) as made:
+    with fastlane.OpenAI(**arguments, max_retries=0) as made:
         yield made
 
 
@@ -303,10 +299,10 @@ def test_first_call_finds_in_the_cache_what_was_prewarmed(
     provider.forget_prompts()
     with form.make(fastlane, **arguments) as client:
         done = client.prompt_cache.prewarm(
-            [SYSTEM, {"role": "user", "content": "Where is my bag?"}], model="gpt-4o", tools=TOOLS_PREWARM
+            [SYSTEM, {"role": "user", "content": "Where is my bag?"}], model="gpt-4o", tools=TOOLS
         )
         answer = client.chat.completions.create(
-            model="gpt-4o", messages=[SYSTEM, {"role": "user", "content": "When do we leave?"}], tools=TOOLS_PREWARM
+            model="gpt-4o", messages=[SYSTEM, {"role": "user", "content": "When do we leave?"}], tools=TOOLS
         )
 
     assert done.input_tokens > 1_024
@@ -343,38 +339,20 @@ def test_prewarm_sends_the_stable_messages(one_peer: CallPeer, prompt: Any, kept
     assert body["messages"][-1] == {"role": "user", "content": "."}
 
 
-def test_prewarm_sends_prompt_options_but_no_output_options(one_peer: CallPeer) -> None:
+@pytest.mark.parametrize(("form", "kind"), [(Ticket, "json_schema"), ({"type": "json_object"}, "json_object")])
+def test_prewarm_sends_prompt_options_but_no_output_options(one_peer: CallPeer, form: Any, kind: str) -> None:
+    output_options: dict[str, Any] = {"max_completion_tokens": 500, "n": 3, "stream": True, "messages": [QUESTION]}
     with ours(one_peer) as client:
         client.prompt_cache.prewarm(
-            Prompt(stable="a"),
-            tools=TOOLS_PREWARM,
-            model="m",
-            max_completion_tokens=500,
-            n=3,
-            stream=True,
-            reasoning_effort="low",
-            messages=[{"role": "user", "content": "not this"}],
+            Prompt(stable="a"), tools=TOOLS, model="m", response_format=form, reasoning_effort="low", **output_options
         )
 
     (body,) = sent(one_peer)
-    assert body["tools"] == TOOLS_PREWARM
+    assert body["tools"] == TOOLS
     assert body["reasoning_effort"] == "low"
     assert body["max_tokens"] == 1
-    assert set(body) == {"model", "messages", "tools", "reasoning_effort", "max_tokens"}
-
-
-class Answer(BaseModel):
-    text: str
-
-
-@pytest.mark.parametrize("form", [Answer, {"type": "json_object"}])
-def test_prewarm_sends_the_response_format(one_peer: CallPeer, form: Any) -> None:
-    with ours(one_peer) as client:
-        client.prompt_cache.prewarm([SYSTEM], model="m", response_format=form)
-
-    (body,) = sent(one_peer)
-    expected = "json_object" if isinstance(form, dict) else "json_schema"
-    assert body["response_format"]["type"] == expected
+    assert body["response_format"]["type"] == kind
+    assert set(body) == {"model", "messages", "tools", "reasoning_effort", "max_tokens", "response_format"}
 
 
 def test_prewarm_uses_newer_limit_field_and_stores_nothing(one_peer: CallPeer) -> None:
@@ -387,10 +365,6 @@ def test_prewarm_uses_newer_limit_field_and_stores_nothing(one_peer: CallPeer) -
     assert chat["max_completion_tokens"] == 1
     assert "store" not in chat
     assert (response["store"], kept["store"]) == (False, True)
-
-
-def refusal(message: str, status: int = 400) -> Reply:
-    return Reply(status, body=json.dumps({"error": {"message": message}}).encode())
 
 
 def test_prewarm_places_breakpoint_where_required(one_peer: CallPeer) -> None:
@@ -408,27 +382,24 @@ def test_prewarm_places_breakpoint_where_required(one_peer: CallPeer) -> None:
 
 
 def test_prewarm_refused_at_token_limit_is_not_an_error(one_peer: CallPeer) -> None:
-    one_peer.replies = [refusal("Could not finish the message because max_tokens or model output limit was reached.")]
+    message = "Could not finish the message because max_tokens or model output limit was reached."
+    one_peer.replies = [Reply(400, body=json.dumps({"error": {"message": message}}).encode())]
     with ours(one_peer) as client:
         assert client.prompt_cache.prewarm([SYSTEM], model="m") == Usage()
     assert len(one_peer.take()) == 1
 
 
-@pytest.mark.parametrize("prompt", ["a text", {"role": "system", "content": "a"}, None, 3])
-def test_prewarm_refuses_anything_but_messages(client: Any, prompt: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"takes a fastlane\.prompts\.Prompt or a list of messages"):
-        client.prompt_cache.prewarm(prompt, model="m")
-
-
-@pytest.mark.parametrize("prompt", [[], [{"role": "user", "content": "a"}], Prompt(volatile="now")])
-def test_prewarm_refuses_a_prompt_without_stable_part(client: Any, prompt: Any) -> None:
-    with pytest.raises(ConfigurationError, match="found nothing in the prompt that stays"):
-        client.prompt_cache.prewarm(prompt, model="m")
-
-
-def test_endpoint_without_parts_cannot_be_read(client: Any) -> None:
-    with pytest.raises(ConfigurationError, match='takes "/chat/completions" or "/responses"'):
-        client.prompt_cache.prewarm([SYSTEM], model="m", endpoint="/completions")
+@pytest.mark.parametrize(
+    ("prompt", "more", "message"),
+    [
+        *((prompt, {}, NO_PROMPT) for prompt in ("a text", {"role": "system", "content": "a"}, None, 3)),
+        *((prompt, {}, NOTHING_STAYS) for prompt in ([], [QUESTION], Prompt(volatile="now"))),
+        ([SYSTEM], {"endpoint": "/completions"}, 'takes "/chat/completions" or "/responses"'),
+    ],
+)
+def test_prewarm_refuses_what_it_cannot_send(client: Any, prompt: Any, more: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        client.prompt_cache.prewarm(prompt, model="m", **more)
 
 
 def test_disabled_fastlane_sends_no_request(one_peer: CallPeer, form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -441,49 +412,29 @@ def test_disabled_fastlane_sends_no_request(one_peer: CallPeer, form: Form, monk
 # A prompt is kept in the cache by requests, as often as was allowed, and only while the block runs
 
 
-# Over 1,024 tokens, from where on the embedded provider remembers prompts.
-LONG_SYSTEM: Any = {
-    "role": "system",
-    "content": "Answer with care, and never without the number of the reservation. " * 120,
-}
-QUESTION_PREWARM: Any = {"role": "user", "content": "When do we leave?"}
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - what is waited for has no event
-        await asyncio.sleep(0.01)
-
-
-@pytest.fixture
-def kept_client(provider: Emulator, arguments: dict[str, Any]) -> Iterator[fastlane.OpenAI]:
-    provider.forget_prompts()
-    with fastlane.OpenAI(**arguments, max_retries=0) as made:
-        yield made
-
-
-def test_prompt_is_read_again_and_again(kept_client: fastlane.OpenAI) -> None:
-    with kept_client.prompt_cache.keep_warm([LONG_SYSTEM], every_s=0.05, model="m") as keeper:
+def test_prompt_is_read_again_and_again(client: fastlane.OpenAI) -> None:
+    with client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, model="m") as keeper:
         assert comes_true(lambda: keeper.requests > 3)
 
     assert keeper.error is None
-    cached = [record.usage.cached_tokens for record in kept_client.calls]
+    cached = [record.usage.cached_tokens for record in client.calls]
     assert cached[0] == 0
     assert set(cached[1:]) == {1920}
 
 
-def test_no_request_follows_the_block_or_max_requests(kept_client: fastlane.OpenAI) -> None:
-    with kept_client.prompt_cache.keep_warm([LONG_SYSTEM], every_s=0.05, model="m") as ended:
+def test_no_request_follows_the_block_or_max_requests(client: fastlane.OpenAI) -> None:
+    with client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, model="m") as ended:
         assert comes_true(lambda: ended.requests > 0)
-    with kept_client.prompt_cache.keep_warm([LONG_SYSTEM], every_s=0.05, max_requests=2, model="m") as spent:
+    with client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, max_requests=2, model="m") as spent:
         assert comes_true(lambda: spent.requests == 2)
         # The last one may be under way.
         assert comes_true(lambda: not any(thread.name == "fastlane later" for thread in threading.enumerate()))
         assert spent.requests == 2
 
 
-def test_after_a_request_that_fails_the_next_one_is_sent(kept_client: fastlane.OpenAI, provider: Emulator) -> None:
+def test_after_a_request_that_fails_the_next_one_is_sent(client: fastlane.OpenAI, provider: Emulator) -> None:
     provider.set_faults("status=401")
-    with kept_client.prompt_cache.keep_warm([LONG_SYSTEM], every_s=0.05, model="m") as keeper:
+    with client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, model="m") as keeper:
         assert comes_true(lambda: keeper.error == "AuthenticationError")
         provider.set_faults()
         sent = keeper.requests
@@ -494,13 +445,13 @@ def test_asynchronous_client_does_the_same(provider: Emulator, arguments: dict[s
     provider.forget_prompts()
 
     async def kept() -> tuple[Any, list[int | None], int]:
-        async with fastlane.AsyncOpenAI(**arguments) as kept_client:
+        async with fastlane.AsyncOpenAI(**arguments) as client:
             async with (
                 user_action("answer") as action,
-                kept_client.prompt_cache.keep_warm([LONG_SYSTEM], every_s=0.05, model="m") as keeper,
+                client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, model="m") as keeper,
             ):
-                await until(lambda: keeper.requests > 3)
-            return keeper, [record.usage.cached_tokens for record in kept_client.calls], action.call_count
+                assert await asyncio.to_thread(comes_true, lambda: keeper.requests > 3)
+            return keeper, [record.usage.cached_tokens for record in client.calls], action.call_count
 
     keeper, cached, in_action = asyncio.run(asyncio.wait_for(kept(), HANG_S))
 
@@ -509,12 +460,12 @@ def test_asynchronous_client_does_the_same(provider: Emulator, arguments: dict[s
     assert in_action == 0
 
 
-def test_invalid_keep_warm_arguments_are_refused(kept_client: fastlane.OpenAI) -> None:
+def test_invalid_keep_warm_arguments_are_refused(client: fastlane.OpenAI) -> None:
     with pytest.raises(ConfigurationError, match=r"needs every_s=\.\.\., in seconds"):
-        kept_client.prompt_cache.keep_warm([LONG_SYSTEM], model="m")
+        client.prompt_cache.keep_warm([SYSTEM], model="m")
     with pytest.raises(ConfigurationError, match=r"every_s=\.\.\.\) takes seconds above 0, got 0"):
-        kept_client.prompt_cache.keep_warm([LONG_SYSTEM], model="m", every_s=0)
+        client.prompt_cache.keep_warm([SYSTEM], model="m", every_s=0)
     with pytest.raises(ConfigurationError, match=r"max_requests=\.\.\.\) takes a whole number from 1, got 0"):
-        kept_client.prompt_cache.keep_warm([LONG_SYSTEM], model="m", every_s=9, max_requests=0)
-    with pytest.raises(ConfigurationError, match="found nothing in the prompt that stays"):
-        kept_client.prompt_cache.keep_warm([QUESTION_PREWARM], every_s=0.05, model="m")
+        client.prompt_cache.keep_warm([SYSTEM], model="m", every_s=9, max_requests=0)
+    with pytest.raises(ConfigurationError, match=NOTHING_STAYS):
+        client.prompt_cache.keep_warm([QUESTION], every_s=0.05, model="m")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import date
 from typing import Any
 
 import openai
@@ -11,25 +12,21 @@ import pytest
 import fastlane
 from fastlane import RequestEncoding
 from fastlane.emulator import Emulator, RequestLog
-from fastlane.providers import ProviderFacts, load
+from fastlane.providers import Fact, ProviderFacts
 from tests.waiting import Form
 
 PROMPT = " ".join(f"Sentence {number} of the text that is to be looked at." for number in range(600))
 MESSAGES: list[Any] = [{"role": "user", "content": PROMPT}]
 CALL: dict[str, Any] = {"model": "m", "messages": MESSAGES, "max_tokens": 3}
 
-GZIP: tuple[Any, ...] = ("json+gzip",)
 
-
-@pytest.fixture(scope="module")
-def takes_all(tmp_path_factory: pytest.TempPathFactory) -> ProviderFacts:
+@pytest.fixture
+def takes_all() -> ProviderFacts:
     """Facts that say of a provider that it takes every form."""
-    forms = '["json", "json+gzip", "msgpack", "msgpack+gzip"]'
-    fact = f'{{value = {forms}, source = "https://example.com", checked = 2026-11-22, evidence = "measured"}}'
-    path = tmp_path_factory.mktemp("facts") / "takes_all.toml"
+    forms = ("json", "json+gzip", "msgpack", "msgpack+gzip")
+    known: Fact[Any] = Fact(value=forms, source="https://example.com", checked=date(2026, 11, 22), evidence="measured")
     endpoints = ("/chat/completions", "/completions", "/responses")
-    path.write_text('name = "Takes all"\n[encodings]\n' + "".join(f'"{each}" = {fact}\n' for each in endpoints))
-    return load(path)
+    return ProviderFacts(slug="takes_all", encodings=dict.fromkeys(endpoints, known))
 
 
 @pytest.fixture
@@ -68,16 +65,6 @@ def is_whole(answer: Any) -> bool:
     if isinstance(answer, list):
         return bool(answer[-1].choices[0].finish_reason)
     return bool(answer.choices[0].message.content) and answer.usage.prompt_tokens > 1_000
-
-
-ROWS = {
-    "400": "status=400;only=encoded",
-    "413": "status=413;only=encoded",
-    "415": "status=415;only=encoded",
-    "422": "status=422;only=encoded",
-    "500": "status=500;only=encoded",
-    "closes the connection": "disconnect;only=encoded",
-}
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -121,14 +108,10 @@ def test_msgpack_body_decodes_to_the_json(
 def test_refused_encoded_body_is_resent_as_json_despite_facts(
     negotiator: Emulator, ask: Any, status: str, stream: bool, takes_all: ProviderFacts
 ) -> None:
-    negotiator.set_faults(ROWS[status])
+    negotiator.set_faults(f"status={status};only=encoded")
 
     (first, first_record), (second, second_record) = ask(
-        negotiator,
-        RequestEncoding(facts=takes_all, forms=("json+gzip",)),
-        stream=stream,
-        calls=2,
-        max_retries=0,
+        negotiator, RequestEncoding(facts=takes_all, forms=("json+gzip",)), stream=stream, calls=2, max_retries=0
     )
 
     assert is_whole(first)
@@ -145,18 +128,14 @@ def test_refused_encoded_body_is_resent_as_json_despite_facts(
     assert status in second_record.request_encoding.reason
 
 
-@pytest.mark.parametrize("row", ["500", "closes the connection"])
+@pytest.mark.parametrize("fault", ["status=500", "disconnect"])
 def test_encoded_body_that_breaks_is_retried_as_json(
-    negotiator: Emulator, ask: Any, row: str, takes_all: ProviderFacts
+    negotiator: Emulator, ask: Any, fault: str, takes_all: ProviderFacts
 ) -> None:
-    negotiator.set_faults(ROWS[row])
+    negotiator.set_faults(f"{fault};only=encoded")
 
     (first, first_record), (second, second_record) = ask(
-        negotiator,
-        RequestEncoding(facts=takes_all, forms=("json+gzip",)),
-        stream=False,
-        calls=2,
-        max_retries=1,
+        negotiator, RequestEncoding(facts=takes_all, forms=("json+gzip",)), stream=False, calls=2, max_retries=1
     )
 
     assert is_whole(first)
@@ -170,11 +149,7 @@ def test_encoded_body_that_hangs_is_retried_as_json(negotiator: Emulator, ask: A
     negotiator.set_faults("hang;only=encoded")
 
     answer, record = ask(
-        negotiator,
-        RequestEncoding(facts=takes_all),
-        stream=False,
-        max_retries=1,
-        timeout=openai.Timeout(40, read=2),
+        negotiator, RequestEncoding(facts=takes_all), stream=False, max_retries=1, timeout=openai.Timeout(40, read=2)
     )
 
     assert is_whole(answer)
@@ -240,7 +215,7 @@ def test_body_that_messagepack_cannot_hold_is_sent_as_json(
 
 
 def test_near_server_gets_json_when_encoding_costs_a_round_trip(negotiator: Emulator, takes_all: ProviderFacts) -> None:
-    play = RequestEncoding(facts=takes_all, forms=GZIP, gzip_level=9)
+    play = RequestEncoding(facts=takes_all, forms=("json+gzip",), gzip_level=9)
     plays = [fastlane.Connection(), play]
     # About 100 ms of compressing, which no round trip on the same machine takes.
     content = random.Random(1).randbytes(1_000_000).hex()

@@ -11,7 +11,7 @@ from typing import Any
 
 import fastlane
 from fastlane import Connection, Urgency
-from tests.attempts.scripted import EVENTS, Script, Upstream, answer, chunk, end
+from tests.attempts.scripted import EVENTS, Script, Upstream, answer, chunk
 from tests.transport.peer import Stream
 from tests.waiting import comes_true
 
@@ -36,24 +36,13 @@ def held(gate: threading.Event, then: Script) -> Script:
     return script
 
 
-def in_steps(gate: threading.Event, *, ends: bool = True) -> Script:
-    """Send some of a stream, and the rest once the test says: its end, or a reset."""
-
-    def script(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
-        upstream.silent.append(stream)
-        model = body["model"]
-        stream.head(200, (EVENTS,))
-        for piece in ("One ", "two "):
-            stream.data(chunk(model, {"content": piece}))
-        stream.hold(gate)
-        if not ends:
-            stream.rst(2)
-            return
-        for piece in ("three ", "four "):
-            stream.data(chunk(model, {"content": piece}))
-        end(stream, model, 4)
-
-    return script
+def two_pieces(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
+    """Begin a stream, and say no more until the client leaves."""
+    upstream.silent.append(stream)
+    stream.head(200, (EVENTS,))
+    for piece in ("One ", "two "):
+        stream.data(chunk(body["model"], {"content": piece}))
+    stream.hold_until_left()
 
 
 class Party:
@@ -112,4 +101,4 @@ def party_of(kind: str, upstream: Upstream, *plays: Any, **settings: Any) -> Ite
         party.close()
 
 
-__all__ = ["HANG_S", "KINDS", "MESSAGES", "Party", "answer", "held", "in_steps", "party_of", "until"]
+__all__ = ["HANG_S", "KINDS", "MESSAGES", "Party", "answer", "held", "party_of", "two_pieces", "until"]

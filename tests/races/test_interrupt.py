@@ -21,7 +21,7 @@ from fastlane import Connection, Hedging, Urgency
 from fastlane.engine.drivers import waiting_on
 from fastlane.plays.urgency.slots import queues
 from tests.attempts.scripted import MESSAGES, Asked, Upstream, answer, refuse, say_nothing, used_to
-from tests.races.callers import HANG_S, held, in_steps, until
+from tests.races.callers import HANG_S, held, two_pieces, until
 from tests.transport.faces import in_a_thread
 
 ENDLESS = ("retry-after", "59")
@@ -141,7 +141,7 @@ def test_interrupt_while_waiting_for_response_resets_stream(
 
 @each_play
 def test_interrupt_while_reading_a_stream_resets_it(upstream: Upstream, plays: tuple[Any, ...]) -> None:
-    upstream.usually = in_steps(threading.Event())
+    upstream.usually = two_pieces
     with client_of(upstream, *plays) as client:
         read: list[Any] = []
         with ctrl_c_when(lambda: len(read) >= 2), ask(client, stream=True) as stream:

@@ -38,7 +38,7 @@ LARGEST_WINDOW = 2**31 - 1
 
 NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, FLOW_CONTROL_ERROR = 0, 1, 2, 3
 STREAM_CLOSED, REFUSED_STREAM, CANCEL, ENHANCE_YOUR_CALM = 5, 7, 8, 11
-ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_HEADER_LIST_SIZE = 2, 3, 4, 6
+HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_HEADER_LIST_SIZE = 1, 2, 3, 4, 6
 
 FIN_WAIT_1 = 4
 """The state of a TCP connection whose end is not acknowledged yet, as Linux counts them."""
@@ -282,6 +282,8 @@ class PeerConnection:
         """When the client's own PINGs came."""
         self.pongs: list[bytes] = []
         """The client's answers to our PINGs."""
+        self.goaways: list[tuple[int, int]] = []
+        """Last stream and code of each GOAWAY of the client."""
         self.records: list[int] = []
         """The sizes of the TLS records that came."""
         self.closed = threading.Event()
@@ -530,6 +532,8 @@ class PeerConnection:
                 self.pings.append(time.monotonic_ns())
                 if self.peer.answers_pings:
                     self.send_when_greeted(PingFrame(0, opaque_data=frame.opaque_data, flags=["ACK"]))
+        elif isinstance(frame, GoAwayFrame):
+            self.goaways.append((frame.last_stream_id, frame.error_code))
         if isinstance(frame, HeadersFrame | ContinuationFrame) and "END_HEADERS" in frame.flags:
             self._got_head()
 
@@ -592,6 +596,8 @@ class PeerConnection:
                 return
             values = self._unacked.pop(0)
             self._allowed_streams = values.get(MAX_CONCURRENT_STREAMS, self._allowed_streams)
+            if HEADER_TABLE_SIZE in values:
+                self._decoder.max_allowed_table_size = values[HEADER_TABLE_SIZE]
             if INITIAL_WINDOW_SIZE in values and values[INITIAL_WINDOW_SIZE] != self.initial_window:
                 self._resize(values[INITIAL_WINDOW_SIZE])
             return

@@ -60,18 +60,6 @@ def test_response_survives_goaway_and_next_call_reconnects(make_face: Any, lasts
 
 
 @both_faces
-def test_goaway_while_idle_costs_no_error(make_face: Any) -> None:
-    with Peer() as peer, make_face(peer.url) as face:
-        for number in range(1, 4):
-            assert face.post(content=b"x").content == b"ok"
-            peer.connections[-1].goaway(1)
-            assert peer.connections[-1].closed.wait(30)
-            assert len(peer.connections) == number
-
-        assert len(peer.requests) == 3
-
-
-@both_faces
 def test_only_the_streams_above_the_last_one_are_sent_again(make_face: Any) -> None:
     both_there, finish = threading.Event(), threading.Event()
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from h2.settings import SettingCodes
 from hpack import Decoder
 from hpack.hpack import Encoder
-from hyperframe.frame import SettingsFrame
 from hypothesis import given, settings, strategies as st
 
 from fastlane.transport.protocols.h2 import Heads
-from tests.transport.h2_peer import Pair
 
 Field = tuple[bytes, bytes]
 DEFAULT_TABLE = 4_096
@@ -86,17 +83,3 @@ def test_repeated_headers_are_encoded_compactly() -> None:
         peer.decoder.decode(packed)
 
     assert len(packed) < 20
-
-
-def test_repeated_table_size_setting_keeps_heads_readable() -> None:
-    pair = Pair()
-    for _ in range(3):
-        pair.begun()
-    for size in (0, 0, 8_192, 8_192, 50, 0, 4_096):
-        pair.server.update_settings({SettingCodes.HEADER_TABLE_SIZE: size})
-        pair.carry()
-        for _ in range(2):
-            pair.receive(SettingsFrame(0, settings={SettingCodes.HEADER_TABLE_SIZE: size}).serialize())
-            pair.client.data_to_send()  # an acknowledgement that the server does not expect
-        for _ in range(3):
-            pair.begun()  # raises where the server cannot read it

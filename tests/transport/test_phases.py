@@ -28,21 +28,17 @@ class Scripted(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     def __init__(
         self,
         *,
-        reused: bool = False,
         opened_before: bool = False,
         fills_in: bool = True,
         statuses: tuple[int, ...] = (),
     ) -> None:
-        self.reused = reused
         self.opened_before = opened_before
         self.fills_in = fills_in
         self.statuses = list(statuses)
-        self.requests: list[httpx2.Request] = []
         self.phases: list[Phases] = []
         self.began_ns: list[int] = []
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        self.requests.append(request)
         streamed = b'"stream":true' in request.content
         status = self.statuses.pop(0) if self.statuses else 200
         extensions: dict[str, Any] = {}
@@ -61,9 +57,9 @@ class Scripted(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
 
     def fill_in(self, phases: Phases, *, pieces: int) -> None:
         began_ns = now_ns()
-        opened_ns = began_ns - 500 if self.opened_before or self.reused else began_ns + 100
+        opened_ns = began_ns - 500 if self.opened_before else began_ns + 100
         phases.started_ns = began_ns
-        phases.connection_wait_started_ns = None if self.reused else began_ns + 50
+        phases.connection_wait_started_ns = began_ns + 50
         phases.opening = Opening(
             dns_started_ns=opened_ns,
             dns_ended_ns=opened_ns + 10,
@@ -76,7 +72,7 @@ class Scripted(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
             alpn="h2",
             tls_version="TLSv1.3",
         )
-        phases.reused = self.reused
+        phases.reused = False
         phases.http_version = "HTTP/2"
         phases.round_trip_time_ns = 40_000_000
         phases.send_started_ns = began_ns + 200

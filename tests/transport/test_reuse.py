@@ -42,13 +42,6 @@ def test_connection_is_reused_after_a_long_pause(arguments: dict[str, Any], prov
     assert connections(provider) == 4
 
 
-def answers(*pieces: bytes | float | threading.Event) -> ScriptedServer:
-    def respond(_: Seen) -> Script:
-        return Script([CHUNKED, HELLO, STOP, DONE, *pieces])
-
-    return ScriptedServer(respond)
-
-
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("apart", [False, True], ids=["in one write", "in writes of their own"])
 def test_body_end_directly_after_done_keeps_the_connection(make_caller: Any, apart: bool) -> None:
@@ -65,35 +58,25 @@ def test_body_end_directly_after_done_keeps_the_connection(make_caller: Any, apa
     assert [call.outcome for call in caller.calls] == ["completed"] * 5
 
 
-def test_body_without_end_after_done_costs_one_connection(make_caller: Any) -> None:
+# What goes on does so for ten minutes, which is longer than any test may take.
+GOES_ON = [piece for _ in range(120_000) for piece in (event(": more"), 0.005)]
+
+
+@pytest.mark.parametrize("ending", ["none", "more", "broken off"])
+def test_body_without_end_after_done_costs_one_connection(make_caller: Any, ending: str) -> None:
     never = threading.Event()
-    with answers(never) as server, make_caller(base_url=server.base_url, api_key="sk-test", timeout=20) as caller:
+    rest: dict[str, list[Any]] = {"none": [never], "more": GOES_ON, "broken off": []}
+    script = Script([CHUNKED, HELLO, STOP, DONE, *rest[ending]], closes=ending == "broken off")
+    with (
+        ScriptedServer(lambda _: script) as server,
+        make_caller(base_url=server.base_url, api_key="sk-test", timeout=20) as caller,
+    ):
         for _ in range(3):
             assert text_of(caller.read()) == "Hello"
         never.set()
 
         assert server.connections == 3
     assert [call.outcome for call in caller.calls] == ["completed"] * 3
-
-
-def test_body_continuing_after_done_is_not_read_to_its_end(make_caller: Any) -> None:
-    # For ten minutes, which is longer than any test may take.
-    more = [piece for _ in range(120_000) for piece in (event(": more"), 0.005)]
-    with answers(*more) as server, make_caller(base_url=server.base_url, api_key="sk-test", timeout=20) as caller:
-        assert text_of(caller.read()) == "Hello"
-        assert text_of(caller.read()) == "Hello"
-
-        assert server.connections == 2
-
-
-def test_connection_broken_after_done_is_no_error(make_caller: Any) -> None:
-    def respond(_: Seen) -> Script:
-        return Script([CHUNKED, HELLO, STOP, DONE], closes=True)
-
-    with ScriptedServer(respond) as server, make_caller(base_url=server.base_url, api_key="sk-test") as caller:
-        assert text_of(caller.read()) == "Hello"
-        assert text_of(caller.read()) == "Hello"
-    assert [call.outcome for call in caller.calls] == ["completed"] * 2
 
 
 def test_refusal_with_endless_body_is_retried_elsewhere(make_caller: Any) -> None:

@@ -23,6 +23,12 @@ ENDINGS: dict[str, Callable[[PeerConnection], None]] = {
     "close_notify": PeerConnection.close_notify,
     "RST": PeerConnection.tcp_reset,
 }
+
+
+def goaway(connection: PeerConnection) -> None:
+    connection.goaway(1)
+
+
 endings = pytest.mark.parametrize("ending", list(ENDINGS.values()), ids=list(ENDINGS))
 
 
@@ -46,7 +52,7 @@ def has_come(response: httpx2.Response) -> Callable[[], bool]:
 
 
 @both_faces
-@endings
+@pytest.mark.parametrize("ending", [*ENDINGS.values(), goaway], ids=[*ENDINGS, "GOAWAY"])
 def test_connection_lost_while_idle_causes_no_error(make_face: Any, ending: Callable[[PeerConnection], None]) -> None:
     with Peer() as peer, make_face(peer.url) as face:
         for number in range(1, 4):
@@ -75,9 +81,7 @@ def test_connection_closed_just_before_a_call_causes_no_error(make_face: Any) ->
 
 
 @both_faces
-def test_half_closed_connection_is_not_reused(
-    make_face: Any,
-) -> None:
+def test_half_closed_connection_is_not_reused(make_face: Any) -> None:
     with Peer() as peer, make_face(peer.url) as face:
         for number in range(1, 31):
             response = face.post(content=b"x")
@@ -161,24 +165,16 @@ def test_http1_request_read_by_the_server_is_not_resent(make_face: Any, how: str
 
 @both_faces
 def test_idle_connection_is_closed_after_its_time(make_face: Any) -> None:
-    with Peer() as peer, make_face(peer.url, idle_s=0.2) as face:
-        face.get()
-        assert peer.connections[0].closed.wait(30)
-        assert face.get().content == b"ok"
-
-        assert len(peer.connections) == 2
-
-
-@both_faces
-def test_connection_in_use_is_not_idle(make_face: Any) -> None:
     def slow(stream: Stream) -> None:
         time.sleep(0.8)
         stream.answer(b"slow")
 
     with Peer(by_path(slow=slow)) as peer, make_face(peer.url, idle_s=0.2) as face:
-        assert face.get("/slow").content == b"slow"
+        assert face.get("/slow").content == b"slow"  # a connection in use is not idle
+        assert peer.connections[0].closed.wait(30)
+        assert face.get().content == b"ok"
 
-        assert len(peer.connections) == 1
+        assert len(peer.connections) == 2
 
 
 @both_faces

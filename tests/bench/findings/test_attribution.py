@@ -120,28 +120,26 @@ def test_report_divides_the_change_among_the_plays() -> None:
     assert "of the whole" not in reported(nothing).table(title).columns
 
 
-@pytest.mark.parametrize("plays", [(), PLAYS[:1]])
-def test_fewer_than_two_plays_give_no_attribution(plays: tuple[str, ...]) -> None:
-    infos = (an_arm("baseline"), an_arm("fastlane", plays=plays))
-    assert find(run(infos, pairs=20)).attributions == ()
-
-
-def test_play_not_isolated_by_any_arm_gives_no_attribution() -> None:
-    kept = tuple(info for info in arms() if "RequestEncoding" not in info.name)
-    assert find(run(kept, pairs=20)).attributions == ()
-
-
 def test_stock_client_is_baseline_if_no_arm_lacks_plays() -> None:
     kept = tuple(info for info in arms() if info.name != "none")
     assert attributed(run(kept)).total.value == pytest.approx(-125, abs=5)
 
 
-def test_async_arm_is_no_substitute_for_sync_arm() -> None:
-    kept = tuple(info for info in arms() if info.name != "only RequestEncoding()")
-    other = an_arm("async", plays=("RequestEncoding()",), client="fastlane.AsyncOpenAI")
-    assert find(run((*kept, other))).attributions == ()
-
-
-@pytest.mark.parametrize(("only", "without"), [(True, False), (False, True)])
-def test_attribution_needs_all_arms(only: bool, without: bool) -> None:
-    assert find(run(arms(only=only, without=without), pairs=20)).attributions == ()
+@pytest.mark.parametrize(
+    "infos",
+    [
+        (an_arm("baseline"), an_arm("fastlane", plays=())),
+        (an_arm("baseline"), an_arm("fastlane", plays=PLAYS[:1])),
+        arms(only=False),
+        arms(without=False),
+        [info for info in arms() if "RequestEncoding" not in info.name],
+        # An asynchronous client is no substitute.
+        [
+            *(info for info in arms() if info.name != "only RequestEncoding()"),
+            an_arm("async", plays=("RequestEncoding()",), client="fastlane.AsyncOpenAI"),
+        ],
+    ],
+    ids=["no play", "one play", "none alone", "none left out", "one in no arm", "one in another kind of client"],
+)
+def test_attribution_needs_all_arms(infos: Sequence[Any]) -> None:
+    assert find(run(infos, pairs=20)).attributions == ()

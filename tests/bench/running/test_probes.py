@@ -4,7 +4,6 @@ import asyncio
 import threading
 import time
 
-import pytest
 from hypothesis import given, strategies as st
 
 from fastlane.bench.running._worker import Probe, waiting_times
@@ -18,6 +17,7 @@ def burn(seconds: float) -> None:
 
 
 def test_cpu_burning_thread_is_measured() -> None:
+    threads = set(threading.enumerate())
     probe = Probe(shard=2, arm="baseline")
     probe.start()
     thread = threading.Thread(target=burn, args=(0.4,))
@@ -28,6 +28,7 @@ def test_cpu_burning_thread_is_measured() -> None:
     assert vitals.cpu_s >= 0.4
     assert (vitals.cell, vitals.shard, vitals.arm) == ("a cell", 2, "baseline")
     assert vitals.cpu_share == vitals.cpu_s / vitals.duration_s
+    assert set(threading.enumerate()) == threads
 
 
 def test_blocked_event_loop_is_measured_as_lag() -> None:
@@ -47,19 +48,6 @@ def test_blocked_event_loop_is_measured_as_lag() -> None:
     # Six tenths of a second of seven: not one bad sample, but what most moments had to wait.
     assert vitals.loop_lag_p50_ms is not None
     assert vitals.loop_lag_p50_ms > 20
-
-
-def test_hanging_event_loop_is_measured_as_lag() -> None:
-    async def hanging() -> Probe:
-        probe = Probe()
-        probe.watch(asyncio.get_running_loop())
-        probe.start()
-        time.sleep(0.3)  # noqa: ASYNC251
-        return probe
-
-    probe = asyncio.run(hanging())
-
-    assert (probe.stop("a cell").loop_lag_p99_ms or 0) > 200
 
 
 def test_closed_event_loop_is_not_probed() -> None:
@@ -90,33 +78,12 @@ def test_held_interpreter_lock_is_measured_as_lag() -> None:
     assert vitals.loop_lag_p99_ms > 5
 
 
-def test_stopped_probe_leaks_no_thread() -> None:
-    threads = set(threading.enumerate())
-    probe = Probe()
-    probe.start()
-    probe.stop("a cell")
-
-    assert set(threading.enumerate()) == threads
-
-
-def test_probe_is_started_and_stopped_in_turns() -> None:
-    probe = Probe()
-    with pytest.raises(RuntimeError, match="has not been started"):
-        probe.stop("a cell")
-    probe.start()
-    with pytest.raises(RuntimeError, match="started already"):
-        probe.start()
-    probe.stop("a cell")
-
-
-def test_late_probe_counts_missed_wake_ups() -> None:
-    assert waiting_times([0, 25 * MS], 10 * MS) == [0, 25 * MS, 15 * MS, 5 * MS]
-
-
 @given(st.lists(st.integers(0, 10**9), max_size=20), st.integers(10**6, 10**8))
 def test_waiting_times_keep_every_lag_and_the_longest_one(lags: list[int], interval: int) -> None:
+    """A late probe has missed wake-ups, each of which would have waited too."""
     waits = waiting_times(lags, interval)
 
     assert len(waits) >= len(lags)
     assert max(waits, default=0) == max(lags, default=0)
     assert set(lags) <= set(waits)
+    assert waiting_times([0, 25 * MS], 10 * MS) == [0, 25 * MS, 15 * MS, 5 * MS]

@@ -2,10 +2,6 @@ from __future__ import annotations
 
 from array import array
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
-from typing import Any
-
-import pytest
 
 from fastlane.bench.recorded import Sample, SampleKey
 from fastlane.bench.running._requests import Done, ScheduledRequest, StreamReader
@@ -23,60 +19,32 @@ def reading(chunks: int, seconds: float) -> StreamReader:
     return made
 
 
-@pytest.fixture
-def sender_and_pipe() -> tuple[SampleSender, Connection]:
+def sent(chunks: dict[str, int], *, in_flight: int = 0, expected: int, flush: bool = False) -> list[tuple[type, str]]:
+    """What is sent of requests that took a second each and had so many chunks, with more requests in flight."""
     ours, theirs = Pipe()
-    return SampleSender(object(), theirs), ours
-
-
-def received(pipe: Connection, number: int) -> list[Any]:
+    sender = SampleSender(object(), theirs)
+    for _ in range(len(chunks) + in_flight):
+        sender.begun()
+    for tag, count in chunks.items():
+        sender.finished(job(tag), reading(count, 1.0))
+    if flush:
+        sender.tell_kept()
     messages = []
-    for _ in range(number):
-        assert pipe.poll(60)
-        messages.append(pipe.recv())
+    for _ in range(expected):
+        assert ours.poll(60)
+        messages.append(ours.recv())
     return [(type(message), message.tag) for message in messages]
 
 
-def test_record_goes_out_at_once_while_little_comes_in(sender_and_pipe: tuple[SampleSender, Connection]) -> None:
-    sender, pipe = sender_and_pipe
-    for _ in range(3):
-        sender.begun()
-    for tag in "abc":
-        sender.finished(job(tag), reading(100, 1.0))
-
-    assert received(pipe, 3) == [(Sample, "a"), (Sample, "b"), (Sample, "c")]
+def test_sample_goes_out_at_once_while_little_comes_in() -> None:
+    assert sent(dict.fromkeys("abc", 100), expected=3) == [(Sample, "a"), (Sample, "b"), (Sample, "c")]
+    # Nothing else is in flight that could wait for it.
+    assert sent({"a": 50_000}, expected=1) == [(Sample, "a")]
 
 
-def test_samples_are_queued_under_load_and_sent_after_it(
-    sender_and_pipe: tuple[SampleSender, Connection],
-) -> None:
-    sender, pipe = sender_and_pipe
-    for _ in range(10):
-        sender.begun()
-    for at in range(8):
-        sender.finished(job(str(at)), reading(50_000, 1.0))
-    sender.finished(job("8"), reading(10, 1.0))
-    sender.finished(job("9"), reading(10, 1.0))
+def test_samples_are_queued_under_load_and_sent_after_it() -> None:
+    messages = sent(dict.fromkeys("01234567", 50_000) | {"8": 10, "9": 10}, expected=12)
 
-    assert received(pipe, 8) == [(Done, str(at)) for at in range(8)]
-    assert received(pipe, 4) == [(Sample, "8"), (Sample, "0"), (Sample, "9"), (Sample, "1")]
-
-
-def test_queued_samples_are_sent_on_flush(sender_and_pipe: tuple[SampleSender, Connection]) -> None:
-    sender, pipe = sender_and_pipe
-    for _ in range(3):
-        sender.begun()
-    sender.finished(job("a"), reading(50_000, 1.0))
-    sender.tell_kept()
-
-    assert received(pipe, 2) == [(Done, "a"), (Sample, "a")]
-
-
-def test_sample_is_sent_at_once_when_none_is_queued(
-    sender_and_pipe: tuple[SampleSender, Connection],
-) -> None:
-    sender, pipe = sender_and_pipe
-    sender.begun()
-    sender.finished(job("a"), reading(50_000, 1.0))
-
-    assert received(pipe, 1) == [(Sample, "a")]
+    assert messages[:8] == [(Done, str(at)) for at in range(8)]
+    assert messages[8:] == [(Sample, "8"), (Sample, "0"), (Sample, "9"), (Sample, "1")]
+    assert sent({"a": 50_000}, in_flight=2, flush=True, expected=2) == [(Done, "a"), (Sample, "a")]

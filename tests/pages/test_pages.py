@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,9 @@ from fastlane.errors import MissingExtraError
 from fastlane.traces import entries, page as trace_page, read_spans
 from tests.bench.recorded_runs import a_run, an_arm
 from tests.bench.reports.made import bench, save
-from tests.traces.recorded import experiment
+from tests.traces.recorded import recording
 
+PRINTABLE = "</script><img src=x onerror=alert(1)>@@data@@"
 NASTY = "</script><img src=x onerror=alert(1)>&quot;{{ style }}\u2028\ud800"
 
 
@@ -34,8 +36,15 @@ def a_bench_page(folder: Path) -> str:
 
 
 def a_trace_page(folder: Path) -> str:
-    file = read_spans(experiment(folder / "spans.jsonl", pairs=5).read_bytes(), NASTY)
-    return trace_page(file, entries(file.spans))
+    with recording(folder / "spans.jsonl") as made:
+        attributes: dict[str, Any] = {PRINTABLE: PRINTABLE}
+        chat = made.chat(0, 300, model=PRINTABLE, error=PRINTABLE, **attributes)
+        made.span(PRINTABLE, 1, 2, parent=chat)
+    file = read_spans((folder / "spans.jsonl").read_bytes(), NASTY)
+    page = trace_page(file, entries(file.spans))
+    (lines,) = re.findall(r'id="lines">(.*?)</script>', page, re.DOTALL)
+    assert [PRINTABLE, PRINTABLE] in json.loads(lines)["rows"][0]["a"]
+    return page
 
 
 EVERY = pytest.mark.parametrize("write", [a_bench_page, a_trace_page])

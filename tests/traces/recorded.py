@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -273,34 +272,13 @@ def experiment(path: Path, *, pairs: int = 24, arms: Sequence[str] = ("baseline"
 
 
 def many(path: Path, calls: int) -> Path:
-    """So many calls at level `call`: one that the SDK made, written again with other ids, times and durations."""
-    with recording(path) as made:
-        made.chat(0, 400, ttft=100, decode=290, phases={"send": 2}, server=97, fastlane__call__id="call-0")
+    """So many calls at level `call`."""
     random = Random(3)
-    request: dict[str, Any] = json.loads(path.read_text())
-    (span,) = request["resourceSpans"][0]["scopeSpans"][0]["spans"]
-    spans = []
-    for number in range(calls):
-        ttft, decode = random.expovariate(1 / 200) + 60, random.uniform(100, 900)
-        start_ns = START_NS + number * 50_000_000
-        values = {
-            "fastlane.call.id": {"stringValue": f"call-{number}"},
-            "fastlane.time_to_first_token": {"doubleValue": ttft / 1e3},
-            "fastlane.decode.duration": {"doubleValue": decode / 1e3},
-            "fastlane.server.wait.duration": {"doubleValue": (ttft - 3) / 1e3},
-        }
-        spans.append(
-            span
-            | {
-                "traceId": f"{number + 1:032x}",
-                "spanId": f"{number + 1:016x}",
-                "startTimeUnixNano": str(start_ns),
-                "endTimeUnixNano": str(start_ns + int((ttft + decode) * 1e6)),
-                "attributes": [
-                    {**each, "value": values.get(each["key"], each["value"])} for each in span["attributes"]
-                ],
-            }
-        )
-    request["resourceSpans"][0]["scopeSpans"][0]["spans"] = spans
-    path.write_text(json.dumps(request) + "\n")
+    with recording(path) as made:
+        for number in range(calls):
+            start, ttft, decode = number * 50.0, random.expovariate(1 / 200) + 60, random.uniform(100, 900)
+            made.chat(
+                start, start + ttft + decode, ttft=ttft, decode=decode, phases={"send": 2}, server=ttft - 3,
+                fastlane__call__id=f"call-{number}",
+            )  # fmt: skip
     return path

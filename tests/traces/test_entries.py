@@ -12,9 +12,13 @@ from fastlane.traces._page import overview
 from tests.traces.recorded import everyday, recording
 
 
+def entries_of(path: Path) -> tuple[TraceEntry, ...]:
+    return entries(read_spans(path.read_bytes(), path.name).spans)
+
+
 @pytest.fixture
 def found(tmp_path: Path) -> tuple[TraceEntry, ...]:
-    return entries(read_spans(everyday(tmp_path / "spans.jsonl").read_bytes(), "spans.jsonl").spans)
+    return entries_of(everyday(tmp_path / "spans.jsonl"))
 
 
 def phases_ms(entry: TraceEntry) -> dict[str, float]:
@@ -69,6 +73,9 @@ def test_call_entry_has_request_and_response_figures(found: tuple[TraceEntry, ..
         ("first", "failed", "429"),
         ("retry", "completed", None),
     ]
+    assert phases_ms(found[0])["retries"] == 282.3
+    assert found[3].error == "AuthenticationError"
+    assert found[3].calls[0].attempts[0].status_code == 401
 
 
 def test_phases_make_up_the_whole_of_a_call(found: tuple[TraceEntry, ...]) -> None:
@@ -76,10 +83,6 @@ def test_phases_make_up_the_whole_of_a_call(found: tuple[TraceEntry, ...]) -> No
         for call in entry.calls:
             whole_s = (call.span.end_ns - call.span.start_ns) / 1e9
             assert sum(call.durations_s.values()) == pytest.approx(whole_s, abs=0.012)
-
-
-def test_failed_attempt_and_pause_count_as_retries_phase(found: tuple[TraceEntry, ...]) -> None:
-    assert phases_ms(found[0])["retries"] == 282.3
 
 
 def test_won_hedge_is_drawn_parallel_to_the_late_attempt(found: tuple[TraceEntry, ...]) -> None:
@@ -112,16 +115,11 @@ def test_abandoned_models_count_as_earlier_attempts(tmp_path: Path) -> None:
         made.chat(50, 80, parent=action, error="InternalServerError", model="middle", link=(first, "fallback"))
         made.chat(80, 390, parent=action, ttft=180, decode=200, server=98, phases={"send": 2}, link=(first, "fallback"))
 
-    (entry,) = entries(read_spans((tmp_path / "spans.jsonl").read_bytes(), "x").spans)
+    (entry,) = entries_of(tmp_path / "spans.jsonl")
 
     assert phases_ms(entry) == {"retries": 80, "send": 2, "server": 98, "decode": 200, "other": 20}
     assert entry.time_to_first_token_s == 0.18
     assert [row.note for row in entry.rows if row.phase == "call"] == ["", "fallback", "fallback"]
-
-
-def test_failed_call_is_named_by_error_class(found: tuple[TraceEntry, ...]) -> None:
-    assert found[3].error == "AuthenticationError"
-    assert found[3].calls[0].attempts[0].status_code == 401
 
 
 def test_phases_without_spans_are_drawn_from_durations(found: tuple[TraceEntry, ...]) -> None:
@@ -153,7 +151,7 @@ def test_time_without_phases_is_shown_as_unsplit(tmp_path: Path) -> None:
     with recording(tmp_path / "spans.jsonl") as made:
         made.chat(0, 320, ttft=110, decode=200)
 
-    (entry,) = entries(read_spans((tmp_path / "spans.jsonl").read_bytes(), "x").spans)
+    (entry,) = entries_of(tmp_path / "spans.jsonl")
 
     assert phases_ms(entry) == {"unsplit": 110, "decode": 200, "other": 10}
 
@@ -167,7 +165,7 @@ def test_phases_without_attempt_spans_belong_to_the_last(tmp_path: Path) -> None
                 http__request__method="POST", fastlane__attempt__number=number,
             )  # fmt: skip
 
-    (entry,) = entries(read_spans((tmp_path / "spans.jsonl").read_bytes(), "x").spans)
+    (entry,) = entries_of(tmp_path / "spans.jsonl")
 
     assert [(row.depth, row.label) for row in entry.rows] == [
         (0, "chat gpt-oss-120b"), (1, "POST"), (1, "pause"), (1, "POST"), (2, "send"), (2, "server"), (2, "decode"),
@@ -181,7 +179,7 @@ def test_call_below_foreign_spans_lists_its_ancestors(tmp_path: Path) -> None:
         inner = made.span("answer", 1, 499, parent=outer)
         made.chat(2, 400, parent=inner)
 
-    (entry,) = entries(read_spans((tmp_path / "spans.jsonl").read_bytes(), "x").spans)
+    (entry,) = entries_of(tmp_path / "spans.jsonl")
 
     assert (entry.kind, entry.within) == ("call", ("GET /ask", "answer"))
 
@@ -191,7 +189,7 @@ def test_trace_without_calls_is_shown_as_it_is(tmp_path: Path) -> None:
         outer = made.span("GET /health", 0, 5)
         made.span("SELECT 1", 1, 4, parent=outer, error="Timeout")
 
-    (entry,) = entries(read_spans((tmp_path / "spans.jsonl").read_bytes(), "x").spans)
+    (entry,) = entries_of(tmp_path / "spans.jsonl")
 
     assert (entry.kind, entry.name, [row.error for row in entry.rows]) == ("other", "GET /health", [None, "Timeout"])
 
@@ -211,7 +209,7 @@ def test_time_until_a_timeout_is_server_wait_and_not_other(tmp_path: Path, error
         )  # fmt: skip
         made.chat(3_000, 3_500, error=error, phases={"dns": 9})
         made.chat(4_000, 4_500, error="InternalServerError", phases={"send": 2})
-    alone, twice, connecting, refused = entries(read_spans((tmp_path / "spans.jsonl").read_bytes(), "x").spans)
+    alone, twice, connecting, refused = entries_of(tmp_path / "spans.jsonl")
 
     assert phases_ms(alone) == {"prepare": 3.0, "send": 2.0, "server": 495.0}
     assert phases_ms(twice) == {"send": 2.0, "server": 998.0, "other": 300.0}
@@ -231,7 +229,7 @@ def test_cache_miss_of_a_call_is_on_its_list_row(tmp_path: Path) -> None:
         made.chat(1_000, 1_500, parent=action, **missed)
         made.chat(1_600, 2_500, parent=action, fastlane__cache__mismatch_reason="changed")
         made.chat(4_000, 4_500)
-    rows = [overview(each) for each in entries(read_spans((tmp_path / "spans.jsonl").read_bytes(), "x").spans)]
+    rows = [overview(each) for each in entries_of(tmp_path / "spans.jsonl")]
 
     assert rows[0]["y"] == "cache miss: timestamp, about 1,666 tokens"
     assert rows[1]["y"] == "2 cache misses: timestamp, changed, about 1,666 tokens"

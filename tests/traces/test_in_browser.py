@@ -1,55 +1,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from fastlane.traces import entries, page as page_of, read_spans
+from tests.pages.opening import Opens, ground, opening
 from tests.traces.recorded import everyday, many, recording
-
-Opens = Callable[..., Page]
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], Path]], Path]:
-    folder = tmp_path_factory.mktemp("pages")
-
-    def write(name: str, make: Callable[[Path], Path]) -> Path:
-        html = folder / f"{name}.html"
-        if not html.exists():
-            file = read_spans(make(folder / f"{name}.jsonl").read_bytes(), f"{name}.jsonl")
-            html.write_text(page_of(file, entries(file.spans)), encoding="utf-8")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[Path], Path]], Path]:
+    @cache
+    def write(make: Callable[[Path], Path]) -> Path:
+        spans = make(tmp_path_factory.mktemp("pages") / f"{make.__name__}.jsonl")
+        file = read_spans(spans.read_bytes(), spans.name)
+        html = spans.with_suffix(".html")
+        html.write_text(page_of(file, entries(file.spans)), encoding="utf-8")
         return html
 
     return write
 
 
 @pytest.fixture
-def opens(browser: Browser, pages: Callable[[str, Callable[[Path], Path]], Path]) -> Iterator[Opens]:
-    """Opens a page in a separate window, and checks that it requests nothing and logs no error."""
-    console: list[str] = []
-    contexts = []
-
-    def open_page(make: Callable[[Path], Path], *, width: int = 1_280, dark: bool = False) -> Page:
-        context = browser.new_context(
-            viewport={"width": width, "height": 800}, color_scheme="dark" if dark else "light", offline=True
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(20_000)
-        path = pages(make.__name__, make)
-        page.on("console", lambda message: console.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: console.append(str(error)))
-        page.on("request", lambda request: console.append(request.url) if request.url != path.as_uri() else None)
-        page.goto(path.as_uri())
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert console == []
+def opens(browser: Browser, pages: Callable[[Callable[[Path], Path]], Path]) -> Iterator[Opens]:
+    with opening(browser, pages) as opens:
+        yield opens
 
 
 def hostile(path: Path) -> Path:
@@ -67,10 +46,6 @@ def five_thousand(path: Path) -> Path:
 
 def listed(page: Page) -> Locator:
     return page.get_by_role("listbox").get_by_role("option")
-
-
-def ground(page: Page) -> str:
-    return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
 
 
 def test_trace_page_opens_with_list_and_summary(opens: Opens) -> None:
@@ -168,18 +143,6 @@ def test_trace_page_is_usable_by_keyboard(opens: Opens) -> None:
     expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_be_hidden()
-
-
-def test_trace_page_follows_system_and_chosen_theme(opens: Opens) -> None:
-    light, dark = opens(everyday), opens(everyday, dark=True)
-
-    bright, dim = ground(light), ground(dark)
-    assert bright != dim
-    light.keyboard.press("t")
-    expect(light.get_by_role("button", name="Theme: dark")).to_be_visible()
-    assert ground(light) == dim
-    dark.keyboard.press("t")
-    assert ground(dark) == bright
 
 
 def a_cache_miss(path: Path) -> Path:

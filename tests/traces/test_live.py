@@ -50,8 +50,12 @@ def some_calls(path: Path, *times_to_first_token_ms: float, **attributes: object
     return path
 
 
-def test_each_call_is_a_row_once(tmp_path: Path) -> None:
-    follower = Follower(tmp_path)
+@pytest.fixture
+def follower(tmp_path: Path) -> Follower:
+    return Follower(tmp_path)
+
+
+def test_each_call_is_a_row_once(follower: Follower, tmp_path: Path) -> None:
     assert follower.poll() == []
 
     everyday(tmp_path / "one.jsonl")
@@ -88,8 +92,7 @@ def test_earlier_calls_are_left_out_on_request(tmp_path: Path) -> None:
     assert [row.time_to_first_token_s for row in follower.poll()] == [0.12]
 
 
-def test_slow_call_row_lists_its_reasons(tmp_path: Path) -> None:
-    follower = Follower(tmp_path)
+def test_slow_call_row_lists_its_reasons(follower: Follower, tmp_path: Path) -> None:
     some_calls(tmp_path / "usual.jsonl", *[100.0] * 8)
     assert not any(row.is_slow or row.reasons for row in follower.poll())
 
@@ -103,7 +106,8 @@ def test_slow_call_row_lists_its_reasons(tmp_path: Path) -> None:
             5_000, 5_400, ttft=105, fastlane__cache__mismatch_reason="timestamp", fastlane__cache__lost_tokens=1_666,
             fastlane__cache__mismatch_path="messages[0].content",
         )  # fmt: skip
-    connecting, limited, missed = follower.poll()
+        made.chat(6_000, 6_900, ttft=600, phases={"send": 2}, server=98, fastlane__admission__wait__duration=0.5)
+    connecting, limited, missed, queued = follower.poll()
 
     assert connecting.is_slow
     assert limited.is_slow
@@ -111,18 +115,8 @@ def test_slow_call_row_lists_its_reasons(tmp_path: Path) -> None:
     assert any(reason.startswith("server ") for reason in connecting.reasons)
     assert any(reason.startswith("429 ") for reason in limited.reasons)
     assert missed.reasons == ("cache miss: timestamp in messages[0].content, 1,666 tokens",)
-    assert follower.saved.slow == 2
-
-
-def test_slow_call_row_shows_a_slot_wait_as_queue(tmp_path: Path) -> None:
-    follower = Follower(tmp_path)
-    some_calls(tmp_path / "usual.jsonl", *[100.0] * 8)
-    follower.poll()
-
-    with recording(tmp_path / "slow.jsonl") as made:
-        made.chat(0, 900, ttft=600, phases={"send": 2}, server=98, fastlane__admission__wait__duration=0.5)
-
-    assert follower.poll()[0].reasons == ("queue 500 ms",)
+    assert queued.reasons == ("queue 500 ms",)
+    assert follower.saved.slow == 3
 
 
 def write_running(path: Path, *start_ns: int, at_ns: int | None = None, **fields: object) -> None:
@@ -131,8 +125,7 @@ def write_running(path: Path, *start_ns: int, at_ns: int | None = None, **fields
     path.write_text(json.dumps({"at_ns": wall_ns() if at_ns is None else at_ns, "calls": calls}))
 
 
-def test_running_call_has_a_row_until_it_has_ended(tmp_path: Path) -> None:
-    follower = Follower(tmp_path)
+def test_running_call_has_a_row_until_it_has_ended(follower: Follower, tmp_path: Path) -> None:
     write_running(tmp_path / "a.running", START_NS, wall_ns() - 2_000_000_000)
 
     first, second = follower.running()
@@ -146,8 +139,7 @@ def test_running_call_has_a_row_until_it_has_ended(tmp_path: Path) -> None:
     until(lambda: follower.running() == [])
 
 
-def test_running_calls_of_a_process_that_died_are_not_shown(tmp_path: Path) -> None:
-    follower = Follower(tmp_path)
+def test_running_calls_of_a_process_that_died_are_not_shown(follower: Follower, tmp_path: Path) -> None:
     write_running(tmp_path / "a.running", START_NS, at_ns=wall_ns() - 60_000_000_000)
     (tmp_path / "b.running").write_text('{"at_ns": 1}')
     (tmp_path / "c.running").write_text('{"calls": [')
@@ -155,8 +147,7 @@ def test_running_calls_of_a_process_that_died_are_not_shown(tmp_path: Path) -> N
     assert follower.running() == []
 
 
-def test_waiting_call_row_shows_its_wait_and_can_be_slow(tmp_path: Path) -> None:
-    follower = Follower(tmp_path)
+def test_waiting_call_row_shows_its_wait_and_can_be_slow(follower: Follower, tmp_path: Path) -> None:
     some_calls(tmp_path / "usual.jsonl", *[100.0] * 8)
     follower.poll()
     write_running(tmp_path / "a.running", START_NS + 1_000_000, model=MODEL, first_token_s=None, chunks=0, attempts=0)
@@ -167,8 +158,7 @@ def test_waiting_call_row_shows_its_wait_and_can_be_slow(tmp_path: Path) -> None
     assert row.reasons == ("not sent yet",)
 
 
-def test_memory_is_bounded(tmp_path: Path) -> None:
-    follower = Follower(tmp_path)
+def test_memory_is_bounded(follower: Follower, tmp_path: Path) -> None:
     some_calls(tmp_path / "many.jsonl", *[100.0] * 900)
 
     follower.poll()
@@ -177,8 +167,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     assert follower.saved.calls == 900
 
 
-def test_calls_of_a_long_user_action_are_counted_once(tmp_path: Path) -> None:
-    follower = Follower(tmp_path)
+def test_calls_of_a_long_user_action_are_counted_once(follower: Follower, tmp_path: Path) -> None:
     with recording(tmp_path / "action.jsonl") as made:
         action = made.span("invoke_workflow research", 0, 90_000, gen_ai__operation__name="invoke_workflow")
         for at in range(600):

@@ -47,38 +47,32 @@ def test_file_of_the_official_exporter_is_read(tmp_path: Path) -> None:
     assert (retried.kind, retried.attributes["http.response.status_code"]) == ("client", 200)
 
 
-def test_last_line_that_is_cut_off_is_left_out() -> None:
-    file = read_spans(f"{json.dumps(request(SPAN))}\n{json.dumps(request(SPAN))[:90]}".encode(), "file.jsonl")
-
-    assert len(file.spans) == 1
-    assert file.notes == ("The last line is cut off and left out.",)
+LINE = json.dumps(request(SPAN))
 
 
-def test_broken_line_is_left_out_and_counted() -> None:
-    file = read_spans(f"{json.dumps(request(SPAN))}\nWARNING: disk nearly full\n".encode(), "file.jsonl")
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        (json.dumps(request(SPAN), indent=2), None),
+        (f"{LINE}\n{LINE[:90]}", "The last line is cut off and left out."),
+        (f"{LINE}\nWARNING: disk nearly full\n", "1 line is no JSON and left out; the first is line 2."),
+        (
+            f'{{"resourceMetrics": [{{}}]}}\n{LINE}\n{{"resourceLogs": [{{}}]}}',
+            "The file's logs and metrics are not shown.",
+        ),
+        (f"{LINE}\n{LINE}\n", "1 spans were in the file more than once."),
+        (
+            json.dumps(request(SPAN, {**SPAN, "spanId": "b7ad", "name": "short id"}, {**SPAN, "spanId": 7})),
+            "2 spans are not as OTLP defines them, and left out.",
+        ),
+    ],
+    ids=["many lines", "cut off", "no JSON", "other signals", "twice", "malformed"],
+)
+def test_what_is_no_span_is_left_out_and_counted(text: str, note: str | None) -> None:
+    file = read_spans(text.encode(), "file.jsonl")
 
-    assert len(file.spans) == 1
-    assert file.notes == ("1 line is no JSON and left out; the first is line 2.",)
-
-
-def test_metrics_and_logs_in_the_same_file_are_passed_over() -> None:
-    file = read({"resourceMetrics": [{}]}, request(SPAN), {"resourceLogs": [{}]})
-
-    assert len(file.spans) == 1
-    assert file.notes == ("The file's logs and metrics are not shown.",)
-
-
-def test_span_that_is_in_the_file_twice_counts_once() -> None:
-    file = read(request(SPAN), request(SPAN))
-
-    assert len(file.spans) == 1
-    assert file.notes == ("1 spans were in the file more than once.",)
-
-
-def test_document_of_many_lines_is_read() -> None:
-    file = read_spans(json.dumps(request(SPAN), indent=2).encode(), "collector.json")
-
-    assert len(file.spans) == 1
+    assert [span.name for span in file.spans] == ["chat gpt"]
+    assert file.notes == ((note,) if note else ())
 
 
 def test_every_kind_of_value_becomes_plain_data() -> None:
@@ -149,29 +143,12 @@ def test_any_bytes_are_read_or_raise_trace_file_error(data: bytes) -> None:
     shown(b"\x1f\x8b" + data)
 
 
+KEYS = st.sampled_from(
+    ("values", "key", "value", "stringValue", "intValue", "doubleValue", "arrayValue", "kvlistValue", "name")
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "values",
-                    "key",
-                    "value",
-                    "stringValue",
-                    "intValue",
-                    "doubleValue",
-                    "arrayValue",
-                    "kvlistValue",
-                    "name",
-                ]
-            )
-            | st.text(max_size=5),
-            inner,
-            max_size=4,
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS | st.text(max_size=5), inner, max_size=4),
     max_leaves=12,
 )
 VALUES: list[dict[str, Any]] = [
@@ -231,13 +208,6 @@ def test_any_span_values_are_shown(spans: list[dict[str, Any]], resource: Any) -
     }
 
     shown(json.dumps(document).encode())
-
-
-def test_malformed_span_is_left_out_and_counted() -> None:
-    file = read(request(SPAN, {**SPAN, "spanId": "b7ad", "name": "short id"}, {**SPAN, "spanId": 7}))
-
-    assert [span.name for span in file.spans] == ["chat gpt"]
-    assert file.notes == ("2 spans are not as OTLP defines them, and left out.",)
 
 
 def test_operation_that_is_no_text_is_none() -> None:

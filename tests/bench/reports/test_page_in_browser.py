@@ -1,17 +1,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
 from fastlane.bench import RecordedRun
 from tests.bench.recorded_runs import a_run, saturated
 from tests.bench.reports.made import a_sweep, written
+from tests.pages.opening import Opens, ground, opening
 
-Opens = Callable[..., Page]
 PHONE = 390
 
 # Text on the page, chart labels included, that stands out from its ground by less than 4.5 (WCAG 2.2, 1.4.3).
@@ -59,13 +60,11 @@ def load() -> tuple[str, RecordedRun]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[], Any]], Path]:
-    folder = tmp_path_factory.mktemp("pages")
-
+    @cache
     def write(make: Callable[[], Any]) -> Path:
-        path = folder / f"{make.__name__}.html"
-        if not path.exists():
-            kind, run = make()
-            path.write_text(written(run, ".html", "--kind", kind), encoding="utf-8")
+        kind, run = make()
+        path = tmp_path_factory.mktemp("pages") / "page.html"
+        path.write_text(written(run, ".html", "--kind", kind), encoding="utf-8")
         return path
 
     return write
@@ -73,32 +72,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[], An
 
 @pytest.fixture
 def opens(browser: Browser, pages: Callable[[Callable[[], Any]], Path]) -> Iterator[Opens]:
-    """Opens a page in a separate window, and checks that it requests nothing and logs no error."""
-    console: list[str] = []
-    contexts = []
-
-    def open_page(make: Callable[[], Any], *, width: int = 1_280, dark: bool = False) -> Page:
-        context = browser.new_context(
-            viewport={"width": width, "height": 800}, color_scheme="dark" if dark else "light", offline=True
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(20_000)
-        path = pages(make)
-        page.on("console", lambda message: console.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: console.append(str(error)))
-        page.on("request", lambda request: console.append(request.url) if request.url != path.as_uri() else None)
-        page.goto(path.as_uri())
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert console == []
-
-
-def ground(page: Page) -> str:
-    return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    with opening(browser, pages) as opens:
+        yield opens
 
 
 @pytest.mark.parametrize("width", [1_280, PHONE])

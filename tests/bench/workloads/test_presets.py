@@ -82,6 +82,8 @@ def test_token_lengths_are_bounded_and_determined_by_key(least: int, more: int, 
     lengths = TokenLengths(least=least, most=least + more)
     assert least <= lengths.drawn(key) <= least + more
     assert lengths.drawn(key) == TokenLengths(least=least, most=least + more).drawn(key)
+    assert {TokenLengths(least=3, most=5).drawn(str(at)) for at in range(200)} == {3, 4, 5}
+    assert TokenLengths(least=7, most=7).drawn("any") == 7
 
 
 @given(least=st.integers(1, 5_000), more=st.integers(100, 20_000), seed=st.integers(0, 1_000))
@@ -93,11 +95,6 @@ def test_token_lengths_follow_truncated_normal_distribution(least: int, more: in
     # Five standard errors.
     assert abs(fmean(drawn) - lengths.mean) < 5 * expected / math.sqrt(800)
     assert abs(stdev(drawn) / expected - 1) < 5 / math.sqrt(2 * 800)
-
-
-def test_both_ends_of_a_range_are_drawn() -> None:
-    assert {TokenLengths(least=3, most=5).drawn(str(at)) for at in range(200)} == {3, 4, 5}
-    assert TokenLengths(least=7, most=7).drawn("any") == 7
 
 
 @given(tokens=st.integers(3, 20_000), number=st.integers(0, 10**7))
@@ -130,12 +127,9 @@ def test_neighbouring_prompts_differ_in_their_first_word() -> None:
     assert len(WORDS) == 256
 
 
-def test_preset_prompts_are_determined_by_the_seed() -> None:
+def test_preset_prompts_are_seeded_and_generated_on_use() -> None:
     texts = [text_of(preset("rag", seed=seed).conversations[7].turns[0]) for seed in (0, 0, 1)]
     assert texts[0] == texts[1] != texts[2]
-
-
-def test_preset_prompts_are_generated_on_use() -> None:
     workload = preset("rag", requests=10_000)
 
     assert len(workload.conversations) == 10_000

@@ -27,15 +27,6 @@ def my_client(base_url: str, api_key: str) -> openai.OpenAI:
     return openai.OpenAI(base_url=base_url, api_key=api_key, max_retries=0)
 
 
-class Other:
-    """A client of another kind that speaks the same words."""
-
-    class chat:  # noqa: N801
-        class completions:  # noqa: N801
-            @staticmethod
-            async def create(**body: Any) -> Any: ...
-
-
 @pytest.mark.parametrize("name", sorted(KNOWN_ARMS))
 def test_known_arm_is_picklable_and_makes_its_client(name: str) -> None:
     arm = pickle.loads(pickle.dumps(KNOWN_ARMS[name]))
@@ -44,15 +35,8 @@ def test_known_arm_is_picklable_and_makes_its_client(name: str) -> None:
     assert (arm.name, fingerprints(arm)) == (name, fingerprints(KNOWN_ARMS[name]))
     assert is_asynchronous(client) == name.endswith("async")
     assert isinstance(client, fastlane.OpenAI | fastlane.AsyncOpenAI) == (not name.startswith("baseline"))
-
-
-def test_pickled_arm_keeps_its_plays() -> None:
-    plays = (Connection(ping_s=None), BoundedOutput(reasks=1), PromptCache())
-
-    arm = pickle.loads(pickle.dumps(Arm(name="mine", plays=plays)))
-
-    assert arm.plays == plays
-    assert fingerprints(arm) == tuple(map(repr, plays))
+    mine = Arm(name="mine", plays=(Connection(ping_s=None), BoundedOutput(reasks=1), PromptCache()))
+    assert fingerprints(pickle.loads(pickle.dumps(mine))) == fingerprints(mine)
 
 
 def test_arm_description_names_client_and_plays() -> None:
@@ -111,10 +95,6 @@ def test_arm_that_no_process_could_make_is_refused(settings: dict[str, Any], mes
         Arm(**settings)
 
 
-def test_foreign_async_client_is_detected_by_its_method() -> None:
-    assert is_asynchronous(Other())
-
-
 def test_copy_of_reference_has_its_client_and_a_new_name() -> None:
     copy = copy_of(MY_ARM)
 
@@ -136,10 +116,7 @@ def test_attribution_arms_add_and_remove_each_play() -> None:
         "all but PromptCache": (first, second),
         "every play": (first, second, third),
     }
-
-
-def test_attribution_of_two_plays_needs_four_arms() -> None:
-    assert [arm.name for arm in attributing((Connection(), RequestEncoding()))] == [
+    assert [arm.name for arm in attributing(plays[:2])] == [
         "none", "only Connection", "only RequestEncoding", "every play",
     ]  # fmt: skip
 

@@ -80,48 +80,34 @@ def refused(base_url: str, api_key: str) -> openai.OpenAI:
     )
 
 
-def dies_later(base_url: str, api_key: str) -> openai.OpenAI:
-    class Dying(openai.OpenAI):
+def acting(base_url: str, api_key: str, at: int, act: Callable[[openai.OpenAI], openai.OpenAI]) -> openai.OpenAI:
+    """A client whose chat, when it is used for the n-th time, is that of what `act` returns."""
+
+    class Acting(openai.OpenAI):
         asked = 0
 
         @property
         def chat(self):  # type: ignore[no-untyped-def]
-            Dying.asked += 1
-            if Dying.asked > 4:
-                os._exit(3)
-            return super().chat
+            Acting.asked += 1
+            return act(self).chat if Acting.asked == at else super().chat
 
-    return Dying(base_url=base_url, api_key=api_key)
+    return Acting(base_url=base_url, api_key=api_key)
+
+
+def dies_later(base_url: str, api_key: str) -> openai.OpenAI:
+    return acting(base_url, api_key, 5, lambda _: os._exit(3))
 
 
 def fails_later(base_url: str, api_key: str) -> openai.OpenAI:
-    class Failing(openai.OpenAI):
-        asked = 0
-
-        @property
-        def chat(self):  # type: ignore[no-untyped-def]
-            Failing.asked += 1
-            if Failing.asked == 5:
-                # The provider refuses what it cannot read, and writes down that it did.
-                return self.with_options(default_headers={"x-emulator-prefill-ms": "soon"}).chat
-            return super().chat
-
-    return Failing(base_url=base_url, api_key=api_key)
+    # The provider refuses what it cannot read, and writes down that it did.
+    refused = {"x-emulator-prefill-ms": "soon"}
+    return acting(base_url, api_key, 5, lambda client: client.with_options(default_headers=refused))
 
 
 def hangs_later(base_url: str, api_key: str) -> openai.OpenAI:
-    class Hanging(openai.OpenAI):
-        asked = 0
-
-        @property
-        def chat(self):  # type: ignore[no-untyped-def]
-            Hanging.asked += 1
-            # The first asks whether the client is asynchronous; then come the cold one, the warm-up and two blocks.
-            if Hanging.asked == 6:
-                return self.with_options(default_headers={"x-emulator-prefill-ms": "600000"}).chat
-            return super().chat
-
-    return Hanging(base_url=base_url, api_key=api_key)
+    # The first asks whether the client is asynchronous; then come the cold one, the warm-up and two blocks.
+    slow = {"x-emulator-prefill-ms": "600000"}
+    return acting(base_url, api_key, 6, lambda client: client.with_options(default_headers=slow))
 
 
 def experiment(**changes: Any) -> Benchmark:
@@ -187,27 +173,6 @@ def test_run_covers_every_block_and_arm_and_is_saved(tmp_path: Path) -> None:
         replace(sample, call=None) for sample in run.samples
     ]
     assert [sample.call for sample in again.samples] == [json.loads(json.dumps(each.call)) for each in run.samples]
-
-
-@pytest.mark.slow
-def test_run_that_was_killed_is_read_as_far_as_it_came(tmp_path: Path) -> None:
-    asked = experiment(arms=("no-plays",), passes=2)
-    asked.run(tmp_path)
-    # As a killed process leaves it: no end, next to no account of the provider, half a block, and half a line.
-    lines = (tmp_path / "records.jsonl").read_text().splitlines()[:-13]
-    (tmp_path / "records.jsonl").write_text("\n".join([*lines, lines[-1][:40]]))
-    known = {json.loads(line)["tag"] for line in lines[-5:]}
-    logged = (tmp_path / "server.jsonl").read_text().splitlines()
-    (tmp_path / "server.jsonl").write_text("".join(f"{row}\n" for row in logged if json.loads(row)["tag"] in known))
-    kept = json.loads((tmp_path / "run.json").read_text())
-    (tmp_path / "run.json").write_text(json.dumps({**kept, "ended": None}))
-
-    cut = read_run(tmp_path)
-
-    assert (cut.ended, len(cut.samples), len(cut.unlogged)) == ("interrupted", len(lines), len(lines) - 5)
-    assert nothing_is_missing(cut)
-    with pytest.raises(ConfigurationError, match="holds a run already"):
-        asked.run(tmp_path)
 
 
 @pytest.mark.slow
@@ -365,22 +330,6 @@ def test_attribution_compares_with_no_play_at_all() -> None:
     ]
 
 
-def test_stock_client_is_default_reference() -> None:
-    def roles(**changes: Any) -> dict[str, str]:
-        asked = experiment(**changes)
-        return {arm.name: asked.role_of(arm) for arm in asked.resolved}
-
-    assert roles(arms=("fastlane", "baseline"))["baseline"] == "reference"
-    assert roles(arms=("fastlane", "no-plays"))["fastlane"] == "reference"
-    assert roles(arms=("baseline", "fastlane"), reference="fastlane") == {
-        "baseline": "arm",
-        "fastlane": "reference",
-        "fastlane-again": "again",
-    }
-    assert roles(arms=("baseline", "baseline-again")) == {"baseline": "reference", "baseline-again": "again"}
-    assert roles(arms=("baseline",), again=False) == {"baseline": "reference"}
-
-
 def makes_async(base_url: str, api_key: str) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=base_url, api_key=api_key)
 
@@ -388,6 +337,8 @@ def makes_async(base_url: str, api_key: str) -> openai.AsyncOpenAI:
 @pytest.mark.parametrize(
     ("arms", "compared"),
     [
+        (("fastlane", "baseline"), {"fastlane": "baseline"}),
+        (("fastlane", "no-plays"), {"no-plays": "fastlane"}),
         (DEFAULT_ARMS, {"fastlane": "baseline", "fastlane-async": "baseline-async"}),
         (("baseline", "fastlane", "fastlane-async"), {"fastlane": "baseline", "fastlane-async": "baseline"}),
         (("baseline", "baseline-async"), {"baseline-async": "baseline"}),
@@ -414,6 +365,17 @@ def test_arms_are_compared_with_the_stock_client_of_their_kind(arms: Any, compar
     assert found == compared
     copies = [arm.name for arm in asked.resolved if asked.role_of(arm) == "again"]
     assert copies == [f"{name}-again" for name in dict.fromkeys(compared.values())]
+
+
+def test_reference_and_its_copy_can_be_chosen() -> None:
+    def roles(**changes: Any) -> dict[str, str]:
+        asked = experiment(**changes)
+        return {arm.name: asked.role_of(arm) for arm in asked.resolved}
+
+    chosen = roles(arms=("baseline", "fastlane"), reference="fastlane")
+    assert chosen == {"baseline": "arm", "fastlane": "reference", "fastlane-again": "again"}
+    assert roles(arms=("baseline", "baseline-again")) == {"baseline": "reference", "baseline-again": "again"}
+    assert roles(arms=("baseline",), again=False) == {"baseline": "reference"}
 
 
 @pytest.mark.parametrize(

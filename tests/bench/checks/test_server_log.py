@@ -7,8 +7,16 @@ from typing import Any
 import pytest
 
 from fastlane.bench import RecordedRun, Sample, check
+from fastlane.emulator import RequestLog
 from tests.bench.checks.answers import about, level
 from tests.bench.recorded_runs import MS, a_run, an_entry
+
+BOTH = "requests on both sides"
+
+
+def log_of(run: RecordedRun) -> tuple[RequestLog, ...]:
+    assert run.log is not None
+    return run.log
 
 
 def with_log(run: RecordedRun, **fields: Any) -> RecordedRun:
@@ -19,45 +27,29 @@ def with_log(run: RecordedRun, **fields: Any) -> RecordedRun:
 
 def test_request_missing_on_one_side_is_refused() -> None:
     run = a_run(with_log=True)
-    stranger = replace(run.log[5], tag="baseline/0/9") if run.log else None
-    assert run.log is not None
-    assert stranger is not None
-    found = check(replace(run, log=(*run.log[1:], stranger)))
+    log = log_of(run)
+    found = check(replace(run, log=(*log[1:], replace(log[5], tag="baseline/0/9"))))
 
-    found_about = [each.sentence for each in about(found, "requests on both sides", None)]
-    assert len(found_about) == 2
-    assert run.samples[0].tag in found_about[0]
-    assert "baseline/0/9" in found_about[1]
+    missing, strange = [each.sentence for each in about(found, BOTH, None)]
+    assert run.samples[0].tag in missing
+    assert "baseline/0/9" in strange
     assert not any(found.valid(cell.name) for cell in run.header.cells)
+    untagged = check(replace(run, log=(*log, replace(log[0], tag=None, request_id="req_1"))))
+    assert "(no tag: req_1)" in untagged.refusals()[0].sentence
 
 
-def test_request_lost_with_killed_session_is_not_refused() -> None:
+def test_request_that_left_no_entry_is_not_refused() -> None:
     run = a_run(with_log=True)
-    assert run.log is not None
-    killed = replace(run, log=run.log[1:], unlogged=(run.log[0].tag or "",))
-    found = check(killed)
-
-    assert all(each.check != "requests on both sides" for each in found.refusals())
-    (found_about,) = about(found, "requests on both sides", None)
-    assert "the account of 1 more was lost" in found_about.sentence
-
-
-def test_unsent_failed_request_is_not_missing_in_log() -> None:
-    run = a_run(with_log=True)
-    assert run.log is not None
+    log = log_of(run)
+    killed = check(replace(run, log=log[1:], unlogged=(log[0].tag or "",)))
     failed = replace(run.samples[0], error="APIConnectionError", response_ns=None, token_ns=array("q"))
-    log = tuple(entry for entry in run.log if entry.tag != failed.tag)
-    found = check(replace(run, samples=(failed, *run.samples[1:]), log=log))
+    unsent = replace(
+        run, samples=(failed, *run.samples[1:]), log=tuple(entry for entry in log if entry.tag != failed.tag)
+    )
 
-    assert all(each.check != "requests on both sides" for each in found.refusals())
-
-
-def test_logged_request_without_tag_is_refused() -> None:
-    run = a_run(with_log=True)
-    assert run.log is not None
-    found = check(replace(run, log=(*run.log, replace(run.log[0], tag=None, request_id="req_1"))))
-
-    assert "(no tag: req_1)" in found.refusals()[0].sentence
+    assert all(each.check != BOTH for found in (killed, check(unsent)) for each in found.refusals())
+    assert "the account of 1 more was lost" in about(killed, BOTH, None)[0].sentence
+    assert level(check(a_run()), BOTH, None) == "not checked"
 
 
 @pytest.mark.parametrize(
@@ -79,9 +71,8 @@ def test_counts_are_held_against_the_log(fields: dict[str, Any], name: str, expe
 
 def moved(run: RecordedRun, by_ns: int) -> RecordedRun:
     """The run with a log in which all tokens were sent that much earlier."""
-    assert run.log is not None
-    log = tuple(replace(each, token_ns=tuple(stamp - by_ns for stamp in each.token_ns)) for each in run.log)
-    return replace(run, log=log)
+    log = (replace(each, token_ns=tuple(stamp - by_ns for stamp in each.token_ns)) for each in log_of(run))
+    return replace(run, log=tuple(log))
 
 
 @pytest.mark.parametrize(
@@ -97,14 +88,8 @@ def test_first_tokens_are_timed_on_arrival(by_ms: int, expected: str) -> None:
 
 def test_last_try_of_a_retried_request_counts() -> None:
     run = a_run(with_log=True)
-    assert run.log is not None
-    first_try = replace(run.log[0], token_ns=(), output_tokens=0)
-    found = check(replace(run, log=(first_try, *run.log)))
+    log = log_of(run)
+    found = check(replace(run, log=(replace(log[0], token_ns=(), output_tokens=0), *log)))
 
     assert level(found, "counts by the server's log") == "passed"
-    (found_about,) = about(found, "requests on both sides", None)
-    assert f"in {len(run.log) + 1} tries" in found_about.sentence
-
-
-def test_provider_without_a_log_is_not_checked_by_it() -> None:
-    assert level(check(a_run()), "requests on both sides", None) == "not checked"
+    assert f"in {len(log) + 1} tries" in about(found, BOTH, None)[0].sentence

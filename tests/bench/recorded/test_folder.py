@@ -44,11 +44,20 @@ def test_line_in_the_middle_that_is_no_record_is_named(tmp_path: Path) -> None:
         read_run(tmp_path)
 
 
-def test_run_without_an_end_was_interrupted(tmp_path: Path) -> None:
-    path = save(RUN, tmp_path) / "run.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "ended": None}))
+def test_killed_run_is_read_as_far_as_it_came(tmp_path: Path) -> None:
+    """A killed process leaves no end, next to no account of the provider, half a block, and half a line."""
+    folder = save(RUN, tmp_path)
+    lines = (folder / "records.jsonl").read_text().splitlines()[:-2]
+    (folder / "records.jsonl").write_text("\n".join([*lines, lines[-1][:40]]))
+    logged = (folder / "server.jsonl").read_text().splitlines()[:5]
+    (folder / "server.jsonl").write_text("".join(f"{line}\n" for line in logged))
+    run = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**run, "ended": None}))
 
-    assert read_run(tmp_path).ended == "interrupted"
+    cut = read_run(folder)
+
+    assert (cut.ended, len(cut.samples), len(cut.log or ())) == ("interrupted", len(lines), 5)
+    assert cut.unlogged == tuple(sample.tag for sample in RUN.samples[5 : len(lines)])
 
 
 def test_unreadable_run_folder_is_refused(tmp_path: Path) -> None:

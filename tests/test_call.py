@@ -72,23 +72,25 @@ def test_call_records_are_frozen(value: Any) -> None:
         setattr(value, dataclasses.fields(value)[0].name, "other")
 
 
-def test_hidden_reasoning_tokens_do_not_count_as_streamed() -> None:
-    hidden = record(usage=Usage(output_tokens=105, reasoning_tokens=100))
+@pytest.mark.parametrize(
+    ("output_tokens", "reasoning_tokens", "kind", "streamed", "pace_s"),
+    [
+        (105, 100, "content", 5, 2.0 / 4),
+        (105, 100, "reasoning", 105, 2.0 / 104),
+        (5, None, "content", 5, 2.0 / 4),
+        (5, 0, "content", 5, 2.0 / 4),
+        (3, 10, "content", 0, None),
+    ],
+)
+def test_hidden_reasoning_tokens_do_not_count_as_streamed(
+    output_tokens: int, reasoning_tokens: int | None, kind: str, streamed: int, pace_s: float | None
+) -> None:
+    usage = Usage(output_tokens=output_tokens, reasoning_tokens=reasoning_tokens)
+    found = record(usage=usage, kind=kind)
 
-    assert hidden.streamed_output_tokens == 5
-    assert hidden.time_per_output_token_s == 2.0 / 4
-
-
-def test_reasoning_that_was_streamed_counts() -> None:
-    shown = record(usage=Usage(output_tokens=105, reasoning_tokens=100), kind="reasoning")
-
-    assert shown.streamed_output_tokens == 105
-    assert shown.time_per_output_token_s == 2.0 / 104
-
-
-@pytest.mark.parametrize("reasoning_tokens", [None, 0])
-def test_answer_without_reasoning_counts_whole(reasoning_tokens: int | None) -> None:
-    assert record(usage=Usage(output_tokens=5, reasoning_tokens=reasoning_tokens)).streamed_output_tokens == 5
+    assert found.streamed_output_tokens == streamed
+    assert found.time_per_output_token_s == pace_s
+    assert (found.decode_rate is None) == (pace_s is None)
 
 
 def test_last_attempt_answered() -> None:
@@ -162,10 +164,3 @@ def test_json_of_a_record_holds_its_metrics_and_its_stamps() -> None:
         "reasoning_tokens": None,
         "estimated": False,
     }
-
-
-def test_hidden_reasoning_never_makes_a_negative_count() -> None:
-    wrong = record(usage=Usage(output_tokens=3, reasoning_tokens=10))
-
-    assert wrong.time_per_output_token_s is None
-    assert wrong.decode_rate is None

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 from typer.testing import CliRunner
@@ -10,25 +11,19 @@ from fastlane import __version__
 from fastlane.cli import command_line
 
 
-def test_version_is_printed() -> None:
-    result = CliRunner().invoke(command_line("--version"), ["--version"])
-
-    assert (result.exit_code, result.stdout) == (0, f"{__version__}\n")
-
-
-def test_package_runs_as_a_module() -> None:
-    ended = subprocess.run([sys.executable, "-m", "fastlane", "--version"], capture_output=True, text=True, check=False)
-
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{__version__}\n", "")
-
-
 def run_without_typer(*arguments: str) -> subprocess.CompletedProcess[str]:
     program = "import sys; sys.modules['typer'] = None; from fastlane.cli import main; main()"
     return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
 
 
-def test_version_in_a_base_install_is_printed() -> None:
-    ended = run_without_typer("--version")
+def run_as_module(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fastlane", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("run", [run_as_module, run_without_typer])
+def test_version_is_printed(run: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    ended = run("--version")
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{__version__}\n", "")
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import openai
 import pytest
-from hypothesis import strategies as st
 from openai._utils import PropertyInfo, _transform
 from openai._utils._transform import transform
 from openai.resources.chat.completions import AsyncCompletions, Completions, completions
@@ -34,42 +33,6 @@ RESOURCES = (Completions, AsyncCompletions, Responses, AsyncResponses)
 
 class Ticket(BaseModel):
     name: str
-
-
-NAMES = (
-    "role",
-    "content",
-    "type",
-    "text",
-    "tool_calls",
-    "function",
-    "name",
-    "arguments",
-    "parameters",
-    "image_url",
-    "id",
-)
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-9, 9)
-    | st.floats(0, 1)
-    | st.sampled_from(("user", "text", "function", "")),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4)
-        | st.lists(inner, max_size=2).map(tuple)
-        | st.sampled_from((openai.NOT_GIVEN, openai.omit, ChatCompletionMessage(role="assistant", content="Yes.")))
-    ),
-    max_leaves=20,
-)
-
-
-class Asked:
-    """What a method of a resource hands to its client."""
-
-    def _post(self, path: str, *, body: Any, **rest: Any) -> None:
-        self.body = body
 
 
 @pytest.fixture

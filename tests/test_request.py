@@ -217,85 +217,46 @@ def test_replaced_client_header_does_not_disable_fast_path(peer: CallPeer, monke
     assert len(built) == 1
 
 
-def change_key(client: Any) -> None:
-    client.api_key = "sk-other"
+def with_set(**values: Any) -> Callable[[Any], None]:
+    def change(owner: Any) -> None:
+        for name, value in values.items():
+            setattr(owner, name, value)
 
-
-def change_base_url(client: Any) -> None:
-    client.base_url = f"{client.base_url}deeper"
-
-
-def change_timeout(client: Any) -> None:
-    client.timeout = 11
-
-
-def change_retries(client: Any) -> None:
-    client.max_retries = 7
-
-
-def change_organization(client: Any) -> None:
-    client.organization, client.project = "org-2", None
-
-
-def change_http_headers(client: Any) -> None:
-    client._client.headers["x-of-http"] = "1"
-
-
-def change_http_headers_again(client: Any) -> None:
-    client._client.headers = {"x-of-http": "2"}
-
-
-def change_http_query(client: Any) -> None:
-    client._client.params = {"of": "http"}
-
-
-def change_cookies(client: Any) -> None:
-    client._client.cookies.set("taste", "sweet")
-
-
-def change_default_headers(client: Any) -> None:
-    client._custom_headers = {"x-later": "1"}
-
-
-def change_default_headers_in_place(client: Any) -> None:
-    client._custom_headers["x-team"] = "2"
-    client._custom_headers["x-later"] = "1"
+    return change
 
 
 def reorder_default_headers(client: Any) -> None:
     client._custom_headers["x-team"] = client._custom_headers.pop("x-team")
 
 
-def change_default_query_in_place(client: Any) -> None:
-    client._custom_query["version"] = 1
-
-
-def change_default_query_to_what_is_equal(client: Any) -> None:
-    client._custom_query["version"] = True
-
-
-def change_the_client_to_name_idempotency_keys(client: Any) -> None:
-    client._idempotency_header = "Idempotency-Key"
-
-
-CHANGES = [value for name, value in sorted(globals().items()) if name.startswith(("change_", "reorder_"))]
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "key": with_set(api_key="sk-other"),
+    "base URL": lambda client: with_set(base_url=f"{client.base_url}deeper")(client),
+    "timeout": with_set(timeout=11),
+    "retries": with_set(max_retries=7),
+    "organization": with_set(organization="org-2", project=None),
+    "headers of HTTP": lambda client: client._client.headers.update({"x-of-http": "1"}),
+    "other headers of HTTP": lambda client: with_set(headers={"x-of-http": "2"})(client._client),
+    "query of HTTP": lambda client: with_set(params={"of": "http"})(client._client),
+    "cookies": lambda client: client._client.cookies.set("taste", "sweet"),
+    "default headers": with_set(_custom_headers={"x-later": "1"}),
+    "default headers in place": lambda client: client._custom_headers.update({"x-team": "2", "x-later": "1"}),
+    "order of default headers": reorder_default_headers,
+    "default query in place": lambda client: client._custom_query.update(version=1),
+    "default query to an equal one": lambda client: client._custom_query.update(version=True),
+    "named idempotency keys": with_set(_idempotency_header="Idempotency-Key"),
+}
+OF_HEADERS = ("key", "default headers in place", "order of default headers")
 
 
 @pytest.mark.parametrize(
     ("change", "headers"),
-    [
-        *((change, dict) for change in CHANGES),
-        *(
-            (change, LIBRARY.Headers)
-            for change in (change_key, change_default_headers_in_place, reorder_default_headers)
-        ),
-    ],
-    ids=lambda value: str(value.__name__),
+    [*((change, dict) for change in CHANGES), *((change, LIBRARY.Headers) for change in OF_HEADERS)],
 )
-def test_changed_client_settings_change_the_request(one_peer: CallPeer, change: Any, headers: Any) -> None:
+def test_changed_client_settings_change_the_request(one_peer: CallPeer, change: str, headers: Any) -> None:
     def calls(client: Any) -> list[Asked]:
         taken: list[Asked] = []
-        for step in (lambda _: None, change, change_default_query_in_place, change):
+        for step in (lambda _: None, CHANGES[change], CHANGES["default query in place"], CHANGES[change]):
             step(client)
             for _ in range(TIMES):
                 ask(client)

@@ -10,7 +10,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from types import MappingProxyType
-from typing import Any, TypedDict
+from typing import Any
 
 import openai
 import pydantic
@@ -173,10 +173,6 @@ ITEMS = [
         {"type": "function_call", "call_id": "1", "name": "look", "arguments": "{}", "parsed_arguments": {"a": 1}}
     ),
 ]
-
-
-class Shape(TypedDict):
-    name: str
 
 
 Call = Callable[[], dict[str, Any]]

@@ -103,40 +103,26 @@ def test_pace_times_tokens_plus_first_token_is_end_to_end(stream: CallRecord, ou
     assert rate is None if pace == 0 else rate == pytest.approx(1 / pace)
 
 
-def test_phases_of_a_new_connection_by_hand() -> None:
-    wire = WireStamps(
-        started_ns=0,
-        connect_started_ns=1 * SECOND,
-        connect_ended_ns=3 * SECOND,
-        tls_started_ns=3 * SECOND,
-        tls_ended_ns=6 * SECOND,
-        send_started_ns=6 * SECOND,
-        send_ended_ns=10 * SECOND,
-        headers_received_ns=15 * SECOND,
-        ended_ns=21 * SECOND,
-    )
-
-    assert (wire.queue_s, wire.connect_s, wire.tls_s, wire.send_s, wire.wait_s) == (1.0, 2.0, 3.0, 4.0, 5.0)
+NEW_CONNECTION = {
+    "connect_started_ns": 1, "connect_ended_ns": 3, "tls_started_ns": 3, "tls_ended_ns": 6, "send_started_ns": 6,
+    "send_ended_ns": 10, "headers_received_ns": 15, "ended_ns": 21,
+}  # fmt: skip
+LOOKED_UP = {
+    "connection_wait_started_ns": 1, "dns_started_ns": 3, "dns_ended_ns": 7, "connect_started_ns": 7,
+    "connect_ended_ns": 12, "send_started_ns": 12,
+}  # fmt: skip
 
 
-def test_reused_connection_has_no_connect_phase() -> None:
-    wire = WireStamps(started_ns=0, send_started_ns=2 * SECOND, send_ended_ns=3 * SECOND)
+@pytest.mark.parametrize(
+    ("stamps", "phases"),
+    [
+        (NEW_CONNECTION, {"queue_s": 1, "connect_s": 2, "tls_s": 3, "send_s": 4, "wait_s": 5}),
+        # A reused one.
+        ({"send_started_ns": 2, "send_ended_ns": 3}, {"queue_s": 2, "connect_s": None, "tls_s": None, "wait_s": None}),
+        (LOOKED_UP, {"queue_s": 3, "connection_wait_s": 2, "dns_s": 4, "connect_s": 5}),
+    ],
+)
+def test_phases_of_an_attempt_by_hand(stamps: dict[str, int], phases: dict[str, float | None]) -> None:
+    wire = WireStamps(started_ns=0, **{name: at_s * SECOND for name, at_s in stamps.items()})
 
-    assert wire.queue_s == 2.0
-    assert wire.connect_s is None
-    assert wire.tls_s is None
-    assert wire.wait_s is None
-
-
-def test_dns_precedes_connect_and_ends_the_queue_phase() -> None:
-    wire = WireStamps(
-        started_ns=0,
-        connection_wait_started_ns=1 * SECOND,
-        dns_started_ns=3 * SECOND,
-        dns_ended_ns=7 * SECOND,
-        connect_started_ns=7 * SECOND,
-        connect_ended_ns=12 * SECOND,
-        send_started_ns=12 * SECOND,
-    )
-
-    assert (wire.queue_s, wire.connection_wait_s, wire.dns_s, wire.connect_s) == (3.0, 2.0, 4.0, 5.0)
+    assert {name: getattr(wire, name) for name in phases} == phases

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from openai.types.chat import ChatCompletionMessage
 
 from fastlane.knowledge import token_ranks as _token_ranks, tokens as _tokens
 from fastlane.knowledge.token_estimate import estimate
@@ -202,13 +203,6 @@ def test_counter_estimates_until_ranks_are_loaded() -> None:
     assert not first.exact
 
 
-def test_counter_without_ranks_starts_no_thread() -> None:
-    before = threading.active_count()
-
-    assert not counter("gpt-4o", wait=False).exact
-    assert threading.active_count() == before
-
-
 def test_long_text_is_remembered_by_its_hash_alone() -> None:
     count = counter(None)
     text = "a secret that must not stay in memory " * 10
@@ -248,6 +242,7 @@ COUNT = Counter("o200k_base", lambda text: [0] * len(text))  # A token for each 
         ({"type": "function_call_output", "call_id": "1", "output": "22 C"}, 4 + 4),
         ({"type": "reasoning", "id": "r", "encrypted_content": "a" * 99, "summary": [{"text": "so"}]}, 4 + 2),
         ({"role": "assistant", "content": "", "refusal": "no"}, 4 + 2),
+        (ChatCompletionMessage(role="assistant", content="hello"), 5 + 4),
         ({}, 0),
         (None, 0),
         (7, 1),
@@ -256,12 +251,6 @@ COUNT = Counter("o200k_base", lambda text: [0] * len(text))  # A token for each 
 )
 def test_message_costs_its_texts_and_its_frame(message: Any, tokens: int) -> None:
     assert COUNT.message(message) == tokens
-
-
-def test_openai_response_objects_can_be_counted() -> None:
-    from openai.types.chat import ChatCompletionMessage
-
-    assert COUNT.message(ChatCompletionMessage(role="assistant", content="hello")) == 9
 
 
 def test_prompt_tokens_include_message_and_reply_overhead() -> None:
@@ -287,15 +276,10 @@ TOOL = {
 }
 
 
-def test_tools_are_counted_beside_messages() -> None:
+def test_tools_cost_their_json_beside_messages() -> None:
     assert COUNT.tools([]) == COUNT.tools(None) == 0
     assert COUNT.messages([PLAIN], [TOOL]) == COUNT.messages([PLAIN]) + COUNT.tools([TOOL])
-
-
-def test_tools_cost_their_json() -> None:
-    count = counter("llama")
-
-    assert count.tools([TOOL]) == pytest.approx(estimate(json.dumps(TOOL)), abs=1)
+    assert counter("llama").tools([TOOL]) == pytest.approx(estimate(json.dumps(TOOL)), abs=1)
 
 
 ANYTHING = st.recursive(

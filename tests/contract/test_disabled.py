@@ -44,21 +44,16 @@ def test_disabled_entry_point_works_and_leaves_no_record(form: Form, arguments: 
         assert client.last_call is None
 
 
-def test_disabled_http_client_is_the_stock_one(form: Form, arguments: dict[str, Any]) -> None:
-    with form.make(fastlane, **arguments) as made, form.make(openai, **arguments) as stock:
+@pytest.mark.parametrize("name", ["OpenAI", "AzureOpenAI"])
+def test_disabled_http_client_is_the_stock_one(
+    form: Form, arguments: dict[str, Any], azure_arguments: dict[str, Any], name: str
+) -> None:
+    given = arguments if name == "OpenAI" else azure_arguments
+    with form.make(fastlane, name, **given) as made, form.make(openai, name, **given) as stock:
         ours, theirs = inner_of(made._client), inner_of(stock._client)
         assert type(ours) is type(theirs)
         assert type(ours._transport) is type(theirs._transport)
-        assert ours.timeout == theirs.timeout
-
-
-@pytest.mark.parametrize("name", ["AzureOpenAI", "AsyncAzureOpenAI"])
-def test_azure_client_is_made_as_the_stock_one(azure_arguments: dict[str, Any], name: str) -> None:
-    ours, stock = getattr(fastlane, name)(**azure_arguments), getattr(openai, name)(**azure_arguments)
-
-    assert type(ours._client._transport) is type(stock._client._transport)
-    assert ours.base_url == stock.base_url
-    assert ours.calls == ()
+        assert (ours.timeout, made.base_url, made.calls) == (theirs.timeout, stock.base_url, ())
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 
 import fastlane
 from fastlane.emulator import Emulator
-from tests.contract.entry_points import ENTRIES, MESSAGES, MODEL, comparable
+from tests.contract.entry_points import ENTRIES, MESSAGES, comparable
 from tests.knowledge.forks import in_child
 from tests.waiting import Form
 
@@ -54,17 +54,6 @@ def test_azure_client_gives_what_openais_gives(form: Form, azure_arguments: dict
 
         assert comparable(ENTRIES[entry](ours)) == expected
         assert len(ours.calls) == 1
-
-
-def test_azure_client_requests_the_same_paths_as_openai(provider: Emulator, azure_arguments: dict[str, Any]) -> None:
-    with fastlane.AzureOpenAI(**azure_arguments) as ours, openai.AzureOpenAI(**azure_arguments) as stock:
-        for each in (ours, stock):
-            each.chat.completions.create(model=MODEL, messages=MESSAGES)
-            each.responses.create(model=MODEL, input="Name a river.")
-
-    paths = [request.path for request in provider.log()]
-    assert paths[:2] == paths[2:]
-    assert all("api-key" in request.header_names for request in provider.log())
 
 
 # One client used by many threads, tasks, event loops and processes at once

@@ -186,20 +186,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("settings", "message"), WRONG)
-@pytest.mark.parametrize("name", ["OpenAI", "AsyncOpenAI"])
+@pytest.mark.parametrize("name", ["OpenAI", "AsyncOpenAI", "AzureOpenAI"])
 def test_invalid_client_setting_is_refused_with_a_remedy(
-    arguments: dict[str, Any], name: str, settings: dict[str, Any], message: str
+    arguments: dict[str, Any], azure_arguments: dict[str, Any], name: str, settings: dict[str, Any], message: str
 ) -> None:
+    given = azure_arguments if name == "AzureOpenAI" else arguments
     with pytest.raises(ConfigurationError, match=message):
-        getattr(fastlane, name)(**arguments, **settings)
-
-
-@pytest.mark.parametrize(("settings", "message"), WRONG)
-def test_invalid_azure_setting_is_refused_with_a_remedy(
-    azure_arguments: dict[str, Any], settings: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        fastlane.AzureOpenAI(**azure_arguments, **settings)
+        getattr(fastlane, name)(**given, **settings)
 
 
 def test_configuration_error_is_value_error_and_openai_error() -> None:

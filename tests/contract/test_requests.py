@@ -169,29 +169,20 @@ def test_play_header_never_replaces_caller_header_in_any_case(header: str) -> No
     assert request.headers.get_list(header) == (["Bearer sk-test"] if header.lower() == "authorization" else ["1"])
 
 
-def test_play_gets_merged_extra_body_and_changes_are_recorded() -> None:
-    post, listening = Post(), Listening()
-    with made(post, listening, ShortAnswers()) as client:
-        with_extras(client)
-
-        (call,) = listening.planned
-        assert call.body["top_k"] == 3
-        assert call.endpoint == "/chat/completions"
-        assert client.calls[0].changes == ("at most 9 tokens",)
-
-
-def test_model_changed_by_a_play_is_recorded() -> None:
+def test_play_gets_the_extra_body_and_its_changes_are_recorded() -> None:
     @dataclass(frozen=True, slots=True)
     class Route(SessionPlay):
         def plan(self, call: Call) -> Call:
             return call.with_body("other model", model="other-1")
 
-    post = Post()
-    with made(post, Route()) as client:
-        ENTRIES["chat"](client)
+    post, listening = Post(), Listening()
+    with made(post, listening, Route()) as client:
+        with_extras(client)
 
-        assert post.body["model"] == "other-1"
-        assert client.calls[0].model == "other-1"
+        (call,) = listening.planned
+        assert (call.endpoint, call.body["top_k"]) == ("/chat/completions", 3)
+        assert (client.calls[0].changes, client.calls[0].model) == (("other model",), "other-1")
+        assert json.loads(post.requests[0].content)["model"] == "other-1"
 
 
 @pytest.mark.parametrize("entry", ["embeddings", "files_create", "models_list", "models_retrieve"])
@@ -242,25 +233,12 @@ def test_retry_sends_the_same_bytes_and_is_not_planned_again(form: Form) -> None
         ]
 
 
-@pytest.mark.parametrize(
-    ("status", "error"),
-    [
-        (400, openai.BadRequestError),
-        (401, openai.AuthenticationError),
-        (404, openai.NotFoundError),
-        (429, openai.RateLimitError),
-        (500, openai.InternalServerError),
-    ],
-)
 @pytest.mark.parametrize("entry", ["chat", "chat_streamed", "chat_response_streamed_lines"])
-def test_error_has_the_openai_class_and_is_recorded(
-    provider: Emulator, client: fastlane.OpenAI, entry: str, status: int, error: type[openai.APIStatusError]
-) -> None:
-    failing = client.with_options(max_retries=0, default_headers={"x-emulator-fault": f"status={status}"})
-    with pytest.raises(error) as raised:
+def test_error_has_the_openai_class_and_is_recorded(provider: Emulator, client: fastlane.OpenAI, entry: str) -> None:
+    failing = client.with_options(max_retries=0, default_headers={"x-emulator-fault": "status=404"})
+    with pytest.raises(openai.NotFoundError) as raised:
         ENTRIES[entry](failing)
 
     (record,) = client.calls
-    assert type(raised.value) is error
-    assert (record.outcome, record.error, record.status_code) == ("failed", error.__name__, status)
+    assert (record.outcome, record.error, record.status_code) == ("failed", "NotFoundError", 404)
     assert record.request_id == raised.value.request_id == provider.log()[0].request_id

@@ -103,20 +103,15 @@ def test_errors_are_recorded_by_their_class_alone() -> None:
         assert record.error == "APIConnectionError"
 
 
-def test_bytes_of_a_whole_answer_are_counted(provider: Emulator, arguments: dict[str, Any]) -> None:
+def test_bytes_of_uploads_and_whole_answers_are_counted(provider: Emulator, arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments) as client:
         client.chat.completions.create(model=MODEL, messages=MESSAGES)
-
-        (attempt,) = client.calls[0].attempts
-    assert attempt.response_body_bytes == provider.log()[0].bytes_out
-
-
-def test_bytes_of_an_upload_are_counted(provider: Emulator, arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments) as client:
         client.files.create(file=b"{}", purpose="batch")
 
-        (attempt,) = client.calls[0].attempts
-    assert attempt.request_body_bytes == provider.log()[0].bytes_in
+        attempts = [attempt for record in client.calls for attempt in record.attempts]
+    answered, uploaded = provider.log()
+    assert attempts[0].response_body_bytes == answered.bytes_out
+    assert attempts[1].request_body_bytes == uploaded.bytes_in
 
 
 def test_coroutine_that_is_closed_while_it_waits_was_cancelled(arguments: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import openai
@@ -33,16 +33,6 @@ def client(request: pytest.FixtureRequest, arguments: dict[str, Any]) -> Iterato
     plays = [PROTOCOLS[request.param]]
     with fastlane.OpenAI(**arguments, only_plays=plays, raise_play_errors=True, default_headers=ASKED) as made:
         yield made
-
-
-@pytest.fixture(params=PROTOCOLS)
-def make_async(request: pytest.FixtureRequest, arguments: dict[str, Any]) -> Callable[..., fastlane.AsyncOpenAI]:
-    def make(**options: Any) -> fastlane.AsyncOpenAI:
-        return fastlane.AsyncOpenAI(
-            **arguments, only_plays=[PROTOCOLS[request.param]], raise_play_errors=True, **options
-        )
-
-    return make
 
 
 @pytest.fixture(params=PROTOCOLS)
@@ -139,8 +129,10 @@ async def waiting_pull(stream: Any) -> asyncio.Task[Any]:
 
 
 @pytest.mark.asyncio
-async def test_two_tasks_cannot_pull_at_once(make_async: Callable[..., fastlane.AsyncOpenAI]) -> None:
-    async with make_async(default_headers=SLOW) as client, await async_opened(client) as stream:
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_two_tasks_cannot_pull_at_once(arguments: dict[str, Any], protocol: str) -> None:
+    made = fastlane.AsyncOpenAI(**arguments, only_plays=[PROTOCOLS[protocol]], default_headers=SLOW)
+    async with made as client, await async_opened(client) as stream:
         first = await waiting_pull(stream)
         with pytest.raises(RuntimeError, match="already running"):
             await anext(stream)
@@ -174,9 +166,6 @@ def test_two_threads_cannot_pull_at_once(client: fastlane.OpenAI) -> None:
         assert refused.is_set()
         assert len({id(chunk) for chunk in pulled}) == len(pulled)
         assert next(stream).choices
-
-
-# Left early
 
 
 # Instrumentations and overrides

@@ -17,8 +17,6 @@ import pytest
 import fastlane
 import fastlane.providers
 from fastlane.compat.openai_modules import OPENAI_MODULES
-from fastlane.compat.openai_types import _holders
-from tests.contract.entry_points import MESSAGES, MODEL
 
 OURS = {"OpenAI", "AsyncOpenAI", "AzureOpenAI", "AsyncAzureOpenAI", "Client", "AsyncClient"}
 # Classes of openai that fastlane has no form of: they are offered as they are.
@@ -101,15 +99,6 @@ def test_submodules_in_a_fresh_process_are_lazy_and_shared() -> None:
     ran = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, timeout=50, check=False)
 
     assert (ran.returncode, ran.stderr) == (0, "")
-
-
-def test_answer_is_an_instance_of_the_type_imported_here(arguments: dict[str, Any]) -> None:
-    from fastlane.types.chat import ChatCompletion
-    from fastlane.types.responses import Response
-
-    with fastlane.OpenAI(**arguments) as client:
-        assert isinstance(client.chat.completions.create(model=MODEL, messages=MESSAGES), ChatCompletion)
-        assert isinstance(client.responses.create(model=MODEL, input="?"), Response)
 
 
 @pytest.mark.parametrize("name", ["types.chta", "resources.chat.nothing", "pagination.deeper"])
@@ -216,10 +205,3 @@ def test_unknown_openai_type_is_no_attribute() -> None:
 def test_lazy_types_are_off_when_openai_came_first_or_disabled(code: str, variables: dict[str, str]) -> None:
     loader = "import json, openai; print(json.dumps(type(openai.types.__spec__.loader).__name__))"
     assert printed(f"{code}\n{loader}", **variables) == "SourceFileLoader"
-
-
-@pytest.mark.parametrize(
-    "source", [b"import os", b"from .a import b as c", b"from .a import b", b"from os import path as path", b"x = 1"]
-)
-def test_package_with_other_code_is_not_lazy(source: bytes) -> None:
-    assert _holders(source) is None

@@ -63,10 +63,3 @@ async def test_provider_error_is_raised(lane: Lane) -> None:
     with pytest.raises(openai.AuthenticationError):
         await model(lane).create(MESSAGES)
     lane.went(1, refused=1)
-
-
-@pytest.mark.asyncio
-async def test_failed_request_is_retried(lane: Lane) -> None:
-    lane.emulator.set_faults("status=429;retry_after=0.01;times=1")
-    assert (await model(lane).create(MESSAGES)).content == QUESTION
-    lane.went(1, attempts=2)

@@ -66,9 +66,3 @@ def test_provider_error_is_raised(lane: Lane) -> None:
     with pytest.raises(openai.AuthenticationError):
         generator(lane).run(MESSAGES)
     lane.went(1, refused=1)
-
-
-def test_failed_request_is_retried(lane: Lane) -> None:
-    lane.emulator.set_faults("status=429;retry_after=0.01;times=1")
-    assert generator(lane).run(MESSAGES)["replies"][0].text == QUESTION
-    lane.went(1, attempts=2)

@@ -93,10 +93,3 @@ def test_provider_error_is_raised(lane: Lane, kind: Any) -> None:
     with pytest.raises(openai.AuthenticationError):
         llm(lane, kind).chat(MESSAGES)
     lane.went(1, refused=1)
-
-
-@LLMS
-def test_failed_request_is_retried(lane: Lane, kind: Any) -> None:
-    lane.emulator.set_faults("status=429;retry_after=0.01;times=1")
-    assert llm(lane, kind).chat(MESSAGES).message.content == QUESTION
-    lane.went(1, attempts=2)

@@ -95,14 +95,6 @@ async def test_provider_error_is_raised(lane: Lane, kind: Any) -> None:
     lane.went(1, refused=1)
 
 
-@MODELS
-@pytest.mark.asyncio
-async def test_failed_request_is_retried(lane: Lane, kind: Any) -> None:
-    lane.emulator.set_faults("status=429;retry_after=0.01;times=1")
-    assert (await Runner.run(agent(lane, kind), QUESTION)).final_output == QUESTION
-    lane.went(1, attempts=2)
-
-
 @pytest.fixture(params=["responses", "chat_completions"])
 def default_api(request: pytest.FixtureRequest) -> Iterator[None]:
     agents.set_default_openai_api(request.param)

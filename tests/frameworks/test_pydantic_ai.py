@@ -92,11 +92,3 @@ async def test_provider_error_is_raised(lane: Lane, kind: Any) -> None:
         await agent(lane, kind).run(QUESTION)
     assert error.value.status_code == 401
     lane.went(1, refused=1)
-
-
-@MODELS
-@pytest.mark.asyncio
-async def test_failed_request_is_retried(lane: Lane, kind: Any) -> None:
-    lane.emulator.set_faults("status=429;retry_after=0.01;times=1")
-    assert (await agent(lane, kind).run(QUESTION)).output == QUESTION
-    lane.went(1, attempts=2)

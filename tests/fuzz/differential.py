@@ -7,7 +7,7 @@ import random
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, get_args, get_origin
+from typing import Any
 
 import pydantic
 from openai._models import construct_type
@@ -15,7 +15,7 @@ from openai.types import CreateEmbeddingResponse
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 
-from fastlane.decode import _types as types, answer_decoder, event_decoder
+from fastlane.decode import answer_decoder, event_decoder
 from tests.fuzz import corpus, mutation
 
 TYPES: dict[str, tuple[Any, list[corpus.Document], bool]] = {
@@ -139,25 +139,3 @@ class Differential:
             return f"{found!r} where the stock client gives no object"
         compare = visible_difference if self._seen % 8 == 0 or self._seen <= len(self.documents) else difference
         return compare(found, stock)
-
-
-def _parts(annotation: Any) -> Iterator[Any]:
-    """What a value of this annotation may hold inside: items, values and the annotations of a model's fields."""
-    for member in types.members(annotation):
-        if types.is_model(member):
-            for field in types.built(member).model_fields.values():
-                yield field.annotation
-        else:
-            yield from (inner for inner in get_args(member) if get_origin(member) in (list, dict))
-
-
-def known_models() -> int:
-    """How many models the types are made of: what the made-up documents are drawn from."""
-    seen: set[Any] = set()
-    waiting = [cast_to for cast_to, _, _ in TYPES.values()]
-    while waiting:
-        annotation = waiting.pop()
-        if annotation not in seen:
-            seen.add(annotation)
-            waiting += _parts(annotation)
-    return len({member for annotation in seen for member in types.members(annotation) if types.is_model(member)})

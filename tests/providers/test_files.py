@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 import tomli_w
-from hypothesis import given
 
 from fastlane import ConfigurationError
 from fastlane.providers import Fact, ProviderFacts, facts_named, load, names, registered
 from fastlane.providers.registry import places
 from scripts.stale_facts import report
-from tests.providers.made_facts import facts
 
 WHERE: dict[str, Any] = {"source": "https://docs.example.com", "checked": date(2026, 11, 22), "evidence": "documented"}
 
@@ -30,34 +28,26 @@ def by_keys(of: ProviderFacts) -> Mapping[tuple[str, ...], Fact[Any]]:
     return dict(of.all_facts())
 
 
-@given(facts("one"))
-def test_written_facts_read_back_equal(tmp_path_factory: pytest.TempPathFactory, one: ProviderFacts) -> None:
-    file = tmp_path_factory.mktemp("facts") / "another_name.toml"
+@pytest.mark.parametrize("slug", names())
+def test_written_or_copied_facts_read_back_equal(tmp_path: Path, slug: str) -> None:
+    one = facts_named(slug)
+    file = tmp_path / f"{slug}.toml"
     file.write_text(tomli_w.dumps(one.model_dump(exclude_defaults=True)))
 
-    assert load(file) == one
-    assert load(file).digest == one.digest
+    for again in (load(file), pickle.loads(pickle.dumps(one)), copy.deepcopy(one)):
+        assert again == one
+        assert (again.digest, hash(again)) == (one.digest, hash(one))
 
 
-@given(facts("one"))
-def test_facts_can_be_copied_and_sent_to_another_process(one: ProviderFacts) -> None:
-    assert pickle.loads(pickle.dumps(one)) == one
-    assert copy.deepcopy(one) == one
-    assert hash(copy.deepcopy(one)) == hash(one)
+@pytest.mark.parametrize("slug", names())
+def test_each_fact_of_the_upper_ones_counts_and_no_other_is_lost(slug: str) -> None:
+    one = facts_named(slug)
+    for two in map(facts_named, names()):
+        both = one.over(two)
 
-
-@given(facts("one"), facts("two"))
-def test_each_fact_of_the_upper_ones_counts_and_no_other_is_lost(one: ProviderFacts, two: ProviderFacts) -> None:
-    assert by_keys(one.over(two)) == {**by_keys(two), **by_keys(one)}
-
-
-@given(facts("one"), facts("two"))
-def test_overriding_facts_keep_their_slug_and_origins(one: ProviderFacts, two: ProviderFacts) -> None:
-    both = one.over(two)
-
-    assert (both.slug, both.origins) == (one.slug, one.origins)
-    assert both.name == (one.name or two.name)
-    assert both.base_url == (one.base_url or two.base_url)
+        assert by_keys(both) == {**by_keys(two), **by_keys(one)}
+        assert (both.slug, both.origins) == (one.slug, one.origins)
+        assert (both.name, both.base_url) == (one.name or two.name, one.base_url or two.base_url)
 
 
 def test_fact_that_was_not_found_hides_the_one_below() -> None:

@@ -26,7 +26,6 @@ _KNOWN: list[Any] = [
     {"id": "x", "custom_id": "fastlane-7", "response": None, "error": {"code": "batch_expired", "message": "Late."}},
     {"id": "x", "custom_id": "fastlane-7", "response": {"status_code": 429, "body": {"error": {"message": "m"}}}},
 ]  # fmt: skip
-_IN = '{"custom_id":"a","url":"/v1/chat/completions","body":{"model":"m",'
 _NAMES = (
     "custom_id",
     "method",

@@ -86,6 +86,15 @@ def read(library: Any, server: ScriptedServer, ask: Ask = chat, form: Form = SYN
         return list(ask(client)), client
 
 
+def record_of_equal_reads(server: ScriptedServer, ask: Ask = chat, form: Form = SYNC) -> CallRecord:
+    """The record of our client's call, whose events are those of the stock client."""
+    theirs, _ = read(openai, server, ask, form)
+    ours, client = read(fastlane, server, ask, form)
+    assert dumped(ours) == dumped(theirs)
+    record: CallRecord = client.last_call
+    return record
+
+
 def dumped(events: list[Any]) -> list[tuple[type[Any], Any]]:
     return [(type(each), each.to_dict()) for each in events]
 
@@ -134,12 +143,10 @@ def check_record(record: CallRecord, answer: bytes) -> None:
 def test_recorded_stream_matches_the_stock_client(form: Form, name: str, cut: str) -> None:
     answer = recorded(name)
     with serving(answer, cut=CUTS[cut]) as server:
-        theirs, _ = read(openai, server, form=form)
-        ours, client = read(fastlane, server, form=form)
+        record = record_of_equal_reads(server, form=form)
 
-    assert dumped(ours) == dumped(theirs)
-    check_record(client.last_call, answer)
-    assert client.last_call.request_id == re.findall(rb"x-request-id: (\S+)", answer)[0].decode()
+    check_record(record, answer)
+    assert record.request_id == re.findall(rb"x-request-id: (\S+)", answer)[0].decode()
 
 
 def read_with_a_pause(before: Sequence[bytes], after: Sequence[bytes], closes: bool) -> tuple[CallRecord, int]:
@@ -189,24 +196,17 @@ def test_done_without_a_finish_reason_was_cut_off() -> None:
     answer = recorded("llamacpppython_interrupted_0")
     # The recording ends with the connection, right after [DONE].
     with ScriptedServer(lambda _: Script([answer], closes=True)) as server:
-        theirs, _ = read(openai, server)
-        ours, client = read(fastlane, server)
+        record = record_of_equal_reads(server)
 
-    assert dumped(ours) == dumped(theirs)
-    assert client.last_call.outcome == "truncated"
-    assert client.last_call.finish_reason is None
-    assert client.last_call.usage == Usage()
-    assert client.last_call.error is None
+    assert (record.outcome, record.finish_reason, record.error) == ("truncated", None, None)
+    assert record.usage == Usage()
 
 
 @pytest.mark.parametrize("cut", CUTS)
 def test_recorded_stream_of_the_responses_api(form: Form, cut: str) -> None:
     with serving(recorded("transformers_responses"), cut=CUTS[cut]) as server:
-        theirs, _ = read(openai, server, respond, form)
-        ours, client = read(fastlane, server, respond, form)
-    record = client.last_call
+        record = record_of_equal_reads(server, respond, form)
 
-    assert dumped(ours) == dumped(theirs)
     assert record.outcome == "completed"
     assert record.finish_reason == "completed"
     assert record.usage == Usage(
@@ -296,11 +296,8 @@ def test_two_choices_and_usage_after_them() -> None:
         DONE,
     ]
     with streaming(*parts) as server:
-        theirs, _ = read(openai, server)
-        ours, client = read(fastlane, server)
-    record = client.last_call
+        record = record_of_equal_reads(server)
 
-    assert dumped(ours) == dumped(theirs)
     assert record.outcome == "completed"
     assert record.finish_reason == "stop"
     assert record.usage == Usage(input_tokens=9, cached_tokens=8, output_tokens=4)
@@ -314,11 +311,8 @@ def test_tool_call_that_is_streamed() -> None:
 
     parts = [call("", name="weather"), call('{"city":'), call('"Bonn"}'), event(completion(choice({}, "tool_calls")))]
     with streaming(*parts, DONE) as server:
-        theirs, _ = read(openai, server)
-        ours, client = read(fastlane, server)
-    record = client.last_call
+        record = record_of_equal_reads(server)
 
-    assert dumped(ours) == dumped(theirs)
     assert record.timeline.first_token_kind == "tool_call"
     assert record.time_to_first_token_s is not None
     assert record.time_to_first_content_token_s is None

@@ -257,6 +257,20 @@ def test_replaced_client_transport_gets_every_call(peer: CallPeer, monkeypatch: 
         assert ask(client).id == "mocked"
 
 
+def test_credentials_of_an_overridden_client_are_sent(
+    form: Form, peer: CallPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """openai's clients ask these two for what authenticates a request beside its headers."""
+    auth = LIBRARY.BasicAuth("user", "secret")
+    monkeypatch.setattr(openai.OpenAI, "_custom_auth", lambda *_: auth, raising=False)
+    monkeypatch.setattr(openai.AsyncOpenAI, "custom_auth", auth, raising=False)
+    for make in (stock, ours):
+        with make(peer, form) as client:
+            for _ in range(3):
+                ask(client)
+        assert [(asked.header("authorization") or "")[:6] for asked in peer.take()] == ["Basic "] * 3
+
+
 def test_client_with_credentials_of_its_http_client_sends_them(peer: CallPeer) -> None:
     def made(client: Any) -> list[Asked]:
         ask(client)

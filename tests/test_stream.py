@@ -92,6 +92,19 @@ def test_stream_continues_after_a_broken_loop(either: Any) -> None:
     assert text_of(chunks) == TEXT
 
 
+@pytest.mark.parametrize("use", ["closed", "read in part"])
+def test_stream_of_a_used_response_raises_as_in_stock(arguments: dict[str, Any], use: str) -> None:
+    errors = []
+    for library in (openai, fastlane):
+        with library.OpenAI(**arguments, default_headers=ASKED) as client, opened(client) as stream:
+            stream.response.close() if use == "closed" else next(stream.response.iter_bytes(1))
+            with pytest.raises(Exception) as raised:  # noqa: PT011
+                next(stream)
+            errors.append((raised.type, str(raised.value)))
+
+    assert errors[0] == errors[1]
+
+
 def test_iterator_outlives_its_stream(client: fastlane.OpenAI) -> None:
     iterator = iter(opened(client))
     gc.collect()

@@ -123,6 +123,7 @@ LOOKED_UP = {
     ],
 )
 def test_phases_of_an_attempt_by_hand(stamps: dict[str, int], phases: dict[str, float | None]) -> None:
-    wire = WireStamps(started_ns=0, **{name: at_s * SECOND for name, at_s in stamps.items()})
+    given: dict[str, Any] = {name: at_s * SECOND for name, at_s in stamps.items()}
+    wire = WireStamps(started_ns=0, **given)
 
     assert {name: getattr(wire, name) for name in phases} == phases

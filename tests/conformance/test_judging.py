@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.conformance.judging import MOST_TRIED_AGAIN, Results, Side, judged
+from tests.conformance.judging import Results, Side, judged
 from tests.conformance.suite import HERE, Clients, Suite
 
 # What a test does with one of the clients; "missing": it is not collected.
@@ -93,14 +93,6 @@ def test_expected_losses_are_counted_separately() -> None:
     verdict = judged(Played(ours, stock), expected=["tests/test_0.py::*"])
 
     assert (verdict.exit_code, verdict.expected) == (0, ("tests/test_0.py::test_0",))
-
-
-def test_losing_every_test_skips_retries_of_single_tests() -> None:
-    count = MOST_TRIED_AGAIN + 1
-    played = Played(suite_of(["failed"] * count), suite_of(["passed"] * count))
-
-    assert len(judged(played).lost) == count
-    assert played.runs == ["ours ours", "stock stock"]
 
 
 @pytest.mark.parametrize(

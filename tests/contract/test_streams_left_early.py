@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
@@ -31,6 +33,7 @@ from fastlane import (
 from fastlane.catalog import Catalog, CatalogModel
 from fastlane.emulator import Emulator, RequestLog
 from tests.contract.entry_points import MESSAGES, MODEL, async_chat
+from tests.knowledge.forks import in_child
 from tests.waiting import Form, comes_true
 
 # Long enough that no test reads it to its end.
@@ -395,6 +398,50 @@ def test_stream_closed_by_the_application_is_reported_at_once(arguments: dict[st
             next(stream)
 
     assert reported.threads == [threading.get_ident()] * 2
+
+
+def test_hook_of_a_collected_stream_can_read_the_calls(arguments: dict[str, Any]) -> None:
+    found: list[tuple[CallRecord, ...]] = []
+
+    def hook(_: CallRecord) -> None:
+        found.append(client.calls)
+
+    client: fastlane.OpenAI
+    with fastlane.OpenAI(**arguments, on_call_end=[hook], default_headers=SLOW) as client:
+        dropped_unread(client)
+        gc.collect()
+
+        assert client.last_call is not None
+        assert found == [(client.last_call,)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_report_during_a_fork_is_made_by_the_parent_alone(arguments: dict[str, Any]) -> None:
+    """Though the thread that was making it, and has a lock for that, does not live on in the child."""
+    seen: list[CallRecord] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hook(record: CallRecord) -> None:
+        seen.append(record)
+        begun.set()
+        go_on.wait(PATIENCE_S)
+
+    def read() -> tuple[int, float]:
+        started_s = time.monotonic()
+        assert client.calls is not None
+        return len(seen), time.monotonic() - started_s
+
+    with fastlane.OpenAI(**arguments, on_call_end=[hook], default_headers=SLOW) as client:
+        for _ in range(2):
+            dropped_unread(client)
+        gc.collect()
+        assert begun.wait(PATIENCE_S)
+        seen_by_child, waited_s = in_child(read)
+        go_on.set()
+
+        assert len(client.calls) == len(seen) == 2
+    assert seen_by_child == 1
+    assert waited_s < 0.9
 
 
 @pytest.mark.parametrize("asks", ["unread", "half_read", "unanswered"])

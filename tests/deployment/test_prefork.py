@@ -17,6 +17,7 @@ import httpx2
 import pytest
 
 from fastlane.emulator import Emulator
+from scripts.servers import free_port
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
 
@@ -46,12 +47,6 @@ def wait_for(condition: Callable[[], Any], process: subprocess.Popen[bytes], log
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.05)
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def environment_of(provider: Emulator) -> dict[str, str]:

@@ -32,14 +32,6 @@ def test_unstreamed_call(lane: Lane) -> None:
     lane.went(3)
 
 
-@pytest.mark.asyncio
-async def test_unstreamed_async_call(lane: Lane) -> None:
-    model = chat(lane)
-    for _ in range(3):
-        assert (await model.ainvoke(QUESTION)).content == QUESTION
-    lane.went(3)
-
-
 def test_streamed_call(lane: Lane) -> None:
     model = chat(lane)
     for _ in range(3):

@@ -38,14 +38,6 @@ def test_unstreamed_call(lane: Lane) -> None:
     lane.went(3)
 
 
-@pytest.mark.asyncio
-async def test_unstreamed_async_call(lane: Lane) -> None:
-    for _ in range(3):
-        answer: Any = await litellm.acompletion(**settings(lane), client=lane.async_client)
-        assert answer.choices[0].message.content == QUESTION
-    lane.went(3)
-
-
 def test_streamed_call(lane: Lane) -> None:
     stream: Any = litellm.completion(**settings(lane, stream=True), client=lane.client)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == QUESTION

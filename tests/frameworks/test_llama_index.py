@@ -38,14 +38,6 @@ def test_unstreamed_call(lane: Lane, kind: Any) -> None:
 
 
 @LLMS
-@pytest.mark.asyncio
-async def test_unstreamed_async_call(lane: Lane, kind: Any) -> None:
-    for _ in range(3):
-        assert (await llm(lane, kind).achat(MESSAGES)).message.content == QUESTION
-    lane.went(3)
-
-
-@LLMS
 def test_streamed_call(lane: Lane, kind: Any) -> None:
     pieces = [each.delta for each in llm(lane, kind).stream_chat(MESSAGES)]
     assert "".join(piece for piece in pieces if piece) == QUESTION

@@ -43,6 +43,60 @@ def test_leaves_a_socket_open():
 """
 
 
+# Fails only behind another one of its file: it is not excused by running it alone.
+BEHIND_ANOTHER = """
+seen = []
+
+def test_other(): seen.append(1)
+
+def test_flake(): assert not seen
+"""
+
+FAILS_AROUND = """
+import pytest
+from pathlib import Path
+flag = Path(__file__).with_name("ran")
+
+def once():
+    if not flag.exists():
+        flag.touch()
+        raise OSError
+
+@pytest.fixture
+def resource():
+    {}
+
+def test_it(resource): pass
+"""
+
+FAILS_IN_A_THREAD = """
+import threading
+from pathlib import Path
+
+def test_it(flag=Path(__file__).with_name("ran")):
+    def run():
+        if not flag.exists():
+            flag.touch()
+            raise OSError
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+"""
+
+# With two sets of parameters: that is no accident.
+FAILS_TWICE = """
+import pytest
+from pathlib import Path
+
+@pytest.mark.parametrize("n", "ab")
+def test_flake(n):
+    flag = Path(__file__).with_name(n)
+    first = not flag.exists()
+    flag.touch()
+    assert not first, "late"
+"""
+
+
 class Outcome(NamedTuple):
     """What `.ci/again` ended with."""
 
@@ -90,70 +144,37 @@ def test_again_with_an_honest_flake_prints_its_ledger_line(again: Again) -> None
     assert outcome.text.count("1 passed") == 3
 
 
-def test_again_with_a_lasting_failure_fails(again: Again) -> None:
-    assert again("def test_it(): assert False").exit_code == 1
+def test_again_with_a_flake_of_a_parallel_run_excuses(again: Again) -> None:
+    assert again(FLAKE, "tests/test_it.py", *PARALLEL).exit_code == 0
 
 
-def test_again_reruns_the_whole_file(again: Again) -> None:
-    """A test that fails only behind another one of its file is not excused by running it alone."""
-    source = """
-import os
-seen = []
-
-def test_other(): seen.append(1)
-
-def test_flake(): assert not seen
-"""
-    assert again(source).exit_code == 1
-
-
-@pytest.mark.parametrize(
-    "end", ["raise KeyboardInterrupt", "import pytest; pytest.exit('enough')", "import os; os._exit(1)"]
-)
-def test_again_with_an_interrupted_run_fails(again: Again, end: str) -> None:
-    outcome = again(f"{FLAKE}\ndef test_second(flag=Path(__file__).with_name('second')):\n    {end}\n")
-
-    assert outcome.exit_code == 1
-    assert "pytest ended with exit code 2" in outcome.text or "did not finish" in outcome.text
+INTERRUPTED = f"{FLAKE}\ndef test_second(flag=Path(__file__).with_name('second')):\n    "
+REFUSED: dict[str, tuple[str, str, str]] = {
+    # The tests, a line of the ledger, and what is said.
+    "lasting failure": ("def test_it(): assert False", "", ""),
+    "failure behind another test": (BEHIND_ANOTHER, "", ""),
+    "Ctrl-C": (f"{INTERRUPTED}raise KeyboardInterrupt\n", "", "pytest ended with exit code 2"),
+    "exit": (f"{INTERRUPTED}import pytest; pytest.exit('enough')\n", "", "pytest ended with exit code 2"),
+    "killed": (f"{INTERRUPTED}import os; os._exit(1)\n", "", "did not finish"),
+    "error in setup": (FAILS_AROUND.format("once()\n    yield"), "", "test_it.py::test_it: an error in setup"),
+    "error in teardown": (FAILS_AROUND.format("yield\n    once()"), "", "test_it.py::test_it: an error in teardown"),
+    "error in a thread": (FAILS_IN_A_THREAD, "", "an unraisable error"),
+    "entry of 29 days ago": (FLAKE, entry(29), "unsteady.txt has it from"),
+    "unreadable ledger": (FLAKE, "yesterday tests/test_it.py::test_flake\n", "expected 'YYYY-MM-DD TEST: WHY'"),
+    "failed twice": (FAILS_TWICE, "", "test_flake: failed more than once"),
+    "leak blamed on another": (
+        f"{LEAK}\ndef test_innocent(): gc.collect()\n", "", "tests/test_it.py::test_innocent: an unraisable error"
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("phase", ["setup", "teardown"])
-def test_again_with_an_error_around_a_test_fails(again: Again, phase: str) -> None:
-    once = "if not flag.exists():\n        flag.touch()\n        raise OSError"
-    body = f"{once}\n    yield" if phase == "setup" else f"yield\n    {once}"
-    outcome = again(f"""
-import pytest
-from pathlib import Path
-flag = Path(__file__).with_name("ran")
-
-@pytest.fixture
-def resource():
-    {body}
-
-def test_it(resource): pass
-""")
+@pytest.mark.parametrize("failure", REFUSED)
+def test_again_with_a_failure_that_is_no_flake_fails(again: Again, failure: str) -> None:
+    source, ledger, said = REFUSED[failure]
+    outcome = again(source, ledger=ledger)
 
     assert outcome.exit_code == 1
-    assert f"tests/test_it.py::test_it: an error in {phase}" in outcome.text
-
-
-def test_again_with_an_error_in_a_thread_fails(again: Again) -> None:
-    outcome = again("""
-import threading
-from pathlib import Path
-
-def test_it(flag=Path(__file__).with_name("ran")):
-    def run():
-        if not flag.exists():
-            flag.touch()
-            raise OSError
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-""")
-
-    assert outcome.exit_code == 1
-    assert "an unraisable error" in outcome.text
+    assert said in outcome.text
 
 
 @pytest.mark.parametrize(
@@ -164,42 +185,3 @@ def test_again_with_a_race_security_or_leak_test_fails(again: Again, file: str) 
 
     assert outcome.exit_code == 1
     assert "a test of races, security or leaks" in outcome.text
-
-
-def test_again_with_an_entry_of_the_last_30_days_fails(again: Again) -> None:
-    outcome = again(FLAKE, ledger=entry(29))
-
-    assert outcome.exit_code == 1
-    assert "unsteady.txt has it from" in outcome.text
-
-
-def test_again_with_a_ledger_line_it_cannot_read_fails(again: Again) -> None:
-    outcome = again(FLAKE, ledger="yesterday tests/test_it.py::test_flake\n")
-
-    assert outcome.exit_code == 1
-    assert "expected 'YYYY-MM-DD TEST: WHY'" in outcome.text
-
-
-def test_again_with_one_test_failing_twice_fails(again: Again) -> None:
-    """With two sets of parameters: that is no accident."""
-    parameters = "import pytest\n" + FLAKE.replace("def test_flake(", '@pytest.mark.parametrize("n", "ab")\n<>')
-    source = (
-        parameters.replace("<>", "def test_flake(n, ")
-        .replace('with_name("ran")', "parent")
-        .replace("first = not flag.exists()", "flag = flag / n; first = not flag.exists()")
-    )
-    outcome = again(source)
-
-    assert outcome.exit_code == 1
-    assert "test_flake: failed more than once" in outcome.text
-
-
-def test_again_with_a_flake_of_a_parallel_run_excuses(again: Again) -> None:
-    assert again(FLAKE, "tests/test_it.py", *PARALLEL).exit_code == 0
-
-
-def test_again_with_a_leak_blamed_on_another_test_fails(again: Again) -> None:
-    outcome = again(f"{LEAK}\ndef test_innocent(): gc.collect()\n")
-
-    assert outcome.exit_code == 1
-    assert "tests/test_it.py::test_innocent: an unraisable error" in outcome.text

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from typing import Any
 
-import httpx2
-import openai
 import pytest
 
 from fastlane.emulator import RequestLog
 from fastlane.emulator._faults import KINDS, parse_faults
-from tests.soak.asking import ENDS, error_of, judged
+from tests.soak.asking import ENDS, judged
 from tests.soak.judging import Judge, growth
 from tests.soak.plan import FAULTS, PLAYS, Op, Round, Scene, kind_of, round_of
 
@@ -159,18 +155,6 @@ def test_judge_finds_each_kind_of_failure(report: dict[str, Any], kinds: list[st
 )
 def test_text_is_identified_by_its_nonce(got: str, whole: bool, end: str) -> None:
     assert judged(op(fault="misparse"), got, whole=whole).end == end
-
-
-def test_errors_are_known_by_their_kind() -> None:
-    request = httpx2.Request("POST", "https://example.com")
-    errors = [
-        openai.APITimeoutError(request), openai.APIConnectionError(request=request), asyncio.CancelledError(),
-        json.JSONDecodeError("no", "", 0), RuntimeError("other"),
-    ]  # fmt: skip
-
-    assert [error_of(error).end for error in errors] == [
-        "timeout", "connection", "cancelled", "malformed", "unexpected",
-    ]  # fmt: skip
 
 
 def test_growth_excludes_the_warm_up() -> None:

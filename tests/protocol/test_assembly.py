@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,7 +12,6 @@ from openai.types.chat import ChatCompletionChunk
 
 import fastlane
 from fastlane.emulator import Dialect, Emulator, preset
-from fastlane.protocol.answer_texts import answer_texts
 from fastlane.protocol.assembly import AnswerCut
 from fastlane.protocol.content import Delta
 from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
@@ -266,52 +264,6 @@ def test_text_that_comes_only_at_the_end_of_its_part_is_a_delta() -> None:
     assembly = assembled(RESPONSES, [])
     assert assembly.take(done) == (Delta((0, 0), "content", "Rhine"),)
     assert assembly.take(done) == ()
-
-
-FENCE = len("```json ")
-FENCED = '```json {"category": "billing", "note": "\\u00e9"} ```'
-
-
-@pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS, RESPONSES])
-def test_answer_can_be_cut_at_every_position(provider: Emulator, arguments: dict[str, Any], endpoint: str) -> None:
-    ask = request(endpoint, extra_headers={"x-emulator-output-text": FENCED})
-    if endpoint == COMPLETIONS:
-        ask["max_tokens"] = 1_000
-    with fastlane.OpenAI(**arguments) as client:
-        expected = whole(client, endpoint, **ask)
-        events = streamed(client, endpoint, **ask)
-    text = content(endpoint, assembled(endpoint, events).body())
-    assert text == FENCED
-    channel = (0, 0) if endpoint == RESPONSES else (0,)
-    for end in range(len(text) + 2):
-        for start in (0, FENCE):
-            wanted = with_text(endpoint, expected, text[start:end])
-            cut = AnswerCut(ends={channel: end}, starts={channel: start}, usage={"estimated": True})
-            # From as many events as brought the text (four open a response), and from the whole stream.
-            needed = next(n for n in range(len(events) + 1) if size(endpoint, events[:n]) >= min(end, len(text)))
-            for kept in (events[: max(needed, 4)], events):
-                usage = wanted["usage"] if kept is events and endpoint == RESPONSES else {"estimated": True}
-                assert without_ids(body(endpoint, kept, cut)) == without_ids(wanted | {"usage": usage})
-
-
-def size(endpoint: str, events: list[dict[str, Any]]) -> int:
-    return len(content(endpoint, assembled(endpoint, events).body()))
-
-
-def content(endpoint: str, answer: dict[str, Any]) -> str:
-    """The text of an answer's first channel."""
-    return "".join(text.text for text in answer_texts(answer, endpoint) if text.kind == "content")
-
-
-def with_text(endpoint: str, answer: dict[str, Any], text: str) -> dict[str, Any]:
-    answer = copy.deepcopy(answer)
-    if endpoint == CHAT:
-        answer["choices"][0]["message"]["content"] = text
-    elif endpoint == COMPLETIONS:
-        answer["choices"][0]["text"] = text
-    else:
-        answer["output"][0]["content"][0]["text"] = text
-    return answer
 
 
 def test_cut_at_length_limit_is_stop_and_filter_stays_filter() -> None:

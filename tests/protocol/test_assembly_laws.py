@@ -118,13 +118,15 @@ def test_cut_changes_only_text_outside_its_bounds(drawn: Drawn, end: int, start:
     assert found == expected
 
 
-@given(responses(), st.integers(0, 9))
-@settings(max_examples=30)
-def test_cut_of_a_response_shortens_texts_and_arguments(drawn: Drawn, end: int) -> None:
+@given(responses(), st.integers(0, 9), st.integers(0, 3))
+@settings(max_examples=60)
+def test_cut_of_a_response_shortens_texts_and_arguments(drawn: Drawn, end: int, start: int) -> None:
     whole = answer_texts(drawn.whole, RESPONSES)
-    cut = AnswerCut(ends={text.where: end for text in whole})
-    found = answer_texts(assembled(RESPONSES, drawn.events[:-1]).body(cut), RESPONSES)
-    assert [text.text for text in found] == [text.text[:end] for text in whole]
+    ends = {text.where: end for text in whole}
+    cut = AnswerCut(ends=ends, starts=dict.fromkeys(ends, start))
+    for events in (drawn.events[:-1], drawn.events):
+        found = answer_texts(assembled(RESPONSES, events).body(cut), RESPONSES)
+        assert [text.text for text in found] == [text.text[start:end] for text in whole]
 
 
 MODELS: dict[str, Any] = {CHAT: ChatCompletionChunk, COMPLETIONS: Completion, RESPONSES: ResponseStreamEvent}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import gzip
-from collections.abc import Callable
 from typing import Any
 
 import httpx2
@@ -14,7 +13,7 @@ from hyperframe.frame import DataFrame, PingFrame
 
 from tests.transport.faces import both_faces
 from tests.transport.h2_peer import raw_frame
-from tests.transport.peer import PROTOCOL_ERROR, GoneError, Header, Peer, PeerConnection, Respond, Stream, by_path
+from tests.transport.peer import PROTOCOL_ERROR, GoneError, Header, Peer, Respond, Stream, by_path, silent
 from tests.transport.peer_h1 import PeerH1, Request1
 from tests.transport.resources import resident
 
@@ -164,10 +163,6 @@ def test_data_after_our_reset_harms_no_other_call(make_face: Any) -> None:
         assert len(peer.connections) == 1
 
 
-def before_settings(data: bytes) -> Callable[[PeerConnection], None]:
-    return lambda connection: connection.send_bytes(data)
-
-
 @both_faces
 @pytest.mark.parametrize(
     "data",
@@ -175,10 +170,7 @@ def before_settings(data: bytes) -> Callable[[PeerConnection], None]:
     ids=["HTTP/1.1", "SSH", "nothing", "a ping"],
 )
 def test_server_preface_without_settings_is_an_error(make_face: Any, data: bytes) -> None:
-    with (
-        Peer(lambda stream: stream.hold_until_left(), opening=before_settings(data)) as peer,
-        make_face(peer.url) as face,
-    ):
+    with Peer(silent, opening=lambda connection: connection.send_bytes(data)) as peer, make_face(peer.url) as face:
         with pytest.raises((httpx2.RemoteProtocolError, httpx2.ConnectError)):
             face.get()
 

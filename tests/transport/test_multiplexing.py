@@ -9,22 +9,22 @@ import httpx2
 import pytest
 
 from tests.transport.faces import both_faces
-from tests.transport.peer import MAX_CONCURRENT_STREAMS, REFUSED_STREAM, Peer, PeerConnection, Stream, by_path
+from tests.transport.peer import MAX_CONCURRENT_STREAMS, REFUSED_STREAM, Peer, PeerConnection, Respond, Stream, by_path
 from tests.transport.peer_h1 import OK, PeerH1, Request1, SlowAnswer
 
 WAIT_FOR_A_SLOT = httpx2.Timeout(30, pool=0.3)
 
 
-class Together:
+def together(count: int) -> Respond:
     """A script that sends no response before so many requests have come."""
+    barrier = threading.Barrier(count)
 
-    def __init__(self, count: int) -> None:
-        self.barrier = threading.Barrier(count)
-
-    def __call__(self, stream: Stream) -> None:
+    def respond(stream: Stream) -> None:
         stream.body()
-        self.barrier.wait(30)
+        barrier.wait(30)
         stream.answer(b"ok")
+
+    return respond
 
 
 @both_faces
@@ -71,11 +71,8 @@ def test_upload_that_pauses_holds_up_no_other_call(make_face: Any) -> None:
 
 @both_faces
 def test_call_beyond_the_stream_limit_opens_a_connection(make_face: Any) -> None:
-    together = Together(3)
-    with (
-        Peer(by_path(all=together), settings={MAX_CONCURRENT_STREAMS: 2}) as peer,
-        make_face(peer.url) as face,
-    ):
+    scripts = by_path(all=together(3))
+    with Peer(scripts, settings={MAX_CONCURRENT_STREAMS: 2}) as peer, make_face(peer.url) as face:
         face.get("/first")
         answers = face.together(*["/all"] * 3)
 
@@ -94,7 +91,7 @@ def test_changed_stream_limit_is_used_and_kept(make_face: Any, first: int, later
             connection.hold(changed)
             connection.settings({MAX_CONCURRENT_STREAMS: later})
 
-    with Peer(by_path(all=Together(8)), opening=opening) as peer, make_face(peer.url) as face:
+    with Peer(by_path(all=together(8)), opening=opening) as peer, make_face(peer.url) as face:
         face.get("/first")
         changed.set()
         peer.wait_until(lambda: peer.connections[0].settings_acked == 2)
@@ -154,10 +151,10 @@ def test_request_and_its_body_go_in_one_write(make_face: Any, size: int) -> None
 
 @both_faces
 def test_burst_without_tls_opens_a_connection_for_each_call(make_face: Any) -> None:
-    together = threading.Barrier(7)
+    barrier = threading.Barrier(7)
 
     def respond(request: Request1) -> None:
-        together.wait(30)
+        barrier.wait(30)
         request.send(OK)
 
     with PeerH1(respond) as peer, make_face(peer.url) as face:

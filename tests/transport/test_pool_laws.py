@@ -62,8 +62,6 @@ class Interleavings(RuleBasedStateMachine):
         self.limit = limit
         self.desk = CarefulDesk(max_connections=limit, http2=http2)
         self.calls: list[Call] = []
-        self.unsettled: list[Call] = []
-        """Calls that have ended without a word to the pool."""
         self.refused: set[Call] = set()
         """Calls that were refused, and looked at."""
         self.served = True
@@ -130,27 +128,20 @@ class Interleavings(RuleBasedStateMachine):
             self.served = True
         self.desk.take()
 
-    def _one_live(self, number: int) -> Call:
-        live = [call for call in self.calls if call.is_live]
-        return live[number % len(live)]
-
     @precondition(lambda self: any(call.is_live for call in self.calls))
     @rule(number=choices, how=st.sampled_from(["ends", "ends", "ends_quietly", "leaves"]))
     def end(self, number: int, how: str) -> None:
-        call = self._one_live(number)
+        live = [call for call in self.calls if call.is_live]
+        call = live[number % len(live)]
         call.is_over = True
         if how == "ends_quietly":
-            self.unsettled.append(call)
             self.served = False
         getattr(self.desk, how)(call)
         member = call.member
         assert member is not None
-        self._happened(member, how != "ends_quietly")
-        self._look_at_the_refused()
-
-    def _happened(self, member: PooledConnection, is_reported: bool = True) -> None:
-        if is_reported and member in self.desk.members:
+        if how != "ends_quietly" and member in self.desk.members:
             self.served = True
+        self._look_at_the_refused()
 
     @precondition(lambda self: any(call.is_queued for call in self.calls))
     @rule(number=choices)
@@ -228,14 +219,11 @@ class Interleavings(RuleBasedStateMachine):
 
     @invariant()
     def no_more_connections_than_allowed(self) -> None:
-        if hasattr(self, "desk"):
-            assert len(self.desk.members) == self.desk.pool._count <= self.limit
-            assert len(self.desk.pool._idle) <= MOST_IDLE
+        assert len(self.desk.members) == self.desk.pool._count <= self.limit
+        assert len(self.desk.pool._idle) <= MOST_IDLE
 
     @invariant()
     def every_slot_belongs_to_a_call(self) -> None:
-        if not hasattr(self, "desk"):
-            return
         for member in self.desk.members:
             live = sum(call.member is member and call.is_live for call in self.calls)
             assert member.claimed == live + len(member.ended)
@@ -245,8 +233,6 @@ class Interleavings(RuleBasedStateMachine):
 
     @invariant()
     def what_is_kept_for_speed_agrees_with_what_is_so(self) -> None:
-        if not hasattr(self, "desk"):
-            return
         pool = self.desk.pool
         assert set(pool._idle) == {member for member in self.desk.members if member.is_open and not member.claimed}
         idle_since = [member.unused_since_ns for member in pool._idle]
@@ -263,7 +249,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @invariant()
     def no_call_waits_in_vain(self) -> None:
-        if not hasattr(self, "desk") or not self.served:
+        if not self.served:
             return
         pool, now_ns = self.desk.pool, self.desk.now_ns
         for state in pool._waiting.values():
@@ -277,8 +263,6 @@ class Interleavings(RuleBasedStateMachine):
 
     @invariant()
     def who_came_first_went_first(self) -> None:
-        if not hasattr(self, "desk"):
-            return
         for origin in ORIGINS:
             plain = [call for call in self.calls if call.avoided is None]
             calls = [call for call in plain if call.origin == origin and not call.withdrawn]

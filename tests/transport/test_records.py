@@ -20,12 +20,6 @@ from tests.transport.conftest import PLAYS
 UNENDING = {"output_tokens": 10_000, "token_ms": 20}
 
 
-@pytest.fixture
-def reported() -> list[CallRecord]:
-    """The records that the caller's hook got."""
-    return []
-
-
 def test_dropped_async_streams_cancel_upstream_silently(
     arguments: dict[str, Any], protocol: str, provider: Emulator, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -44,7 +38,8 @@ def test_dropped_async_streams_cancel_upstream_silently(
     assert caplog.messages == []
 
 
-def test_threads_that_close_a_stream_at_once(arguments: dict[str, Any], reported: list[CallRecord]) -> None:
+def test_threads_that_close_a_stream_at_once(arguments: dict[str, Any]) -> None:
+    reported: list[CallRecord] = []
     with Caller("sync", **arguments, on_call_end=[reported.append], raise_play_errors=True) as caller:
         for _ in range(20):
             stream = caller.start(1, **UNENDING)

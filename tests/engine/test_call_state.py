@@ -185,6 +185,17 @@ def test_malformed_json_answer_is_recorded(body: bytes) -> None:
         assert [(call.outcome, call.usage) for call in client.calls] == [("completed", Usage())]
 
 
+def test_retrieved_response_has_its_usage_and_other_answers_none() -> None:
+    """A list of models is no answer of a model, whatever it says."""
+    found = whole_response(usage={"input_tokens": 12, "output_tokens": 3, "total_tokens": 15})
+    library = LIBRARY.Client(transport=LIBRARY.MockTransport(lambda _: LIBRARY.Response(200, json=found)))
+    with fastlane.OpenAI(**{**ARGUMENTS, "http_client": library}) as client:
+        client.responses.retrieve("resp_1")
+        client.models.list()
+
+        assert [call.usage.output_tokens for call in client.calls] == [3, None]
+
+
 def test_stream_collected_in_a_hook_is_reported_once() -> None:
     def hook(record: CallRecord) -> None:
         reported.append(record.outcome)

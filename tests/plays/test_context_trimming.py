@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import copy
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,18 +9,9 @@ import pytest
 import fastlane
 from fastlane import Call, ContextTrimming
 from fastlane.emulator import Emulator
-from fastlane.records import ContextTrimmingRecord, Usage
+from tests.plays.context_trimming.histories import call, plan
 
-CHAT = "/chat/completions"
 SYSTEM = {"role": "system", "content": "Be brief."}
-
-
-def plan(play: ContextTrimming, asked: Call) -> tuple[Call, ContextTrimmingRecord]:
-    session: Any = play.open(asked)
-    planned = session.plan(asked)
-    section = session.close(SimpleNamespace(usage=Usage()))
-    assert isinstance(section, ContextTrimmingRecord)
-    return planned, section
 
 
 def step(number: int, characters: int = 2_000) -> list[dict[str, Any]]:
@@ -38,17 +28,6 @@ def conversation(steps: int) -> list[dict[str, Any]]:
     for number in range(steps):
         messages += step(number)
     return messages
-
-
-def call(messages: Any, *, endpoint: str = CHAT, name: str = "messages", placements: Any = None, **body: Any) -> Call:
-    return Call(
-        call_id="1",
-        endpoint=endpoint,
-        origin="https://example.com:443",
-        body={"model": "m", name: messages, **body},
-        stream=True,
-        placements=placements,
-    )
 
 
 def small(**settings: Any) -> ContextTrimming:

@@ -6,7 +6,11 @@ import itertools
 import json
 from collections.abc import Sequence
 from random import Random
+from types import SimpleNamespace
 from typing import Any
+
+from fastlane import Call, ContextTrimming
+from fastlane.records import ContextTrimmingRecord, Usage
 
 _WORDS = [
     "cache",
@@ -26,9 +30,33 @@ _FILES = ("src/app.py", "README.md")
 _TOOLS = ("read_file", "read_file", "search", "run", "write_file", "next_page")
 
 
-def history(random: Random, endpoint: str = "/chat/completions") -> list[dict[str, Any]]:
+CHAT = "/chat/completions"
+
+
+def call(messages: Any, *, endpoint: str = CHAT, name: str = "messages", placements: Any = None, **body: Any) -> Call:
+    """A call with these messages."""
+    return Call(
+        call_id="1",
+        endpoint=endpoint,
+        origin="https://example.com:443",
+        body={"model": "m", name: messages, **body},
+        stream=True,
+        placements=placements,
+    )
+
+
+def plan(play: ContextTrimming, asked: Call) -> tuple[Call, ContextTrimmingRecord]:
+    """The call as the play plans it, and the section of its record."""
+    session: Any = play.open(asked)
+    planned = session.plan(asked)
+    section = session.close(SimpleNamespace(usage=Usage()))
+    assert isinstance(section, ContextTrimmingRecord)
+    return planned, section
+
+
+def history(random: Random, endpoint: str = CHAT) -> list[dict[str, Any]]:
     """Draw a history for an endpoint that its provider would take."""
-    chat = endpoint == "/chat/completions"
+    chat = endpoint == CHAT
     part = "text" if chat else "input_text"
     # Some servers begin to count anew with every answer.
     ids = itertools.cycle(range(4)) if random.random() < 0.2 else itertools.count()

@@ -5,17 +5,17 @@ from __future__ import annotations
 import copy
 import json
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane import Call, ContextTrimming
-from fastlane.records import ContextTrimmingRecord, Usage
-from tests.plays.context_trimming.histories import broken_pairs, history
+from fastlane import ContextTrimming
+from fastlane.records import ContextTrimmingRecord
+from tests.plays.context_trimming.histories import CHAT, broken_pairs, call, history, plan
 
-CHAT, RESPONSES = ENDPOINTS = ("/chat/completions", "/responses")
+RESPONSES = "/responses"
+ENDPOINTS = (CHAT, RESPONSES)
 Messages = list[dict[str, Any]]
 LONG = "\n".join(f"line {number} of a long output" for number in range(40))
 BUDGETS = st.integers(20, 4_000)
@@ -34,13 +34,8 @@ def trim_with(
     play: ContextTrimming, messages: Messages, endpoint: str = CHAT
 ) -> tuple[Messages, ContextTrimmingRecord]:
     field = "messages" if endpoint == CHAT else "input"
-    body = {"model": "m", field: messages}
-    call = Call(call_id="1", endpoint=endpoint, origin="https://example.com:443", body=body, stream=True)
-    session: Any = play.open(call)
-    sent = session.plan(call).body[field]
-    record = session.close(SimpleNamespace(usage=Usage()))
-    assert isinstance(record, ContextTrimmingRecord)
-    return sent, record
+    planned, record = plan(play, call(messages, endpoint=endpoint, name=field))
+    return planned.body[field], record
 
 
 def size(messages: Messages) -> int:

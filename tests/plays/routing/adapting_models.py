@@ -8,7 +8,7 @@ from typing import Any
 
 from fastlane.catalog import CatalogModel
 from fastlane.plays.routing.adapting import Adapted, ModelRules, adapted, demands_of
-from fastlane.providers import Fact, ProviderFacts
+from fastlane.providers import Fact, ProviderFacts, facts_named
 
 CHAT, RESPONSES, COMPLETIONS = "/chat/completions", "/responses", "/completions"
 MESSAGES = [{"role": "user", "content": "Name a river."}]
@@ -23,6 +23,10 @@ def model(name: str = "m-2", *, base_url: str | None = "https://second.invalid/v
         endpoints=(CHAT, RESPONSES, COMPLETIONS),
         **fields,
     )
+
+
+OWN, OTHER = model(base_url=None), model()
+NOTHING = facts_named("unknown")
 
 
 def fact(value: Any) -> Fact[Any]:

@@ -14,6 +14,9 @@ from fastlane.providers import ProviderFacts, facts_named, names
 from tests.plays.routing.adapting_models import (
     CHAT,
     MESSAGES,
+    NOTHING,
+    OTHER,
+    OWN,
     RESPONSES,
     adapt,
     body,
@@ -22,15 +25,6 @@ from tests.plays.routing.adapting_models import (
     model,
     unfit,
 )
-
-OWN = model(base_url=None)
-OTHER = model()
-NOTHING = facts_named("unknown")
-
-
-def served(slug: str) -> ProviderFacts:
-    return facts_named(slug)
-
 
 EFFORTS = ("low", "medium")
 LONGEST = ProviderFacts.model_validate({"slug": "second", "output": {"most_tokens": {"m-*": fact(300)}}})
@@ -60,7 +54,7 @@ def form(schema: dict[str, Any]) -> dict[str, Any]:
     [
         ({"temperature": 0.5, "max_tokens": 7}, OTHER, NOTHING, {"temperature": 0.5, "max_tokens": 7}),
         # The limit of an answer goes into the field that is heeded: of two the lower one.
-        *(({given: 50}, OTHER, served(slug), {becomes: 50}) for given, slug, becomes in LIMITS),
+        *(({given: 50}, OTHER, facts_named(slug), {becomes: 50}) for given, slug, becomes in LIMITS),
         ({"max_tokens": 50, "max_completion_tokens": 40}, OTHER, NOTHING, {"max_tokens": 40}),
         ({"max_completion_tokens": 5}, OWN, NOTHING, {"max_completion_tokens": 5}),
         ({"max_completion_tokens": 5}, OWN, facts(max_completion_tokens=False), {"max_tokens": 5}),
@@ -79,26 +73,26 @@ def form(schema: dict[str, Any]) -> dict[str, Any]:
             for stated, becomes in ((100, 100), (None, 300), (900, 300))
         ),
         # Effort and verbosity go to models that have them.
-        ({"reasoning_effort": "medium"}, model("gpt-5"), served("openai"), {"reasoning_effort": "medium"}),
-        ({"reasoning_effort": "none"}, model("gpt-5"), served("openai"), {}),
-        ({"reasoning_effort": "xhigh"}, model("gpt-5"), served("openai"), {}),
-        ({"reasoning_effort": "a word of its own"}, model("gpt-5"), served("openai"), {}),
-        ({"reasoning_effort": "medium"}, model("deepseek-v4-flash"), served("deepseek"), {}),
-        ({"reasoning_effort": "low"}, model("gpt-4o"), served("openai"), {}),
+        ({"reasoning_effort": "medium"}, model("gpt-5"), facts_named("openai"), {"reasoning_effort": "medium"}),
+        ({"reasoning_effort": "none"}, model("gpt-5"), facts_named("openai"), {}),
+        ({"reasoning_effort": "xhigh"}, model("gpt-5"), facts_named("openai"), {}),
+        ({"reasoning_effort": "a word of its own"}, model("gpt-5"), facts_named("openai"), {}),
+        ({"reasoning_effort": "medium"}, model("deepseek-v4-flash"), facts_named("deepseek"), {}),
+        ({"reasoning_effort": "low"}, model("gpt-4o"), facts_named("openai"), {}),
         (
             {"reasoning_effort": "none"},
             model("openai/gpt-oss-120b"),
-            served("cerebras"),
+            facts_named("cerebras"),
             {"reasoning_effort": "none"},
         ),
         *(
-            ({"reasoning_effort": effort}, model("gpt-5", parameters={name: EFFORTS}), served("openai"), becomes)
+            ({"reasoning_effort": effort}, model("gpt-5", parameters={name: EFFORTS}), facts_named("openai"), becomes)
             for name in ("reasoning_effort", "reasoning.effort")
             for effort, becomes in (("high", {}), ("low", {"reasoning_effort": "low"}))
         ),
-        ({"reasoning_effort": "high"}, model(parameters={"reasoning_effort": False}), served("openai"), {}),
-        ({"verbosity": "low"}, model("gpt-5.1"), served("openai"), {"verbosity": "low"}),
-        ({"verbosity": "low"}, model("gpt-4o"), served("openai"), {}),
+        ({"reasoning_effort": "high"}, model(parameters={"reasoning_effort": False}), facts_named("openai"), {}),
+        ({"verbosity": "low"}, model("gpt-5.1"), facts_named("openai"), {"verbosity": "low"}),
+        ({"verbosity": "low"}, model("gpt-4o"), facts_named("openai"), {}),
         ({"verbosity": "low"}, OTHER, facts(verbosity=False), {}),
         (TASTES, OTHER, NOTHING, {}),
         (TASTES, OWN, NOTHING, {}),
@@ -106,16 +100,16 @@ def form(schema: dict[str, Any]) -> dict[str, Any]:
         (TASTES, model(parameters={"reasoning.effort": ["low"], "text.verbosity": ["low"]}), NOTHING, TASTES),
         (TASTES, OTHER, facts(reasoning_effort=True, verbosity=["low", "high"]), TASTES),
         # What is refused within a field is left out of it.
-        ({"stream_options": {"include_usage": True}}, OTHER, served("mistral"), {}),
+        ({"stream_options": {"include_usage": True}}, OTHER, facts_named("mistral"), {}),
         (
             {"stream_options": {"include_usage": True, "include_obfuscation": False}},
             OTHER,
-            served("mistral"),
+            facts_named("mistral"),
             {"stream_options": {"include_obfuscation": False}},
         ),
-        ({"store": False}, OTHER, served("mistral"), {}),
-        ({"service_tier": "flex"}, OTHER, served("groq"), {"service_tier": "flex"}),
-        ({"service_tier": "priority"}, OTHER, served("groq"), {}),
+        ({"store": False}, OTHER, facts_named("mistral"), {}),
+        ({"service_tier": "flex"}, OTHER, facts_named("groq"), {"service_tier": "flex"}),
+        ({"service_tier": "priority"}, OTHER, facts_named("groq"), {}),
         (
             {"messages": [{"role": "developer", "content": "Be brief."}]},
             OTHER,
@@ -127,9 +121,9 @@ def form(schema: dict[str, Any]) -> dict[str, Any]:
             for one in (OWN, *(model(parameters={"messages.role": stated}) for stated in (("developer", "user"), True)))
         ),
         # A strict schema is worded as the provider takes it, unless it would lose something.
-        (form(STRICT), OTHER, served("openai"), form({**STRICT, "additionalProperties": False})),
-        (form(STRICT), OWN, served("openai"), ...),
-        (form(RULED), OTHER, served("openai"), ...),
+        (form(STRICT), OTHER, facts_named("openai"), form({**STRICT, "additionalProperties": False})),
+        (form(STRICT), OWN, facts_named("openai"), ...),
+        (form(RULED), OTHER, facts_named("openai"), ...),
     ],
 )
 def test_field_is_sent_in_the_form_the_model_accepts(
@@ -148,22 +142,22 @@ def test_field_is_sent_in_the_form_the_model_accepts(
     ("asked", "one", "known", "sent"),
     [
         ({"max_output_tokens": 500}, model(max_output_tokens=100), NOTHING, {"max_output_tokens": 100}),
-        ({"reasoning": {"effort": "low", "summary": "auto"}}, model("gpt-5"), served("openai"), ...),
+        ({"reasoning": {"effort": "low", "summary": "auto"}}, model("gpt-5"), facts_named("openai"), ...),
         (
             {"reasoning": {"effort": "none", "summary": "auto"}},
             model("gpt-5"),
-            served("openai"),
+            facts_named("openai"),
             {"reasoning": {"summary": "auto"}},
         ),
-        ({"reasoning": {"effort": "none"}}, model("gpt-5"), served("openai"), {}),
+        ({"reasoning": {"effort": "none"}}, model("gpt-5"), facts_named("openai"), {}),
         (
             {"text": {"verbosity": "high", "format": {"type": "text"}}},
             model("gpt-4o"),
-            served("openai"),
+            facts_named("openai"),
             {"text": {"format": {"type": "text"}}},
         ),
         # At this endpoint everything is kept unless the request says otherwise.
-        *(({"store": False}, one, served(slug), ...) for slug in names() for one in (OTHER, OWN)),
+        *(({"store": False}, one, facts_named(slug), ...) for slug in names() for one in (OTHER, OWN)),
     ],
 )
 def test_response_is_sent_in_the_form_the_model_accepts(
@@ -218,9 +212,14 @@ def test_provider_specific_field_is_not_sent_to_others(fields: dict[str, Any]) -
     ("asked", "one", "known", "sent"),
     [
         ({"top_k": 4, "cache_salt": "s"}, OWN, NOTHING, {"top_k", "cache_salt"}),
-        ({"top_k": 4, "cache_salt": "s", "temperature": 0.1}, OTHER, served("vllm"), {"cache_salt", "temperature"}),
+        (
+            {"top_k": 4, "cache_salt": "s", "temperature": 0.1},
+            OTHER,
+            facts_named("vllm"),
+            {"cache_salt", "temperature"},
+        ),
         ({"top_k": 4}, model(parameters={"top_k": True}), NOTHING, {"top_k"}),
-        (THINKING, OTHER, served("deepseek"), {"thinking"}),
+        (THINKING, OTHER, facts_named("deepseek"), {"thinking"}),
     ],
 )
 def test_extra_body_fields_are_sent_where_accepted(

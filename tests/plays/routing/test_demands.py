@@ -9,11 +9,20 @@ from openai.types import chat, responses
 
 from fastlane.plays.routing.adapting import COMMON, FIELDS, HOSTED, PRIVATE, TASTES, demands_of
 from fastlane.providers import ProviderFacts, facts_named
-from tests.plays.routing.adapting_models import CHAT, MESSAGES, RESPONSES, body, fact, facts, model, unfit
+from tests.plays.routing.adapting_models import (
+    CHAT,
+    MESSAGES,
+    NOTHING,
+    OTHER,
+    OWN,
+    RESPONSES,
+    body,
+    fact,
+    facts,
+    model,
+    unfit,
+)
 
-OWN = model(base_url=None)
-OTHER = model()
-NOTHING = facts_named("unknown")
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
 

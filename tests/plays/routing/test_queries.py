@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from contextlib import suppress
-from datetime import date
 from random import Random
 from typing import Any
 
@@ -14,10 +13,11 @@ import pytest
 import fastlane
 from fastlane import CallRefusedError, Connection, Routing
 from fastlane.catalog import Catalog, CatalogModel, Route
-from fastlane.providers import Fact, ProviderFacts, registered
+from fastlane.providers import ProviderFacts, registered
 from fastlane.providers.facts import Cache
 from tests.attempts.events import whole_response
 from tests.call_peer import ANSWER, CallPeer, Reply
+from tests.plays.routing.adapting_models import fact
 from tests.plays.routing.conftest import VARIABLE
 from tests.prepared_server import LIBRARY
 
@@ -32,10 +32,6 @@ def model(name: str, first_token_s: float = 0.3, **fields: Any) -> CatalogModel:
     return CatalogModel(
         name=name, first_token_s=((1_000, first_token_s),), tokens_per_s=100.0, endpoints=ENDPOINTS, **fields
     )
-
-
-def fact(value: Any) -> Any:
-    return Fact(value=value, evidence="measured", source="https://docs.example.com", checked=date(2026, 11, 1))
 
 
 def keeping(automatic: bool | None) -> ProviderFacts:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 
 from fastlane import ConfigurationError, RateLimits
 from fastlane._clock import now_ns
-from fastlane.knowledge import redis as redis_module
 from fastlane.knowledge.redis import Redis
 from fastlane.plays.rate_limits.bucket import RequestCost
 from fastlane.plays.rate_limits.limiter import RateLimiter
@@ -29,20 +27,6 @@ NS = 1_000_000_000
 def nothing_is_kept(redis_server: RedisServer) -> None:
     gc.collect()  # what earlier tests have shared through the same server
     redis_server.ask("FLUSHALL")
-
-
-@pytest.fixture
-def two(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], list[Any]]:
-    """Makes two of something, each with a connection of its own to the server, as two processes have."""
-
-    def make(one: Callable[[], Any]) -> list[Any]:
-        made = []
-        for _ in range(2):
-            monkeypatch.setattr(redis_module, "_by_url", weakref.WeakValueDictionary())
-            made.append(one())
-        return made
-
-    return make
 
 
 # Pacing
@@ -71,7 +55,7 @@ def wait_s(queue: RateLimitQueue) -> float:
 STATED: Any = (("requests", 60.0),)
 
 
-def test_rate_limit_spent_by_one_process_counts_for_the_other(redis_server: RedisServer, two: Any) -> None:
+def test_rate_limit_spent_by_one_process_counts_for_the_other(redis_server: RedisServer) -> None:
     one, other = limit_queues(redis_server)
     for _ in range(3):
         wait_s(other)  # both state the limit
@@ -80,7 +64,7 @@ def test_rate_limit_spent_by_one_process_counts_for_the_other(redis_server: Redi
     assert comes_true(lambda: wait_s(other) > 0)
 
 
-def test_rate_limits_rest_is_shared_until_a_response(redis_server: RedisServer, two: Any) -> None:
+def test_rate_limits_rest_is_shared_until_a_response(redis_server: RedisServer) -> None:
     one, other = limit_queues(redis_server)
     ticket = RateLimitTicket(other, 0, RequestCost())
     ticket.start(bool)
@@ -96,7 +80,7 @@ def test_rate_limits_rest_is_shared_until_a_response(redis_server: RedisServer, 
     assert wait_s(other) < 5
 
 
-def test_rate_limits_of_other_models_and_accounts_are_their_own(redis_server: RedisServer, two: Any) -> None:
+def test_rate_limits_of_other_models_and_accounts_are_their_own(redis_server: RedisServer) -> None:
     one, other = limit_queues(redis_server, keys=("a", "b"))
     third, _ = limit_queues(redis_server, keys=("a", "a"))
     ask(one, 429, {"retry-after": "600"})

@@ -16,28 +16,18 @@ from tests.knowledge.forks import in_child
 WAIT_S = 30
 
 
-def test_timer_calls_functions_in_the_order_of_their_times() -> None:
-    called: list[str] = []
+def test_timer_calls_functions_in_order_in_one_thread() -> None:
+    called: list[tuple[str, threading.Thread]] = []
     done = threading.Event()
     timer.call_later(0.04, done.set)
-    timer.call_later(0.03, lambda: called.append("later"))
-    timer.call_later(0.0, lambda: called.append("sooner"))
+    timer.call_later(0.03, lambda: called.append(("later", threading.current_thread())))
+    timer.call_later(0.0, lambda: called.append(("sooner", threading.current_thread())))
 
     assert done.wait(WAIT_S)
-    assert called == ["sooner", "later"]
-
-
-def test_timer_has_one_thread_for_all_calls() -> None:
-    found: list[threading.Thread] = []
-    done = threading.Event()
-    for _ in range(3):
-        timer.call_later(0.0, lambda: found.append(threading.current_thread()))
-    timer.call_later(0.01, done.set)
-
-    assert done.wait(WAIT_S)
-    assert len(set(found)) == 1
-    assert found[0].daemon
-    assert found[0].name == "fastlane timer"
+    assert [name for name, _ in called] == ["sooner", "later"]
+    (thread,) = {thread for _, thread in called}
+    assert thread.daemon
+    assert thread.name == "fastlane timer"
 
 
 def test_timer_call_in_thread_does_not_hold_up_the_others() -> None:

@@ -118,12 +118,6 @@ def test_prefix_expires_unless_read_again() -> None:
     assert expected(memory, text(10_240), late_ns) == {HERE: 4_096.0}
 
 
-def test_infinite_lifetime_is_accepted() -> None:
-    memory = PrefixMemory()
-    memory.note(memory.blocks(text(4_096)), HERE, 0, float("inf"))
-    assert expected(memory, text(4_096), 10**17) == {HERE: 4_096.0}
-
-
 def test_prefix_of_a_long_prompt_is_one_megabyte_at_most() -> None:
     memory = PrefixMemory()
     body = text(3 << 20)

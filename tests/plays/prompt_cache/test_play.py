@@ -18,7 +18,7 @@ import fastlane
 from fastlane import Call, Connection, PromptCache
 from fastlane.emulator import Dialect, Emulator, preset
 from fastlane.errors import ConfigurationError
-from fastlane.providers import ProviderFacts, facts_of, registered
+from fastlane.providers import ProviderFacts, registered
 from fastlane.records import Usage
 from tests.call_peer import CallPeer, Reply
 from tests.knowledge.forks import in_child
@@ -26,10 +26,6 @@ from tests.plays.prompt_cache.provider import CHAT, SentPrompt, call as call_of,
 from tests.waiting import Form
 
 POLICY = "You answer questions about our airline's policy.\n" + "Two bags of up to 23 kg are free of charge.\n" * 150
-TOOLS: list[dict[str, Any]] = [
-    {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {"of": {}}}}}
-    for name in ("search", "book", "cancel")
-]
 
 
 def conversation(system: str = POLICY, *more: dict[str, Any]) -> Any:
@@ -107,27 +103,6 @@ def test_key_is_not_added_if_off_or_given(play: PromptCache, body: dict[str, Any
     given = call({"model": "m", "messages": conversation(), **body}, facts=facts(key_field="prompt_cache_key"))
 
     assert planned_by(play, given).body is given.body
-
-
-@pytest.mark.parametrize("endpoint", [CHAT, "/responses"])
-def test_retention_and_breakpoints_are_sent_if_set(endpoint: str) -> None:
-    name = "messages" if endpoint == CHAT else "input"
-    given = call(
-        {"model": "gpt-5.6", name: conversation()}, endpoint=endpoint, facts=facts_of("https://api.openai.com/v1")
-    )
-
-    plain = planned_by(PromptCache(key=False), given)
-    planned = planned_by(PromptCache(key=False, retention="30m", breakpoints=True), given)
-
-    assert plain.body is given.body
-    assert planned.body["prompt_cache_options"] == {"ttl": "30m"}
-    marks = [message["content"][-1]["prompt_cache_breakpoint"] for message in planned.body[name]]
-    assert marks == [{"mode": "explicit"}] * 2
-    assert planned.changes == (
-        "PromptCache set prompt_cache_options.ttl to 30m",
-        f"PromptCache put prompt_cache_breakpoint at the end of {name}[0], {name}[1]",
-    )
-    assert [message["content"] for message in given.body[name]] == [POLICY, "May I bring two bags?"]
 
 
 def test_volatile_messages_are_expected_in_no_later_call() -> None:

@@ -173,31 +173,22 @@ def parts_of(messages: Any) -> Counter[str]:
 
 
 @given(conversations())
-def test_arranging_keeps_every_message_once_and_unchanged(messages: list[Any]) -> None:
+def test_arranged_messages_are_the_same_in_order_of_placement(messages: list[Any]) -> None:
     before = copy.deepcopy(messages)
-
-    assert parts_of(laid(*messages)) == parts_of(messages)
-    assert messages == before
-
-
-@given(conversations())
-def test_stable_messages_come_first_and_volatile_last(messages: list[Any]) -> None:
     arranged = laid(*messages)
     found = PLANNED[-1].placements
 
+    assert messages == before
+    assert parts_of(arranged) == parts_of(messages)
     if found is None:
         assert arranged == messages
     else:
         assert len(found) == len(arranged)
         assert list(found) == sorted(found, key=ORDER.__getitem__)
-
-
-@given(conversations())
-def test_results_follow_their_calls(messages: list[Any]) -> None:
     open_calls: list[str] = []
-    for one in laid(*messages):
+    for one in arranged:
         if one["role"] == "tool":
-            assert open_calls.pop(0) == one["tool_call_id"]
+            assert open_calls.pop(0) == one["tool_call_id"], "a result follows its call"
         else:
             assert open_calls == []
             open_calls = [call["id"] for call in one.get("tool_calls", ())]

@@ -17,12 +17,11 @@ from fastlane.plays.rate_limits.headers import (
     announcement_of,
     limits_of,
     reset_s,
-    retry_headers_of,
 )
 from fastlane.plays.rate_limits.limiter import RateLimiter, Reservation
 from fastlane.plays.rate_limits.session import counted_tokens
 from fastlane.protocol.header_times import retry_after_s, wall_of
-from fastlane.providers import facts_named, names
+from fastlane.providers import facts_named
 from fastlane.providers.facts import RateLimit, ResetFormat
 from tests.plays.rate_limits.simulated import NS, duration
 
@@ -301,15 +300,3 @@ def test_retry_after_headers_are_parsed(written: dict[str, str], seconds: float 
 
 def test_moments_are_read_by_the_clock_of_the_answer() -> None:
     assert wall_of({"date": "Sun, 22 Nov 2026 10:00:00 GMT"})() == NOW_S
-
-
-@pytest.mark.parametrize("slug", names())
-def test_every_providers_facts_can_be_read_by(slug: str) -> None:
-    facts = facts_named(slug).rate_limits
-    headers_of = (facts.headers.value or ()) if facts.headers is not None else ()
-    limit_headers = {limit.remaining_header for limit in limits_of(facts).values()} - {None}
-
-    assert limits_of(facts)
-    assert retry_headers_of(facts)
-    # The doctor and the play do not contradict each other where both speak of the same server.
-    assert not headers_of or not limit_headers or limit_headers & set(headers_of) or slug == "fireworks"

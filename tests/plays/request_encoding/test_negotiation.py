@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from datetime import date
 from typing import Any
 
@@ -11,13 +12,29 @@ import pytest
 
 import fastlane
 from fastlane import RequestEncoding
-from fastlane.emulator import Emulator, RequestLog
+from fastlane.emulator import Emulator, RequestLog, preset
 from fastlane.providers import Fact, ProviderFacts
 from tests.waiting import Form
 
 PROMPT = " ".join(f"Sentence {number} of the text that is to be looked at." for number in range(600))
 MESSAGES: list[Any] = [{"role": "user", "content": PROMPT}]
 CALL: dict[str, Any] = {"model": "m", "messages": MESSAGES, "max_tokens": 3}
+
+
+@pytest.fixture(scope="module", params=["HTTP/2", "HTTP/1.1"])
+def running_negotiator(request: pytest.FixtureRequest) -> Iterator[Emulator]:
+    with Emulator(model=preset("instant"), http2=request.param == "HTTP/2") as provider:
+        yield provider
+
+
+@pytest.fixture
+def negotiator(running_negotiator: Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
+    """A provider that takes every form, until a fault says otherwise."""
+    for name, value in running_negotiator.environment.items():
+        monkeypatch.setenv(name, value)
+    running_negotiator.clear()
+    yield running_negotiator
+    running_negotiator.set_faults()
 
 
 @pytest.fixture

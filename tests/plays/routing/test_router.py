@@ -152,13 +152,6 @@ def test_waiting_call_counts_unless_a_later_one_was_answered(has_token: bool, ch
     assert names(known, 6 * S)[0] == chosen
 
 
-def opened(now: int = 0) -> Breaker:
-    breaker = Breaker(Random(0))
-    breaker.failed(None, now)
-    breaker.failed(None, now)
-    return breaker
-
-
 @pytest.mark.parametrize(
     ("events", "at_s", "state"),
     [
@@ -191,7 +184,9 @@ def test_breaker_opens_and_closes(events: str, at_s: int, state: str) -> None:
 
 
 def test_failed_probes_lengthen_the_pause_up_to_a_minute() -> None:
-    breaker = opened()
+    breaker = Breaker(Random(0))
+    for _ in range(2):
+        breaker.failed(None, 0)
     now, pauses = 0, []
     for _ in range(20):
         pauses.append(breaker.rest_s(now))

@@ -84,6 +84,8 @@ def test_catalog_is_read_from_its_file(tmp_path: Any) -> None:
 def test_fastest_model_above_min_quality_answers(near: Upstream, far: Upstream) -> None:
     with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
         assert asked(client) == "from near"
+        assert client.last_call.routing.price == pytest.approx((5 * 1.0 + 2 * 2.0) / 1e6)
+        assert json.loads(json.dumps(client.last_call.to_dict()))["routing"]["chosen"] == "near"
         assert asked(client, "fastlane/auto?min_quality=50") == "from far"
         record = client.last_call
     routed = record.routing
@@ -100,28 +102,21 @@ def test_fastest_model_above_min_quality_answers(near: Upstream, far: Upstream) 
     assert far.asked[-1]["model"] == "far-1"
 
 
-def first_answer(near: Upstream, play: Routing, model: str) -> str:
-    """By what is known beforehand alone."""
-    with client_of(near, play) as client:
-        return asked(client, model)
-
-
-def test_min_quality_of_the_play_is_the_default(near: Upstream, far: Upstream) -> None:
-    def play() -> Routing:
-        return Routing(catalog_of(near, far), min_quality=50, exploration=0.0)
-
-    assert first_answer(near, play(), "fastlane/auto") == "from far"
-    assert first_answer(near, play(), Route(min_quality=0)) == "from near"
-
-
-def test_min_quality_of_a_task_applies(near: Upstream, far: Upstream) -> None:
-    def answered(task: str) -> str:
-        tasks = {"triage": Task(min_quality=50, min_pass_rate=0.8), "other": Task()}
-        play = Routing(catalog_of(near, far, **tasks), exploration=0.0)
-        return first_answer(near, play, Route(task=task))
-
-    assert answered("triage") == "from far"
-    assert answered("other") == "from near"
+@pytest.mark.parametrize(
+    ("settings", "route", "answered"),
+    [
+        ({"min_quality": 50}, Route(), "from far"),
+        ({"min_quality": 50}, Route(min_quality=0), "from near"),
+        ({}, Route(task="triage"), "from far"),
+        ({}, Route(task="other"), "from near"),
+    ],
+)
+def test_min_quality_is_that_of_the_call_its_task_or_the_play(
+    settings: dict[str, Any], route: str, answered: str, near: Upstream, far: Upstream
+) -> None:
+    catalog = catalog_of(near, far, triage=Task(min_quality=50, min_pass_rate=0.8), other=Task())
+    with client_of(near, Routing(catalog, exploration=0.0, **settings)) as client:
+        assert asked(client, route) == answered
 
 
 def test_unknown_task_is_refused_unless_quality_is_given(near: Upstream, far: Upstream) -> None:
@@ -152,14 +147,6 @@ def test_unknown_facts_are_refused_when_the_play_is_made() -> None:
         Routing(Catalog(models=(model,)))
     with registered(ProviderFacts(slug="vlmm")):
         Routing(Catalog(models=(model,)))
-
-
-def test_record_has_the_cost_of_the_answer(near: Upstream, far: Upstream) -> None:
-    with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
-        asked(client)
-        record = client.last_call
-    assert record.routing.price == pytest.approx((5 * 1.0 + 2 * 2.0) / 1e6)
-    assert json.loads(json.dumps(record.to_dict()))["routing"]["chosen"] == "near"
 
 
 def test_long_prompt_goes_to_a_model_with_enough_context(near: Upstream, far: Upstream) -> None:

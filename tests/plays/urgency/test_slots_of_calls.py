@@ -57,12 +57,6 @@ def waiting(model: str = "m") -> int:
     return sum(queue_of(model).queued)
 
 
-async def async_eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 - a gate sets no event
-            await asyncio.sleep(0.002)
-
-
 def one_at_a_time(form: Form, arguments: dict[str, Any]) -> Any:
     return form.make(fastlane, **arguments, only_plays=[Connection(), ONE], max_retries=0, raise_play_errors=True)
 
@@ -137,7 +131,7 @@ async def test_infinite_timeout_waits_for_a_slot(arguments: dict[str, Any], seco
     async with async_client(arguments) as client:
         stream = await create(client, stream=True)
         second = asyncio.ensure_future(create(client, timeout=seconds))
-        await async_eventually(lambda: waiting() == 1)
+        await asyncio.to_thread(until, lambda: waiting() == 1)
         await stream.close()
         await second
     assert under_way() == 0
@@ -148,7 +142,7 @@ async def test_cancelled_call_releases_its_slot(arguments: dict[str, Any]) -> No
     async with async_client(arguments) as client:
         slow = {"x-emulator-prefill-ms": "60000"}
         task = asyncio.create_task(create(client, extra_headers=slow))
-        await async_eventually(lambda: len(queues) > 0 and under_way() == 1)
+        await asyncio.to_thread(until, lambda: len(queues) > 0 and under_way() == 1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -204,7 +198,7 @@ async def test_sync_and_async_clients_share_the_slots(client: Any, arguments: di
     stream = create(client, stream=True)
     async with async_client(arguments) as other:
         task = asyncio.create_task(create(other))
-        await async_eventually(lambda: waiting() == 1)
+        await asyncio.to_thread(until, lambda: waiting() == 1)
         list(stream)
         await task
     assert under_way() == 0
@@ -231,7 +225,7 @@ async def test_cancelled_waiting_call_leaves_no_ticket(arguments: dict[str, Any]
     async with async_client(arguments) as client:
         stream = await create(client, stream=True)
         task = asyncio.create_task(create(client))
-        await async_eventually(lambda: waiting() == 1)
+        await asyncio.to_thread(until, lambda: waiting() == 1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -407,7 +401,7 @@ async def test_task_that_is_collected_waits_for_no_lock(arguments: dict[str, Any
     async with async_client(arguments) as client:
         slow = {"x-emulator-fault": f"hang={PATIENCE_S}"}
         task = asyncio.create_task(create(client, extra_headers=slow))
-        await async_eventually(lambda: len(queues) > 0 and under_way() == 1)
+        await asyncio.to_thread(until, lambda: len(queues) > 0 and under_way() == 1)
         ((_, queue),) = queues.items()
         waited: list[bool] = []
 

@@ -10,9 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 import fastlane
-from fastlane import Call, Connection, Hedging, Play
+from fastlane import Connection, Hedging, Play
 from fastlane.emulator import Emulator
-from fastlane.engine.collector import Collector
 from tests.attempts.events import (
     CHAT,
     COMMENT,
@@ -236,26 +235,26 @@ def test_call_whose_stream_is_refused_is_sent_again_without_it(peer: CallPeer, n
         assert [attempt.kind for attempt in client.calls[0].attempts] == ["first", "plain"]
 
 
-# Sans-IO
+@pytest.mark.parametrize(
+    ("asked", "choices"),
+    [
+        ({"prompt": ["a", "b"], "n": 1}, 2),
+        ({"prompt": [[1, 2], [3]]}, 2),
+        ({"prompt": "a", "n": 2}, 2),
+        ({"prompt": [1, 2, 3]}, 1),
+        ({"prompt": "a", "n": None}, 1),
+        ({"prompt": []}, 1),
+    ],
+)
+def test_stream_without_the_end_of_each_choice_is_retried(
+    one_peer: CallPeer, asked: dict[str, Any], choices: int
+) -> None:
+    ends = [data(chunk({"index": index, "text": "Rhine", "finish_reason": "stop"})) for index in range(choices)]
+    one_peer.replies = [Reply(headers=EVENT_STREAM, body=ends[0])]
+    one_peer.usually = lambda _: Reply(headers=EVENT_STREAM, body=b"".join(ends))
+    with peer_client(one_peer, max_retries=1) as client:
+        answer = create(client, COMPLETIONS, **asked)
+        (record,) = client.calls
 
-
-def call(endpoint: str, **body: Any) -> Call:
-    return Call(call_id="c", endpoint=endpoint, origin="https://models.example:443", body=body, stream=False)
-
-
-def test_answer_has_ended_when_all_of_its_choices_have() -> None:
-    def finishing(index: int) -> dict[str, Any]:
-        return chunk({"index": index, "text": "Rhine", "finish_reason": "stop"})
-
-    two: list[dict[str, Any]] = [{"prompt": ["a", "b"], "n": 1}, {"prompt": [[1, 2], [3]]}, {"prompt": "a", "n": 2}]
-    one: list[dict[str, Any]] = [{"prompt": [1, 2, 3]}, {"prompt": "a", "n": None}, {"prompt": []}]
-    for body in two:
-        collector = Collector(call(COMPLETIONS, **body))
-        collector.take(finishing(0))
-        assert not collector.assembly.finished
-        collector.take(finishing(1))
-        assert collector.assembly.finished
-    for body in one:
-        collector = Collector(call(COMPLETIONS, **body))
-        collector.take(finishing(0))
-        assert collector.assembly.finished
+    assert [choice.text for choice in answer.choices] == ["Rhine"] * choices
+    assert [attempt.kind for attempt in record.attempts] == ["first", "retry"][:choices]

@@ -7,7 +7,6 @@ import httpx2
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from fastlane.emulator import Emulator
 from tests.emulator.requests import chat, content, events, stream
 
 
@@ -18,14 +17,10 @@ def post(client: httpx2.Client, body: dict[str, Any], **headers: str) -> dict[st
 
 
 def test_streamed_answer_equals_the_unstreamed_one(http: httpx2.Client) -> None:
-    whole = post(http, chat())
+    whole, streamed = post(http, chat()), stream(http, chat())
+    first, *_, last = events(streamed)
 
-    assert content(stream(http, chat())) == whole["choices"][0]["message"]["content"]
-
-
-def test_first_chunk_has_role_and_last_has_finish_reason(http: httpx2.Client) -> None:
-    first, *_, last = events(stream(http, chat()))
-
+    assert content(streamed) == whole["choices"][0]["message"]["content"]
     assert first["choices"][0]["delta"] == {"role": "assistant", "content": "", "refusal": None}
     assert last["choices"][0] == {"index": 0, "delta": {}, "logprobs": None, "finish_reason": "stop"}
 
@@ -117,23 +112,8 @@ def test_reasoning_comes_first_and_is_counted(http: httpx2.Client) -> None:
     assert kinds == ["role", *["reasoning_content"] * 32, *["content"] * 64, None]
     assert chunks[-1]["usage"]["completion_tokens_details"]["reasoning_tokens"] == 32
     assert chunks[-1]["usage"]["completion_tokens"] == 96
-
-
-def test_effort_none_generates_no_reasoning(http: httpx2.Client) -> None:
-    answer = post(http, chat(reasoning_effort="none"))
-
-    assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == 0
-
-
-def test_service_tier_is_echoed_and_unknown_is_default(http: httpx2.Client, emulator: Emulator) -> None:
-    asked = ("priority", "flex", "auto", "gold")
-
-    assert [post(http, chat(service_tier=tier))["service_tier"] for tier in asked] == [
-        "priority",
-        "flex",
-        "default",
-        "default",
-    ]
+    without = post(http, chat(reasoning_effort="none"))
+    assert without["usage"]["completion_tokens_details"]["reasoning_tokens"] == 0
 
 
 def test_same_prompt_is_answered_alike_and_another_is_not(http: httpx2.Client) -> None:

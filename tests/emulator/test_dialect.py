@@ -31,15 +31,6 @@ async def test_every_answer_has_the_headers_that_were_set() -> None:
         assert answer.headers["x-request-id"]
 
 
-@pytest.mark.asyncio
-async def test_dialect_sets_the_owner_of_models() -> None:
-    async with serving(dialect=Dialect(owned_by="vllm")) as (_, client):
-        listed = (await client.get("/models")).json()
-        one = (await client.get("/models/any")).json()
-
-    assert [model["owned_by"] for model in [*listed["data"], one]] == ["vllm", "vllm"]
-
-
 @pytest.mark.parametrize(
     ("path", "usage"),
     [

@@ -54,14 +54,6 @@ def test_deleted_file_is_not_found(client: openai.OpenAI, emulator: Emulator) ->
     assert [(each.id, each.deleted_ns is None) for each in emulator.offline().files] == [(file.id, False)]
 
 
-def test_upload_whose_answer_is_lost_is_there_all_the_same(client: openai.OpenAI, emulator: Emulator) -> None:
-    emulator.set_faults("lost_answer;on=POST files;times=1")
-    with pytest.raises(openai.APIConnectionError):
-        upload(client, ["x"], "unheard.jsonl")
-
-    assert [file.filename for file in client.files.list()] == ["unheard.jsonl"]
-
-
 def test_rule_for_one_endpoint_spares_the_others(client: openai.OpenAI, emulator: Emulator) -> None:
     emulator.set_faults("status=500;on=files/*/content;every=2")
     file = upload(client, ["x"])

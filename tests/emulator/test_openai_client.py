@@ -40,15 +40,6 @@ class Ticket(pydantic.BaseModel):
     reference: int | str
 
 
-def test_stock_client_trusts_the_server_by_its_environment(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in emulator.environment.items():
-        monkeypatch.setenv(name, value)
-    with openai.OpenAI(base_url=emulator.base_url, api_key="any") as client:
-        answer = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "x"}])
-
-    assert answer.choices[0].message.content
-
-
 def test_parse_returns_the_requested_model(client: openai.OpenAI) -> None:
     answer = client.chat.completions.parse(
         model="m", messages=[{"role": "user", "content": "x"}], response_format=Ticket

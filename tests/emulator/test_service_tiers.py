@@ -58,18 +58,19 @@ async def test_exhausted_tier_is_refused_and_default_tier_serves() -> None:
     assert (log[0].admitted_ns, log[0].output_tokens) == (None, 0)
 
 
+@pytest.mark.parametrize(("asked", "served"), [("priority", "priority"), ("auto", "default"), ("gold", "default")])
 @pytest.mark.parametrize("path", ["/chat/completions", "/responses"])
 @pytest.mark.asyncio
-async def test_every_chunk_and_every_answer_name_the_tier_that_served(path: str) -> None:
-    body: dict[str, Any] = {"model": "m", "service_tier": "priority"}
+async def test_every_chunk_and_every_answer_name_the_tier_that_served(path: str, asked: str, served: str) -> None:
+    body: dict[str, Any] = {"model": "m", "service_tier": asked}
     body.update({"input": "x"} if path == "/responses" else {"messages": [{"role": "user", "content": "x"}]})
     async with serving() as (_, client):
         whole = (await client.post(path, json=body)).json()
         text = (await client.post(path, json={**body, "stream": True})).text
     chunks = [event.get("response", event) for event in events(text)]
 
-    assert whole["service_tier"] == "priority"
-    assert {chunk["service_tier"] for chunk in chunks if "model" in chunk} == {"priority"}
+    assert whole["service_tier"] == served
+    assert {chunk["service_tier"] for chunk in chunks if "model" in chunk} == {served}
 
 
 @pytest.mark.asyncio

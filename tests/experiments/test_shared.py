@@ -60,14 +60,22 @@ def arms_of_process(one: subprocess.Popen[str]) -> list[str]:
 
 
 @pytest.mark.slow
-def test_two_processes_assign_alike_and_count_together(arguments: dict[str, Any], make: Make, tmp_path: Path) -> None:
-    experiment = make()
-    both = [process(arguments["base_url"], tmp_path / "experiment.sqlite") for _ in range(2)]
+@pytest.mark.parametrize("kind", ["file", "redis"])
+def test_processes_assign_alike_and_count_together(
+    request: pytest.FixtureRequest, arguments: dict[str, Any], make: Make, tmp_path: Path, kind: str
+) -> None:
+    name = f"test-{os.urandom(4).hex()}"
+    store = tmp_path / "shared.sqlite" if kind == "file" else request.getfixturevalue("redis_server").url
+    experiment = make(name, store=store)
+    both = [process(arguments["base_url"], store, name=name) for _ in range(2)]
 
     one, other = map(arms_of_process, both)
     assert one == other == [experiment.arm_of(f"user-{number}") for number in range(20)]
     report = experiment.report()
     assert {arm.name: arm.calls for arm in report.arms} == {arm: 2 * one.count(arm) for arm in ("control", "mark")}
+
+    experiment.end("mark")
+    assert make(name, store=store).report()["mark"].ended is not None
 
 
 def test_arm_ended_in_one_process_ends_in_the_others(arguments: dict[str, Any], make: Make, tmp_path: Path) -> None:
@@ -131,20 +139,6 @@ def test_forked_child_counts_its_own_calls(arguments: dict[str, Any], make: Make
 
     assert os.waitstatus_to_exitcode(status) == 0
     assert sum(arm.calls for arm in experiment.report().arms) == 12
-
-
-@pytest.mark.slow
-def test_machines_share_a_redis_server(arguments: dict[str, Any], make: Make, redis_server: RedisServer) -> None:
-    name = f"test-{os.urandom(4).hex()}"
-    experiment = make(name, store=redis_server.url)
-    both = [process(arguments["base_url"], redis_server.url, name=name) for _ in range(2)]
-
-    one, other = map(arms_of_process, both)
-    assert one == other == [experiment.arm_of(f"user-{number}") for number in range(20)]
-    assert sum(arm.calls for arm in experiment.report().arms) == 40
-
-    experiment.end("mark")
-    assert make(name, store=redis_server.url).report()["mark"].ended is not None
 
 
 def test_concurrent_changes_at_a_redis_server_lose_nothing(make: Make, redis_server: RedisServer) -> None:

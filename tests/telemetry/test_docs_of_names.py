@@ -44,12 +44,19 @@ def written(kind: str) -> set[str]:
     return {name for name in re.findall(r"`([a-z_.0-9]+)`", PAGE) if name.startswith(kind)}
 
 
-ATTRIBUTES = sorted(literals() | {name for name in of_sections() if A_NAME.fullmatch(name)})
+ATTRIBUTES = literals() | {name for name in of_sections() if A_NAME.fullmatch(name)}
+SETTINGS = {
+    telemetry_settings.LEVEL_VARIABLE,
+    telemetry_settings.PROPAGATE_VARIABLE,
+    *get_args(telemetry_settings.Level),
+    *(configure.__kwdefaults__ or ()),
+    *TelemetrySettings.__dataclass_fields__,
+}
 
 
-@pytest.mark.parametrize("name", ATTRIBUTES)
-def test_every_attribute_is_explained(name: str) -> None:
-    assert f"`{name}`" in PAGE
+@pytest.mark.parametrize("name", sorted(ATTRIBUTES | SETTINGS))
+def test_every_attribute_and_setting_is_explained(name: str) -> None:
+    assert re.search(rf"`\"?{re.escape(name)}\"?`", PAGE)
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
@@ -69,20 +76,4 @@ def test_buckets_are_those_of_the_code(buckets: tuple[float, ...]) -> None:
 
 def test_page_names_nothing_that_is_not_exported() -> None:
     modules = {"fastlane.telemetry", "fastlane.telemetry.configure"}
-    assert written("fastlane.") - set(ATTRIBUTES) - {metric.name for metric in METRICS} - modules == set()
-
-
-@pytest.mark.parametrize(
-    "word",
-    sorted(
-        {
-            telemetry_settings.LEVEL_VARIABLE,
-            telemetry_settings.PROPAGATE_VARIABLE,
-            *get_args(telemetry_settings.Level),
-            *(name for name in configure.__kwdefaults__ or ()),
-            *TelemetrySettings.__dataclass_fields__,
-        }
-    ),
-)
-def test_every_telemetry_setting_is_documented(word: str) -> None:
-    assert re.search(rf"`\"?{re.escape(word)}\"?`", PAGE)
+    assert written("fastlane.") - ATTRIBUTES - {metric.name for metric in METRICS} - modules == set()

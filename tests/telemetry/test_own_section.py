@@ -61,6 +61,19 @@ class CountedWords(SessionPlay):
         return call.with_data(WordsRecord(words=words, language="en"))
 
 
+def adding(made: RecordSection) -> SessionPlay:
+    """A play that adds this section to every record."""
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Adding(SessionPlay):
+        section = type(made)
+
+        def plan(self, call: Call) -> Call:
+            return call.with_data(made)
+
+    return Adding()
+
+
 def test_custom_play_section_is_in_record_span_metric_report(arguments: dict[str, Any], listening: Listening) -> None:
     captured = listening()
     with OpenAI(**arguments, plays=[CountedWords()]) as client:
@@ -102,15 +115,8 @@ def test_span_of_a_call_has_25_attributes_by_default(
         def attributes(self) -> dict[str, Any]:
             return {f"fastlane.long.{number}": number for number in range(40)}
 
-    @dataclass(frozen=True, slots=True, kw_only=True)
-    class Long(SessionPlay):
-        section = LongRecord
-
-        def plan(self, call: Call) -> Call:
-            return call.with_data(LongRecord())
-
     captured = listening(level=level)
-    with OpenAI(**arguments, plays=[Long()]) as client:
+    with OpenAI(**arguments, plays=[adding(LongRecord())]) as client:
         client.chat.completions.create(**QUESTION)
     names = [name for name in captured.the("chat").attributes or {} if name.startswith("fastlane.")]
     assert "fastlane.api_end_to_end.duration" in names
@@ -131,14 +137,7 @@ def test_play_defined_after_the_first_metric_is_measured(arguments: dict[str, An
         def measures(self) -> Iterator[Measure]:
             yield Measure(late, 0.5)
 
-    @dataclass(frozen=True, slots=True, kw_only=True)
-    class Late(SessionPlay):
-        section = LateRecord
-
-        def plan(self, call: Call) -> Call:
-            return call.with_data(LateRecord())
-
-    with OpenAI(**arguments, plays=[Late()]) as client:
+    with OpenAI(**arguments, plays=[adding(LateRecord())]) as client:
         client.chat.completions.create(**QUESTION)
 
     (point,) = captured.points()["app.late"]
@@ -155,15 +154,8 @@ def test_section_that_raises_leaves_the_span_of_the_call(
         def attributes(self) -> dict[str, Any]:
             raise KeyError("secret")
 
-    @dataclass(frozen=True, slots=True, kw_only=True)
-    class Raising(SessionPlay):
-        section = RaisingRecord
-
-        def plan(self, call: Call) -> Call:
-            return call.with_data(RaisingRecord())
-
     captured = listening()
-    with OpenAI(**arguments, plays=[Raising()], raise_play_errors=True) as client:
+    with OpenAI(**arguments, plays=[adding(RaisingRecord())], raise_play_errors=True) as client:
         for _ in range(2):
             client.chat.completions.create(**QUESTION)
 

@@ -6,15 +6,12 @@ them, in JSON too.
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import gc
 import json
 import logging
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from openai import DefaultAsyncHttpxClient, DefaultHttpxClient
@@ -31,6 +28,9 @@ import fastlane
 from fastlane import Connection, Routing
 from fastlane.catalog import Catalog, CatalogModel
 from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
+from tests.waiting import Form, inner_of
+
+FORM = Form("async")
 
 PROMPT = "Where does the river Neckar end?"
 MESSAGES: list[Any] = [{"role": "user", "content": PROMPT}]
@@ -55,7 +55,7 @@ class Written(logging.Handler):
             self.lines.append(line)
 
 
-# What the tests call, by these names: `async_...` with the asynchronous client.
+# What the tests call, by these names, or `async_...`: with the asynchronous client.
 
 
 def _text(chunks: list[Any]) -> list[Any]:
@@ -126,45 +126,6 @@ def post(client: Any) -> Any:
     return client.post("/chat/completions", body=CHAT, cast_to=object)["choices"][0]["message"]["content"]
 
 
-async def async_chat(client: Any) -> Any:
-    return (await client.chat.completions.create(**CHAT)).choices[0].message.content
-
-
-async def async_chat_stream(client: Any) -> Any:
-    return _text([chunk async for chunk in await client.chat.completions.create(**CHAT, stream=True)])
-
-
-async def async_chat_closed(client: Any) -> Any:
-    async with await client.chat.completions.create(**CHAT, stream=True) as stream:
-        return [(await anext(aiter(stream))).model]
-
-
-async def async_chat_helper(client: Any) -> Any:
-    async with client.chat.completions.stream(**CHAT) as stream:
-        return [event.type async for event in stream][-1]
-
-
-async def async_chat_parse(client: Any) -> Any:
-    return repr((await client.chat.completions.parse(**PARSED, response_format=Answer)).choices[0].message.parsed)
-
-
-async def async_response(client: Any) -> Any:
-    return (await client.responses.create(**ASKED)).output_text
-
-
-async def async_response_stream(client: Any) -> Any:
-    return [event.type async for event in await client.responses.create(**ASKED, stream=True)]
-
-
-async def async_response_helper(client: Any) -> Any:
-    async with client.responses.stream(**ASKED) as stream:
-        return [event.type async for event in stream]
-
-
-async def async_embeddings(client: Any) -> Any:
-    return len((await client.embeddings.create(model="m", input=PROMPT)).data)
-
-
 def _routed(client: Any) -> Any:
     """The client, for a model that cannot be connected to and another one that answers instead."""
     there, gone = os.environ["COEXISTING_URL"], "https://127.0.0.1:9/v1"
@@ -180,17 +141,20 @@ def fallback(client: Any) -> Any:
     return _routed(client).chat.completions.create(**{**CHAT, "model": "fastlane/auto"}).model
 
 
-async def async_fallback(client: Any) -> Any:
-    stream = await _routed(client).chat.completions.create(**{**CHAT, "model": "fastlane/auto"}, stream=True)
-    return sorted({chunk.model async for chunk in stream})
+def fallback_stream(client: Any) -> Any:
+    stream = _routed(client).chat.completions.create(**{**CHAT, "model": "fastlane/auto"}, stream=True)
+    return sorted({chunk.model for chunk in stream})
 
 
-async def async_given_up(client: Any) -> Any:
-    """A call whose coroutine is closed from outside, as a garbage collection does."""
-    call = client.chat.completions.create(**CHAT)
-    contextvars.copy_context().run(call.send, None)
-    call.close()
-    return None
+def given_up(client: Any) -> None:
+    """A call of an asynchronous client whose coroutine is closed from outside, as a garbage collection does."""
+
+    async def give_up() -> None:
+        call = inner_of(client).chat.completions.create(**CHAT)
+        contextvars.copy_context().run(call.send, None)
+        call.close()
+
+    FORM.run(give_up())
 
 
 def instrumentor(name: str) -> Any:
@@ -234,91 +198,73 @@ class Program:
         self.options: dict[str, Any] = {"api_key": "sk-test", "base_url": os.environ["COEXISTING_URL"]}
 
     def run(self, steps: list[dict[str, Any]]) -> dict[str, Any]:
-        with asyncio.Runner() as runner:
-            for step in steps:
-                ((what, value),) = step.items()
-                getattr(self, what)(value, runner)
-            runner.run(self._close())
+        for step in steps:
+            ((what, value),) = step.items()
+            getattr(self, what)(value)
+        self._close()
+        FORM.close()
         return {"calls": self.came, "logs": self.logs.lines}
 
     # The steps.
 
-    def then(self, phase: str, _: asyncio.Runner) -> None:
+    def then(self, phase: str) -> None:
         """What comes now, in the words of the test; settings are what they are by default again."""
         self.phase = phase
         telemetry_settings.use(TelemetrySettings())
 
-    def environment(self, values: dict[str, str], _: asyncio.Runner) -> None:
+    def environment(self, values: dict[str, str]) -> None:
         os.environ.update(values)
         telemetry_settings.use(None)
 
-    def instrument(self, name: str, _: asyncio.Runner) -> None:
+    def instrument(self, name: str) -> None:
         instrumentor(name).instrument()
 
-    def uninstrument(self, name: str, _: asyncio.Runner) -> None:
+    def uninstrument(self, name: str) -> None:
         instrumentor(name).uninstrument()
 
-    def settings(self, values: dict[str, Any], _: asyncio.Runner) -> None:
+    def settings(self, values: dict[str, Any]) -> None:
         telemetry_settings.use(TelemetrySettings(**values))
 
-    def client(self, http: str, runner: asyncio.Runner) -> None:
-        runner.run(self._client(http))
+    def client(self, http: str) -> None:
+        self._close()
+        of_openai = http == "stock"
+        sync = {"http_client": DefaultHttpxClient()} if of_openai else {}
+        asynchronous = {"http_client": DefaultAsyncHttpxClient()} if of_openai else {}
+        self.clients = [
+            fastlane.OpenAI(**self.options, **sync),
+            FORM.make(fastlane, **self.options, **asynchronous),
+        ]
 
-    def calls(self, names: list[str], runner: asyncio.Runner) -> None:
+    def calls(self, names: list[str]) -> None:
         for name in names:
-            self._called(name, runner)
+            self._called(name)
+            self._collect(name)
 
-    def calls_suppressed(self, names: list[str], runner: asyncio.Runner) -> None:
-        with self._with({_SUPPRESS_INSTRUMENTATION_KEY: True}):
-            self.calls(names, runner)
+    def calls_suppressed(self, names: list[str]) -> None:
+        token = context.attach(context.Context({**context.get_current(), _SUPPRESS_INSTRUMENTATION_KEY: True}))
+        self.calls(names)
+        context.detach(token)
 
-    def calls_inside(self, names: list[str], runner: asyncio.Runner) -> None:
+    def calls_inside(self, names: list[str]) -> None:
         for name in names:
             with self.tracer.start_as_current_span("around"):
-                self._called(name, runner, collect=False)
+                self._called(name)
             self._collect(name)
 
     # What they are made of.
 
-    @staticmethod
-    @contextmanager
-    def _with(values: dict[str, Any]) -> Iterator[None]:
-        token = context.attach(context.Context({**context.get_current(), **values}))
-        try:
-            yield
-        finally:
-            context.detach(token)
+    def _close(self) -> None:
+        for client in self.clients:
+            client.close()
 
-    async def _client(self, http: str) -> None:
-        await self._close()
-        if http == "stock":
-            sync, asynchronous = DefaultHttpxClient(), DefaultAsyncHttpxClient()
-            self.clients = [
-                fastlane.OpenAI(**self.options, http_client=sync),
-                fastlane.AsyncOpenAI(**self.options, http_client=asynchronous),
-            ]
-        else:
-            self.clients = [fastlane.OpenAI(**self.options), fastlane.AsyncOpenAI(**self.options)]
-
-    async def _close(self) -> None:
-        if self.clients:
-            self.clients[0].close()
-            await self.clients[1].close()
-
-    def _called(self, name: str, runner: asyncio.Runner, *, collect: bool = True) -> None:
+    def _called(self, name: str) -> None:
         self.result: Any = None
         self.error: str | None = None
+        call, client = globals()[name.removeprefix("async_")], self.clients[name.startswith("async_")]
         try:
-            call = globals()[name]
-            if name.startswith("async_"):
-                # (As in a task that was begun here: the runner has a context of its own.)
-                self.result = runner.run(call(self.clients[1]), context=contextvars.copy_context())
-            else:
-                self.result = call(self.clients[0])
+            self.result = call(client)
         except Exception as error:  # noqa: BLE001 - the same without instrumentation, says the test
             self.error = type(error).__name__
-        if collect:
-            self._collect(name)
 
     def _collect(self, name: str) -> None:
         measured = self.reader.get_metrics_data()

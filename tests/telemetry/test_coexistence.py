@@ -30,7 +30,7 @@ STAMPED = [
 ]  # fmt: skip
 EMBEDDINGS = ["embeddings", "async_embeddings"]
 EVERYTHING = [*STAMPED, *EMBEDDINGS, "completion", "post"]
-FALLBACKS = ["fallback", "async_fallback"]
+FALLBACKS = ["fallback", "async_fallback_stream"]
 FEW = ["chat", "chat_stream", "async_chat", "async_chat_stream"]
 
 DURATION = "gen_ai.client.operation.duration"

@@ -227,12 +227,12 @@ class Program:
 
     def client(self, http: str) -> None:
         self._close()
-        of_openai = http == "stock"
-        sync = {"http_client": DefaultHttpxClient()} if of_openai else {}
-        asynchronous = {"http_client": DefaultAsyncHttpxClient()} if of_openai else {}
+        http_clients: list[dict[str, Any]] = [{}, {}]
+        if http == "stock":
+            http_clients = [{"http_client": DefaultHttpxClient()}, {"http_client": DefaultAsyncHttpxClient()}]
         self.clients = [
-            fastlane.OpenAI(**self.options, **sync),
-            FORM.make(fastlane, **self.options, **asynchronous),
+            fastlane.OpenAI(**self.options, **http_clients[0]),
+            FORM.make(fastlane, **self.options, **http_clients[1]),
         ]
 
     def calls(self, names: list[str]) -> None:

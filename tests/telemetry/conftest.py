@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,8 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
 
 from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
-from fastlane.telemetry.metrics import record_waiting
+from fastlane.telemetry.metrics import EndedAction, EndedCall, Meters as Instruments, meters_of, record_waiting
+from fastlane.telemetry.settings import providers
 
 
 def seconds(span: ReadableSpan) -> float:
@@ -30,6 +31,14 @@ def attributes_of(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 
 
+def instruments(settings: TelemetrySettings) -> Instruments:
+    """What telemetry records metrics with, once it has these settings."""
+    telemetry_settings.use(settings)
+    found = meters_of(providers())
+    assert found is not None
+    return found
+
+
 @dataclass
 class CapturedTelemetry:
     """What OpenTelemetry got, read back."""
@@ -39,6 +48,7 @@ class CapturedTelemetry:
     tracer_provider: TracerProvider
     meter_provider: MeterProvider
     settings: TelemetrySettings = field(default_factory=TelemetrySettings)
+    recording: Instruments | None = None
 
     @property
     def spans(self) -> list[ReadableSpan]:
@@ -71,6 +81,23 @@ class CapturedTelemetry:
         metrics = [metric for one in resources for scope in one.scope_metrics for metric in scope.metrics]
         return {metric.name: list(metric.data.data_points) for metric in metrics}
 
+    def tell(self, *events: EndedCall | EndedAction) -> None:
+        """Record what is made by hand."""
+        self.recording = self.recording or instruments(self.settings)
+        for each in events:
+            self.recording.add(each)
+
+    def values(self, name: str) -> dict[tuple[Any, ...], float]:
+        """The sum of each data point of a metric by the values of its labels that are not those of every call."""
+        usual = {"gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model", "gen_ai.response.model"}
+        usual |= {"server.address", "server.port"}
+        found = {}
+        for point in self.points().get(name, ()):
+            labels = {name: value for name, value in point.attributes.items() if name not in usual}
+            key = tuple(value for _, value in sorted(labels.items()))
+            found[key] = point.sum if hasattr(point, "sum") else point.value
+        return found
+
     def clear(self) -> None:
         """Forget the spans."""
         self.spans_out.clear()
@@ -85,14 +112,19 @@ def listening() -> Iterator[Listening]:
     made: list[CapturedTelemetry] = []
 
     def listen(
-        sampler: Sampler = ALWAYS_ON, *, ids: IdGenerator | None = None, in_batches: bool = False, **settings: Any
+        sampler: Sampler = ALWAYS_ON,
+        *,
+        ids: IdGenerator | None = None,
+        in_batches: bool = False,
+        readers: Sequence[Any] = (),
+        **settings: Any,
     ) -> CapturedTelemetry:
         spans, reader = InMemorySpanExporter(), InMemoryMetricReader()
         tracing = TracerProvider(sampler=sampler, id_generator=ids, shutdown_on_exit=False)
         tracing.add_span_processor(
             BatchSpanProcessor(spans, schedule_delay_millis=60_000) if in_batches else SimpleSpanProcessor(spans)
         )
-        captured = CapturedTelemetry(spans, reader, tracing, MeterProvider([reader], shutdown_on_exit=False))
+        captured = CapturedTelemetry(spans, reader, tracing, MeterProvider([reader, *readers], shutdown_on_exit=False))
         captured.settings = TelemetrySettings(
             tracer_provider=tracing,
             meter_provider=captured.meter_provider,
@@ -108,3 +140,11 @@ def listening() -> Iterator[Listening]:
     for captured in made:
         captured.tracer_provider.shutdown()
         captured.meter_provider.shutdown()
+
+
+@pytest.fixture
+def meters(listening: Listening) -> CapturedTelemetry:
+    """Metrics are recorded from the beginning: while a reader collects, no instrument can be made."""
+    captured = listening()
+    captured.tell()
+    return captured

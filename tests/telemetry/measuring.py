@@ -1,15 +1,10 @@
-"""What the tests of metrics share: a provider of meters that is read at will, and records made by hand."""
+"""What the tests of metrics share: records made by hand."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
-
-import pytest
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from fastlane import CallRecord
 from fastlane.records import (
@@ -22,61 +17,11 @@ from fastlane.records import (
     Usage,
     WireStamps,
 )
-from fastlane.telemetry import ExperimentArm, TelemetrySettings, settings as telemetry_settings
-from fastlane.telemetry.metrics import EndedAction, EndedCall, Meters as Instruments, meters_of, record_waiting
-from fastlane.telemetry.settings import providers
+from fastlane.telemetry import ExperimentArm
+from fastlane.telemetry.metrics import EndedAction, EndedCall
 from tests.with_sections import with_sections
 
 MS = 1_000_000
-
-
-def instruments(provider: Any) -> Instruments:
-    """What telemetry records with, once it is given a provider of meters."""
-    telemetry_settings.use(TelemetrySettings(meter_provider=provider))
-    found = meters_of(providers())
-    assert found is not None
-    return found
-
-
-class Meters:
-    """A provider of meters, given to telemetry, and what its reader finds."""
-
-    def __init__(self, readers: Sequence[Any] = ()) -> None:
-        self.reader = InMemoryMetricReader()
-        self.provider = MeterProvider([self.reader, *readers], shutdown_on_exit=False)
-        self.instruments = instruments(self.provider)
-
-    def tell(self, *events: EndedCall | EndedAction) -> None:
-        for each in events:
-            self.instruments.add(each)
-
-    def points(self) -> dict[str, list[Any]]:
-        """Every data point by its metric's name, of what fastlane has recorded."""
-        data = self.reader.get_metrics_data()
-        if data is None:
-            return {}
-        metrics = [m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics]
-        return {metric.name: list(metric.data.data_points) for metric in metrics}
-
-    def values(self, name: str) -> dict[tuple[Any, ...], float]:
-        """The sum of each data point of a metric by the values of its labels that are not those of every call."""
-        usual = {"gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model", "gen_ai.response.model"}
-        usual |= {"server.address", "server.port"}
-        found = {}
-        for point in self.points().get(name, ()):
-            labels = {name: value for name, value in point.attributes.items() if name not in usual}
-            key = tuple(value for _, value in sorted(labels.items()))
-            found[key] = point.sum if hasattr(point, "sum") else point.value
-        return found
-
-
-@pytest.fixture
-def meters() -> Iterator[Meters]:
-    made = Meters()
-    yield made
-    record_waiting()
-    telemetry_settings.use(None)
-    made.provider.shutdown()
 
 
 def wire(**changes: Any) -> WireStamps:

@@ -14,9 +14,9 @@ from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from prometheus_client import CollectorRegistry
 
 from fastlane import OpenAI
-from fastlane.telemetry import settings as telemetry_settings
 from scripts.servers import UnavailableError, program
-from tests.telemetry.measuring import Meters, everything
+from tests.telemetry.conftest import Listening
+from tests.telemetry.measuring import everything
 
 FOLDER = Path(__file__).parents[2] / "docs/dashboards"
 DASHBOARD = FOLDER / "fastlane.grafana.json"
@@ -33,22 +33,18 @@ OF_THE_SCRAPE = {"job", "instance", "le"}
 
 
 @pytest.fixture
-def exported(arguments: dict[str, Any]) -> dict[str, set[str]]:
+def exported(arguments: dict[str, Any], listening: Listening) -> dict[str, set[str]]:
     """The labels of every series, by its name, after calls that together have a value for every metric."""
     registry = CollectorRegistry()
-    meters = Meters([PrometheusMetricReader(registry=registry)])
-    try:
-        with OpenAI(**arguments) as client:
-            client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hello"}])
-            meters.tell(*everything())
-            found: dict[str, set[str]] = {}
-            for family in registry.collect():
-                for sample in family.samples:
-                    found.setdefault(sample.name, set()).update(sample.labels)
-        return found
-    finally:
-        telemetry_settings.use(None)
-        meters.provider.shutdown()
+    captured = listening(readers=[PrometheusMetricReader(registry=registry)])
+    found: dict[str, set[str]] = {}
+    with OpenAI(**arguments) as client:
+        client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hello"}])
+        captured.tell(*everything())
+        for family in registry.collect():
+            for sample in family.samples:
+                found.setdefault(sample.name, set()).update(sample.labels)
+    return found
 
 
 def recorded_and_asked() -> tuple[dict[str, set[str]], list[str]]:

@@ -15,14 +15,13 @@ from fastlane.records import HedgingRecord, PromptCacheRecord, Usage
 from fastlane.records.section import LONG_SECONDS, SECONDS, SHORT_SECONDS
 from fastlane.telemetry import ExperimentArm, experiment
 from fastlane.telemetry.metrics import all_metrics
+from tests.telemetry.conftest import CapturedTelemetry
 from tests.telemetry.measuring import (
     MS,
-    Meters,
     attempt,
     ended,
     ended_action,
     everything,
-    meters as meters,
     record,
     wire,
 )
@@ -37,7 +36,7 @@ GENERIC = {
 }
 
 
-def test_streamed_call_records_each_duration_metric(meters: Meters) -> None:
+def test_streamed_call_records_each_duration_metric(meters: CapturedTelemetry) -> None:
     meters.tell(ended())
 
     assert meters.values("fastlane.client.time_to_first_token") == {(False,): 0.1}
@@ -56,7 +55,7 @@ def test_streamed_call_records_each_duration_metric(meters: Meters) -> None:
     assert meters.values("gen_ai.client.token.usage") == {("input",): 700, ("output",): 41}
 
 
-def test_calls_are_labeled_by_model_server_and_experiment(meters: Meters) -> None:
+def test_calls_are_labeled_by_model_server_and_experiment(meters: CapturedTelemetry) -> None:
     meters.tell(ended(experiment=ExperimentArm(name="http2", arm="on", unit_id_hash="5f")))
 
     points = meters.points()
@@ -76,7 +75,7 @@ def test_calls_are_labeled_by_model_server_and_experiment(meters: Meters) -> Non
     }
 
 
-def test_missing_wire_phase_has_no_data_point(meters: Meters) -> None:
+def test_missing_wire_phase_has_no_data_point(meters: CapturedTelemetry) -> None:
     warm = wire(
         connection_wait_started_ns=None, dns_started_ns=None, dns_ended_ns=None, connect_started_ns=None,
         connect_ended_ns=None, tls_started_ns=None, tls_ended_ns=None,
@@ -87,7 +86,7 @@ def test_missing_wire_phase_has_no_data_point(meters: Meters) -> None:
     assert meters.values("fastlane.client.time_to_first_token") == {(True,): 0.1}
 
 
-def test_real_calls_and_actions_are_measured_as_recorded(meters: Meters, arguments: dict[str, Any]) -> None:
+def test_real_calls_and_actions_are_measured_as_recorded(meters: CapturedTelemetry, arguments: dict[str, Any]) -> None:
     with OpenAI(**arguments) as client, user_action("answer ticket"), experiment("http2", "on"):
         list(client.chat.completions.create(stream=True, stream_options={"include_usage": True}, **ASK))
         client.chat.completions.create(**ASK)
@@ -113,7 +112,7 @@ def test_real_calls_and_actions_are_measured_as_recorded(meters: Meters, argumen
     assert (point.count, point.sum) == (1, streamed.time_to_first_token_s)
 
 
-def test_another_instrumentations_metrics_are_not_recorded_twice(meters: Meters) -> None:
+def test_another_instrumentations_metrics_are_not_recorded_twice(meters: CapturedTelemetry) -> None:
     meters.tell(ended(counts_generic=False))
 
     assert "fastlane.client.time_to_first_token" in meters.points()
@@ -122,7 +121,7 @@ def test_another_instrumentations_metrics_are_not_recorded_twice(meters: Meters)
     assert {name for name in meters.points() if name.startswith("gen_ai.")} == GENERIC
 
 
-def test_tokens_that_were_only_estimated_are_no_usage(meters: Meters) -> None:
+def test_tokens_that_were_only_estimated_are_no_usage(meters: CapturedTelemetry) -> None:
     meters.tell(ended(record(usage=Usage(input_tokens=7, output_tokens=9, estimated=True))))
 
     assert not [name for name in meters.points() if "token" in name and name.startswith("gen_ai.client")]
@@ -138,14 +137,14 @@ def test_tokens_that_were_only_estimated_are_no_usage(meters: Meters) -> None:
     ],
 )
 def test_failed_calls_have_an_error_class_and_cancelled_do_not(
-    meters: Meters, outcome: Any, error: str | None, error_labels: tuple[str, ...]
+    meters: CapturedTelemetry, outcome: Any, error: str | None, error_labels: tuple[str, ...]
 ) -> None:
     meters.tell(ended(record(outcome=outcome, error=error)))
 
     assert meters.values("gen_ai.client.operation.duration") == {error_labels: 0.5}
 
 
-def test_attempts_are_counted_by_kind_and_outcome(meters: Meters) -> None:
+def test_attempts_are_counted_by_kind_and_outcome(meters: CapturedTelemetry) -> None:
     refused = attempt(1, status_code=429, wire=wire(ended_ns=30 * MS))
     broken = attempt(2, kind="retry", status_code=None, error="ConnectError", wire=wire(started_ns=50 * MS))
     late = attempt(3, kind="retry", given_up="late", wire=wire(started_ns=500 * MS))
@@ -162,7 +161,7 @@ def test_attempts_are_counted_by_kind_and_outcome(meters: Meters) -> None:
     assert meters.values("fastlane.client.retry.wait.duration") == {(): pytest.approx(waited_s)}
 
 
-def test_hedges_are_counted_by_result_with_extra_tokens(meters: Meters) -> None:
+def test_hedges_are_counted_by_result_with_extra_tokens(meters: CapturedTelemetry) -> None:
     hedge = HedgingRecord(delay_s=0.1, hedged=True, won=True, why_not=None, extra_input_tokens=70)
     lost = replace(hedge, won=False)
     none = HedgingRecord(delay_s=None, hedged=False, won=None, why_not="off")
@@ -172,7 +171,7 @@ def test_hedges_are_counted_by_result_with_extra_tokens(meters: Meters) -> None:
     assert meters.values("fastlane.client.hedge.extra_tokens") == {("input",): 210}
 
 
-def test_cached_tokens_are_counted_only_if_reported(meters: Meters) -> None:
+def test_cached_tokens_are_counted_only_if_reported(meters: CapturedTelemetry) -> None:
     cache = PromptCacheRecord(
         family="f", prompt_tokens=700, reusable_tokens=600, expected_tokens=512, cached_tokens=256
     )
@@ -186,13 +185,13 @@ def test_cached_tokens_are_counted_only_if_reported(meters: Meters) -> None:
     assert meters.values("fastlane.client.cache.read_tokens") == {(): 512}
 
 
-def test_user_action_records_its_duration(meters: Meters) -> None:
+def test_user_action_records_its_duration(meters: CapturedTelemetry) -> None:
     meters.tell(ended_action("answer ticket", 1.5, arm=ExperimentArm(name="http2", arm="on")))
 
     assert meters.values("fastlane.interaction.duration") == {("on", "http2", "answer ticket"): 1.5}
 
 
-def test_all_metrics_have_documented_buckets_and_labels(meters: Meters) -> None:
+def test_all_metrics_have_documented_buckets_and_labels(meters: CapturedTelemetry) -> None:
     meters.tell(*everything())
 
     points = meters.points()
@@ -206,7 +205,7 @@ def test_all_metrics_have_documented_buckets_and_labels(meters: Meters) -> None:
     assert all(tuple(sorted(set(metric.buckets))) == metric.buckets for metric in all_metrics())
 
 
-def test_exemplars_reference_the_span_of_their_call(meters: Meters) -> None:
+def test_exemplars_reference_the_span_of_their_call(meters: CapturedTelemetry) -> None:
     tracer = TracerProvider(shutdown_on_exit=False).get_tracer("test")
     mine, others = tracer.start_span("chat"), tracer.start_span("scrape")
     mine.end()
@@ -225,7 +224,7 @@ def test_exemplars_reference_the_span_of_their_call(meters: Meters) -> None:
     assert not points["fastlane.interaction.duration"][0].exemplars
 
 
-def open_here(meters: Meters, port: int) -> dict[tuple[Any, ...], float]:
+def open_here(meters: CapturedTelemetry, port: int) -> dict[tuple[Any, ...], float]:
     found = {}
     for point in meters.points().get("http.client.open_connections", ()):
         if point.attributes["server.port"] == port:
@@ -233,7 +232,9 @@ def open_here(meters: Meters, port: int) -> dict[tuple[Any, ...], float]:
     return found
 
 
-def test_open_connections_are_active_during_a_call_then_idle(meters: Meters, arguments: dict[str, Any]) -> None:
+def test_open_connections_are_active_during_a_call_then_idle(
+    meters: CapturedTelemetry, arguments: dict[str, Any]
+) -> None:
     with OpenAI(**arguments) as client:
         port = client.base_url.port or 0
         client.chat.completions.create(**ASK)
@@ -248,7 +249,9 @@ def test_open_connections_are_active_during_a_call_then_idle(meters: Meters, arg
 
 
 @pytest.mark.asyncio
-async def test_connections_of_a_loop_are_counted_from_other_threads(meters: Meters, arguments: dict[str, Any]) -> None:
+async def test_connections_of_a_loop_are_counted_from_other_threads(
+    meters: CapturedTelemetry, arguments: dict[str, Any]
+) -> None:
     async with AsyncOpenAI(**arguments) as client:
         port = client.base_url.port or 0
         await client.chat.completions.create(**ASK)

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from opentelemetry.metrics import CallbackOptions, Observation
 
-from fastlane.telemetry import settings as telemetry_settings
+from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
 from fastlane.telemetry.metrics import record_waiting
-from tests.telemetry.measuring import Meters, ended, instruments, meters as meters
+from tests.telemetry.conftest import CapturedTelemetry, Listening, instruments
+from tests.telemetry.measuring import ended
 from tests.telemetry.otlp_collector import run
 
 MOST_WAITING = 2_048
@@ -63,6 +64,10 @@ class Provider:
         self.callbacks += callbacks
 
 
+def recording(provider: Provider) -> Any:
+    return instruments(TelemetrySettings(meter_provider=provider))
+
+
 @pytest.fixture
 def restored() -> Iterator[None]:
     yield
@@ -70,11 +75,11 @@ def restored() -> Iterator[None]:
     telemetry_settings.use(None)
 
 
-def calls_counted(meters: Meters) -> int:
+def calls_counted(meters: CapturedTelemetry) -> int:
     return int(sum(meters.values("fastlane.client.attempts").values()))
 
 
-def test_every_call_is_recorded_once_by_some_thread(meters: Meters) -> None:
+def test_every_call_is_recorded_once_by_some_thread(meters: CapturedTelemetry) -> None:
     threads = [threading.Thread(target=lambda: meters.tell(*[ended()] * 100)) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -90,19 +95,18 @@ def test_every_call_is_recorded_once_by_some_thread(meters: Meters) -> None:
 
 def test_call_is_recorded_although_no_reader_collects(restored: None) -> None:
     recorded = threading.Event()
-    instruments(Provider(recorded.set)).add(ended())
+    recording(Provider(recorded.set)).add(ended())
 
     assert recorded.wait(30)
 
 
-def test_call_is_recorded_with_the_provider_of_its_time(meters: Meters) -> None:
-    other = Meters()
+def test_call_is_recorded_with_the_provider_of_its_time(meters: CapturedTelemetry, listening: Listening) -> None:
+    other = listening()
     meters.tell(ended())
     other.tell(ended(), ended())
 
     assert calls_counted(meters) == 1
     assert calls_counted(other) == 2
-    other.provider.shutdown()
 
 
 def test_hanging_recorder_delays_no_call_and_keeps_a_limit(restored: None, caplog: pytest.LogCaptureFixture) -> None:
@@ -113,7 +117,7 @@ def test_hanging_recorder_delays_no_call_and_keeps_a_limit(restored: None, caplo
         go_on.wait(60)
 
     provider = Provider(hang)
-    found = instruments(provider)
+    found = recording(provider)
     found.add(ended())
     assert hangs.wait(30)
     started = time.monotonic()
@@ -129,7 +133,7 @@ def test_hanging_recorder_delays_no_call_and_keeps_a_limit(restored: None, caplo
     assert f"more than {MOST_WAITING} calls wait" in caplog.text
 
 
-def test_slow_reader_delays_no_call(meters: Meters) -> None:
+def test_slow_reader_delays_no_call(meters: CapturedTelemetry) -> None:
     collects, go_on = threading.Event(), threading.Event()
 
     def slow(options: CallbackOptions) -> list[Observation]:
@@ -137,7 +141,7 @@ def test_slow_reader_delays_no_call(meters: Meters) -> None:
         go_on.wait(60)
         return []
 
-    meters.provider.get_meter("application").create_observable_gauge("slow", [slow])
+    meters.meter_provider.get_meter("application").create_observable_gauge("slow", [slow])
     reading = threading.Thread(target=meters.points)
     reading.start()
     assert collects.wait(30)
@@ -155,7 +159,7 @@ def test_error_of_an_instrument_is_logged_by_its_class(restored: None, caplog: p
     def fail() -> None:
         raise ConnectionError("the prompt")
 
-    found = instruments(Provider(fail))
+    found = recording(Provider(fail))
     for _ in range(10):
         found.add(ended())
     record_waiting()
@@ -174,7 +178,7 @@ def test_call_may_end_while_another_is_recorded(restored: None) -> None:
             added.append(None)
             found.add(ended())
 
-    found = instruments(Provider(add_another))
+    found = recording(Provider(add_another))
     found.add(ended())
     record_waiting()
 
@@ -183,7 +187,7 @@ def test_call_may_end_while_another_is_recorded(restored: None) -> None:
 
 def test_reader_of_a_custom_provider_collects_all_calls(restored: None) -> None:
     provider = Provider(lambda: None)
-    instruments(provider).add(ended())
+    recording(provider).add(ended())
     list(provider.callbacks[0](CallbackOptions()))
 
     assert provider.attempts == 1

@@ -12,8 +12,8 @@ import fastlane
 from fastlane import Connection, Urgency
 from fastlane.plays.urgency.slots import queues
 from fastlane.records import AdmissionRecord, RateLimitsRecord, UrgencyRecord
-from tests.telemetry.conftest import Listening, attributes_of, seconds
-from tests.telemetry.measuring import Meters, ended, meters as meters, record
+from tests.telemetry.conftest import CapturedTelemetry, Listening, attributes_of, seconds
+from tests.telemetry.measuring import ended, record
 from tests.waiting import comes_true
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]
@@ -30,20 +30,20 @@ def span_attributes(**section: Any) -> dict[str, Any]:
     return made.attributes()
 
 
-def test_urgency_is_a_label_of_fastlane_metrics_only(meters: Meters) -> None:
+def test_urgency_is_a_label_of_fastlane_metrics_only(meters: CapturedTelemetry) -> None:
     meters.tell(ended(record(urgency=urgency())), ended(record()))
 
     assert set(meters.values("fastlane.client.time_to_first_token")) == {(False,), (False, "background")}
     assert set(meters.values("gen_ai.client.operation.duration")) == {()}
 
 
-def test_waits_for_slots_are_measured(meters: Meters) -> None:
+def test_waits_for_slots_are_measured(meters: CapturedTelemetry) -> None:
     meters.tell(*(ended(record(urgency=one)) for one in (urgency(), urgency(), urgency(admission=None))))
 
     assert meters.values("fastlane.client.admission.wait.duration") == {("background",): 0.5}
 
 
-def test_waits_for_rate_limits_are_measured_by_reason(meters: Meters) -> None:
+def test_waits_for_rate_limits_are_measured_by_reason(meters: CapturedTelemetry) -> None:
     waited = RateLimitsRecord(waited_s=0.5, waited_for="tokens", ahead=2, refused=1)
     free = RateLimitsRecord(waited_s=0.0, waited_for=None, ahead=0, refused=0)
     meters.tell(*(ended(record(rate_limits=one)) for one in (waited, waited, free)))
@@ -58,7 +58,7 @@ def test_waits_for_rate_limits_are_measured_by_reason(meters: Meters) -> None:
     }
 
 
-def test_tiers_are_counted_as_requested_and_served(meters: Meters) -> None:
+def test_tiers_are_counted_as_requested_and_served(meters: CapturedTelemetry) -> None:
     lower = urgency(asked_tier="priority", served_tier="default")
     fell = urgency(asked_tier="default", served_tier="default", full_tier="flex")
     meters.tell(*(ended(record(urgency=one)) for one in (lower, fell, urgency(served_tier="default"), urgency())))

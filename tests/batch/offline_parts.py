@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -13,9 +12,9 @@ from fastlane import OpenAI
 from fastlane.batch import Queue, WorkerSettings
 from fastlane.cli import command_line
 from fastlane.emulator import Emulator, prompt_digest
+from tests.waiting import comes_true
 
 CHAT = "/v1/chat/completions"
-PATIENCE_S = 60.0
 QUICK: dict[str, Any] = {
     "lane": "batch",
     "linger_s": 0.0,
@@ -63,7 +62,4 @@ def files_left(emulator: Emulator) -> int:
 
 
 def wait_until(holds: Callable[[], object]) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < until, "it did not come about"
-        time.sleep(0.01)
+    assert comes_true(holds), "it did not come about"

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import openai
 import pytest
@@ -22,6 +22,7 @@ from fastlane.batch.batches import mode_of
 from fastlane.emulator import Emulator
 from fastlane.providers import facts_named, names
 from scripts.servers import free_port
+from tests.batch.conftest import ended, forked
 from tests.batch.offline_parts import (
     QUICK,
     body,
@@ -421,12 +422,12 @@ def test_process_exit_releases_lease_of_created_batch(provider: Emulator, tmp_pa
     where = tmp_path / "q"
     program = PROGRAM.format(settings=repr({**QUICK, "lease_s": 3_600.0}))
 
-    ended = subprocess.run(
+    ran = subprocess.run(
         [sys.executable, "-c", program, str(where), provider.base_url],
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
 
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "at the provider\n", "")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "at the provider\n", "")
     provider.change(batches={"duration_s": 0.1})
     with Queue(where) as queue:
         (batch,) = queue.status().batches
@@ -441,19 +442,14 @@ def test_forked_child_starts_its_own_background_worker(provider: Emulator, tmp_p
         queue.start()
         submit(queue, [0])
         queue.wait(timeout_s=60)
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                assert queue.stop(timeout_s=1)
-                submit(queue, [1])
-                queue.start()
-                queue.wait("1", timeout_s=60)
-                code = 0 if queue.stop(timeout_s=60) else 2
-            finally:
-                os._exit(code)
-        _, status = os.waitpid(child, 0)
 
-        assert os.waitstatus_to_exitcode(status) == 0
+        def work(_: IO[str]) -> None:
+            assert queue.stop(timeout_s=1)
+            submit(queue, [1])
+            queue.start()
+            queue.wait("1", timeout_s=60)
+            assert queue.stop(timeout_s=60)
+
+        assert ended(forked(work)) == 0
         submit(queue, [2])
         wait_until(lambda: states(queue) == {"done": 3})

@@ -18,7 +18,7 @@ import pytest
 from benchmarks._lives import Lives
 from fastlane.batch import Queue
 from fastlane.emulator import Emulator
-from tests.batch.offline_parts import PATIENCE_S, QUICK, executions, queue_of, states, submit, wait_until
+from tests.batch.offline_parts import QUICK, executions, queue_of, states, submit, wait_until
 
 # A lease short enough for a test, and long enough that no worker on a busy machine loses it.
 SETTINGS = {**QUICK, "lease_s": 0.6, "listing_lag_s": 0.3, "most_requests": 3}
@@ -117,7 +117,7 @@ def test_suspended_worker_does_not_resume_a_taken_over_batch(lives: Lives, queue
     wait_until(lambda: struck(provider))
     assert lives.pid is not None
     # While this one writes, the worker does not: stopped amid a transaction it would block every other writer.
-    with closing(sqlite3.connect(queue.storage.name, timeout=PATIENCE_S, isolation_level=None)) as other:
+    with closing(sqlite3.connect(queue.storage.name, timeout=60, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         os.kill(lives.pid, signal.SIGSTOP)
         # A signal takes effect soon, and not at once.

@@ -161,6 +161,14 @@ def async_ours(peer: CallPeer, **options: Any) -> fastlane.AsyncOpenAI:
     return fastlane.AsyncOpenAI(**_options(peer, options), only_plays=[_connection(peer)])
 
 
+def both(made: Callable[[Any], Any], peer: CallPeer, form: Form = SYNC, **options: Any) -> tuple[Any, Any]:
+    """What a use of our client gives, and the same use of openai's."""
+    with stock(peer, form, **options) as client:
+        expected = made(client)
+    with ours(peer, form, **options) as client:
+        return made(client), expected
+
+
 def _connection(peer: CallPeer) -> Connection:
     return Connection(http2="require" if peer.protocol == "HTTP/2" else "never")
 

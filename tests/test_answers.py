@@ -19,6 +19,7 @@ from tests.call_peer import (
     CallPeer,
     Reply,
     ask,
+    both,
     ours,
     outcome,
     seen,
@@ -143,10 +144,8 @@ def test_raw_response_header_of_http_client_is_respected(peer: CallPeer) -> None
         client._client.headers["X-Stainless-Raw-Response"] = "true"
         return [type(ask(client)) for _ in range(3)]
 
-    with stock(peer) as client:
-        expected = kinds(client)
-    with ours(peer) as client:
-        assert kinds(client) == expected
+    found, expected = both(kinds, peer)
+    assert found == expected
 
 
 def test_strict_client_validates(peer: CallPeer) -> None:

@@ -25,6 +25,7 @@ from tests.call_peer import (
     Reply,
     ask,
     async_ours,
+    both,
     ours,
     outcome,
     stock,
@@ -293,10 +294,8 @@ def test_post_with_odd_arguments_ends_as_the_stock_clients(
                 end["said"] = end["said"].rpartition(".")[2]
         return ends, peer.take()
 
-    with stock(peer) as client:
-        expected = made(client)
-    with ours(peer) as client:
-        assert made(client) == expected
+    found, expected = both(made, peer)
+    assert found == expected
 
 
 def test_azures_clients_send_what_the_stock_ones_send(peer: CallPeer) -> None:

@@ -18,6 +18,7 @@ from tests.call_peer import (
     CallPeer,
     Reply,
     ask,
+    both,
     ours,
     outcome,
     seen,
@@ -104,10 +105,8 @@ TASKS = ("a redirect of 302", "two redirects", "a cookie on the way", "a redirec
     ("form", "name"), [*(("sync", name) for name in SCRIPTS), *(("async", name) for name in TASKS)], indirect=["form"]
 )
 def test_redirects_and_cookies_match_the_stock_client(form: Form, peer: CallPeer, name: str) -> None:
-    with stock(peer, form) as client:
-        expected = calls(peer, client, SCRIPTS[name])
-    with ours(peer, form) as client:
-        assert calls(peer, client, SCRIPTS[name]) == expected
+    found, expected = both(lambda client: calls(peer, client, SCRIPTS[name]), peer, form)
+    assert found == expected
 
 
 @pytest.mark.parametrize("status", [302, 307, 308])
@@ -120,10 +119,7 @@ def test_key_is_not_taken_along_to_another_origin(peer: CallPeer, other: CallPee
             ask(client)
         return seen(raw(client)), [*other.take(), *peer.take()]
 
-    with stock(peer) as client:
-        expected = made(client)
-    with ours(peer) as client:
-        found = made(client)
+    found, expected = both(made, peer)
 
     assert found == expected
     assert all(asked.header("authorization") is None for asked in found[1][:3])
@@ -141,10 +137,7 @@ def test_redirects_that_are_not_followed_are_not_followed(peer: CallPeer) -> Non
         peer.replies[:] = [to("/v1/elsewhere")]
         return [*got, outcome(lambda: ask(client)), len(peer.take())]
 
-    with stock(peer) as client:
-        expected = made(client)
-    with ours(peer) as client:
-        found = made(client)
+    found, expected = both(made, peer)
     for one in (*expected, *found):  # the request that would have followed is an object of its own
         if isinstance(one, dict):
             one["response"]["next"] = type(one["response"]["next"])
@@ -177,10 +170,8 @@ def test_httpx_logs_match_the_stock_client(
 
     for name in names:
         caplog.set_level(level, logger=name)
-    with stock(peer, max_retries=2) as client:
-        expected = lines(client)
-    with ours(peer, max_retries=2) as client:
-        assert lines(client) == expected
+    found, expected = both(lines, peer, max_retries=2)
+    assert found == expected
     assert expected
 
 
@@ -200,10 +191,8 @@ def test_hooks_of_the_http_client_see_every_call(peer: CallPeer) -> None:
         events.append(outcome(lambda: ask(client)))
         return events
 
-    with stock(peer) as client:
-        expected = made(client)
-    with ours(peer) as client:
-        assert made(client) == expected
+    found, expected = both(made, peer)
+    assert found == expected
 
 
 @pytest.mark.parametrize(
@@ -279,10 +268,8 @@ def test_client_with_credentials_of_its_http_client_sends_them(peer: CallPeer) -
         ask(client)
         return peer.take()
 
-    with stock(peer) as client:
-        expected = made(client)
-    with ours(peer) as client:
-        assert made(client) == expected
+    found, expected = both(made, peer)
+    assert found == expected
 
 
 @pytest.mark.parametrize("kind", ["base_url", "call"])

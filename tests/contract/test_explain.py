@@ -65,19 +65,6 @@ def test_explain_of_azure_names_openais_code(azure_arguments: dict[str, Any], na
     assert "Azure" in limitation.why
 
 
-@pytest.mark.parametrize("name", CLIENTS)
-def test_client_plays_are_those_that_are_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    mark = Mark()
-    client = made(name, plays=[mark])
-
-    assert client.plays == (Connection(), client.plays[1], mark)
-    assert client.plays[2] is mark
-    assert client.copy(only_plays=[]).plays == ()
-    assert client.with_options(timeout=3.0).plays is client.plays
-    monkeypatch.setenv("FASTLANE_DISABLED", "1")
-    assert made(name, plays=[mark]).plays == ()
-
-
 def test_repr_of_a_client_names_host_transport_and_plays() -> None:
     with fastlane.OpenAI(
         api_key="sk-test", base_url="https://me:secret@example.com/v1", plays=[RateLimits()]

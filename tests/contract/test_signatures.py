@@ -61,19 +61,13 @@ def test_type_hints_include_those_of_openai(name: str, method: str) -> None:
     assert stock.keys() <= typing.get_type_hints(getattr(getattr(fastlane, name), method)).keys()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_client_options_types_match_constructor(name: str) -> None:
-    named = options_for_type_checkers(f"{name}Options") - OWN
-    taken = parameters(name, "__init__", openai).keys() - {"self"}
-
-    assert taken <= named
-    if INSTALLED >= NEWEST:
-        assert named == taken
-
-
-def test_options_for_type_checkers_name_what_copies_take() -> None:
-    named = options_for_type_checkers("CopyOptions")
-    taken = {each for name in NAMES for each in parameters(name, "copy", openai)} - {"self", "_extra_kwargs"}
+@pytest.mark.parametrize(
+    ("options", "names", "method"),
+    [*((f"{name}Options", (name,), "__init__") for name in NAMES), ("CopyOptions", NAMES, "copy")],
+)
+def test_options_for_type_checkers_match_openai(options: str, names: tuple[str, ...], method: str) -> None:
+    named = options_for_type_checkers(options) - OWN
+    taken = {each for name in names for each in parameters(name, method, openai)} - {"self", "_extra_kwargs"}
 
     assert taken <= named
     if INSTALLED >= NEWEST:

@@ -24,28 +24,29 @@ class BrokenError(RuntimeError):
     """Its message quotes what it was about, as messages do."""
 
 
-@dataclass(frozen=True, slots=True)
-class RaisesInPlan(SessionPlay):
+@dataclass(frozen=True)
+class Raises(SessionPlay):
+    """Raises in one of its methods."""
+
+    where: str
+
+    def open(self, call: Call) -> Session | None:
+        self.meet("open", call)
+        return super().open(call)
+
     def plan(self, call: Call) -> Call:
-        raise BrokenError(f"{PROMPT} {SECRET} {call!r}")
+        self.meet("plan", call)
+        return call
 
-
-@dataclass(frozen=True, slots=True)
-class RaisesInOpen(Play):
-    def open(self, call: Call) -> Session:
-        raise BrokenError(f"{PROMPT} {SECRET} {call!r}")
-
-
-@dataclass(frozen=True, slots=True)
-class RaisesInOnEvent(SessionPlay):
     def on_event(self, event: Any) -> None:
-        raise BrokenError(f"{PROMPT} {SECRET} {event!r}")
+        self.meet("on_event", event)
 
-
-@dataclass(frozen=True, slots=True)
-class RaisesInClose(SessionPlay):
     def close(self, outcome: Any) -> None:
-        raise BrokenError(f"{PROMPT} {SECRET} {outcome.record!r}")
+        self.meet("close", outcome.record)
+
+    def meet(self, where: str, about: object) -> None:
+        if where == self.where:
+            raise BrokenError(f"{PROMPT} {SECRET} {about!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def broken_callback(record: CallRecord) -> None:
     raise BrokenError(f"{PROMPT} {SECRET} {record!r}")
 
 
-PLAYS = (RaisesInPlan(), RaisesInOpen(), RaisesInOnEvent(), RaisesInClose(), ReturnsNoCall())
+PLAYS = (*map(Raises, ("plan", "open", "on_event", "close")), ReturnsNoCall())
 
 
 @pytest.mark.parametrize("entry", ["chat", "chat_streamed", "chat_stream_helper", "responses_streamed"])
@@ -96,17 +97,13 @@ def test_play_that_raises_does_not_affect_the_call(
         assert [record.outcome for record in client.calls] == ["completed"]
 
 
-@pytest.mark.parametrize(
-    ("play", "doing"),
-    [(RaisesInOpen(), "open"), (RaisesInPlan(), "plan"), (RaisesInOnEvent(), "on_event"), (RaisesInClose(), "close")],
-    ids=repr,
-)
+@pytest.mark.parametrize("where", ["open", "plan", "on_event", "close"])
 def test_play_error_is_logged_once_by_its_class(
-    arguments: dict[str, Any], caplog: pytest.LogCaptureFixture, play: Play, doing: str
+    arguments: dict[str, Any], caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="fastlane")
     arguments["api_key"] = SECRET
-    with fastlane.OpenAI(**arguments, only_plays=[play]) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[Raises(where)]) as client:
         for _ in range(3):
             list(
                 client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": PROMPT}], stream=True)
@@ -115,7 +112,7 @@ def test_play_error_is_logged_once_by_its_class(
     (logged,) = [each for each in caplog.records if each.name.startswith("fastlane")]
     assert logged.levelno == logging.WARNING
     assert "BrokenError" in logged.getMessage()
-    assert f"in {doing} " in logged.getMessage()
+    assert f"in {where} " in logged.getMessage()
     assert SECRET not in caplog.text
     assert PROMPT not in caplog.text
     assert logged.exc_info is None
@@ -157,7 +154,7 @@ def test_raise_play_errors_raises_what_a_callback_raised(arguments: dict[str, An
 
 
 def test_strict_client_sends_nothing_when_planning_fails(provider: Emulator, arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments, only_plays=[RaisesInPlan()], raise_play_errors=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[Raises("plan")], raise_play_errors=True) as client:
         with pytest.raises(PlayError):
             ENTRIES["chat"](client)
 

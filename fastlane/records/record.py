@@ -215,7 +215,7 @@ class CallRecord:
         output = None if self.usage.estimated else self.usage.output_tokens
         if output is None or not self.usage.reasoning_tokens or self.timeline.first_token_kind == "reasoning":
             return output
-        return output - self.usage.reasoning_tokens
+        return max(0, output - self.usage.reasoning_tokens)
 
     @property
     def time_per_output_token_s(self) -> float | None:

@@ -70,7 +70,7 @@ def open_again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]
 
 @pytest.fixture
 def queue(tmp_path: Path) -> Iterator[Queue]:
-    """A queue in a file, to which nobody sends anything yet."""
+    """A queue in a file, without jobs yet."""
     with Queue(tmp_path / "jobs.sqlite") as queue:
         yield queue
 
@@ -103,7 +103,7 @@ def forked(work: Callable[[IO[str]], object]) -> Child:
 
 
 def forked_at_once(work: Callable[[IO[str]], object]) -> Child:
-    """The same, where the fork may wait for nobody."""
+    """The same, where the fork must not wait for another thread."""
     began_s = time.monotonic()
     child = forked(work)
     assert time.monotonic() - began_s < 10

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 import signal
 import threading
@@ -20,7 +21,7 @@ QUICK = ("--preset", "instant", "--rtt-ms", "5", "--think-s", "0", "--users", "2
 @pytest.fixture(autouse=True)
 def in_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    # As where the extra `charts` is not installed: drawing takes longer than these runs. See test_first_screen.py.
+    # As where the extra `charts` is not installed: drawing takes longer than these runs.
     monkeypatch.setattr("fastlane.bench._command.has_charts", lambda: False)
 
 
@@ -30,6 +31,26 @@ def bench(*arguments: object) -> Result:
 
 def run(*arguments: object) -> Result:
     return bench("run", *arguments)
+
+
+def test_run_prints_one_screen_and_keeps_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastlane.bench._command.has_charts", lambda: True)
+    environment = dict(os.environ)
+
+    result = run(*QUICK, "--conversations", 1, "--passes", 1)
+
+    # A busy machine gets so short a run refused: tests/bench/reports/test_screen.py has the figures.
+    assert result.exit_code in (0, 1), result.output
+    for expected in ("code-review", "round trip 5 ms", "fastlane bench run --base-url"):
+        assert expected in result.stdout
+    assert len(result.stdout.splitlines()) <= 25
+    assert len(result.stdout.split()) <= 200
+    (folder,) = Path("bench-results").iterdir()
+    names = {file.name for file in folder.iterdir()}
+    assert names >= {"run.json", "records.jsonl", "server.jsonl", "summary.json", "report.html"}
+    assert "<html" in (folder / "report.html").read_text()
+    assert f"fastlane bench report {folder} --full" in result.stdout
+    assert dict(os.environ) == environment
 
 
 @pytest.fixture
@@ -89,19 +110,8 @@ def test_options_are_read_from_the_projects_toml(talks: Path) -> None:
 def test_json_is_the_only_output_and_every_record_can_be_kept(talks: Path, tmp_path: Path) -> None:
     folder = tmp_path / "kept" / "run"
 
-    _, document = kept(
-        *QUICK,
-        "--workload",
-        talks,
-        "--arms",
-        "baseline,fastlane",
-        "--passes",
-        1,
-        "--warm-up",
-        0,
-        "--folder",
-        folder,
-    )
+    options = ("--arms", "baseline,fastlane", "--passes", 1, "--warm-up", 0, "--folder", folder)
+    _, document = kept(*QUICK, "--workload", talks, *options)
 
     assert document["blocks"] == 4
     assert [arm["name"] for arm in document["arms"]] == ["baseline", "fastlane", "baseline-again"]
@@ -119,19 +129,6 @@ def test_json_is_the_only_output_and_every_record_can_be_kept(talks: Path, tmp_p
 
 
 @pytest.mark.slow
-def test_default_arms_compare_with_their_counterpart(talks: Path) -> None:
-    _, document = kept(*QUICK, "--workload", talks, "--passes", 1)
-
-    assert [arm["name"] for arm in document["arms"]][:4] == ["baseline", "fastlane", "baseline-async", "fastlane-async"]
-    assert {each["arm"]: each["reference"] for each in document["comparisons"]} == {
-        "fastlane": "baseline",
-        "baseline-again": "baseline",
-        "fastlane-async": "baseline-async",
-        "baseline-async-again": "baseline-async",
-    }
-
-
-@pytest.mark.slow
 def test_connections_opened_by_warm_up_are_not_counted(talks: Path) -> None:
     _, document = kept(*QUICK, "--workload", talks, "--arms", "baseline", "--no-again", "--passes", 1)
 
@@ -145,36 +142,14 @@ def test_connections_opened_by_warm_up_are_not_counted(talks: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_report_is_made_again_from_what_was_kept(talks: Path, tmp_path: Path) -> None:
+def test_report_is_made_again_from_what_was_kept(talks: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    _, document = kept(
-        *QUICK, "--users", "1,2", "--workload", talks, "--arms", "baseline,fastlane", "--passes", 1, "--folder", folder
-    )
+    options = ("--arms", "baseline,fastlane", "--passes", 1, "--folder", folder)
+    _, document = kept(*QUICK, "--users", "1,2", "--workload", talks, *options, "--fail-if", "ttft > 3600 s")
 
-    # A run that the checks refuse, as on a busy machine, has no section of what changed.
-    for kind, expected in (("ab", "does fastlane"), ("sweep", "decode speed")):
-        result = bench(
-            *("report", folder, "--kind", kind, "-o", tmp_path / f"{kind}.md", "-o", tmp_path / "a.csv"),
-        )
-        assert result.exit_code in (0, 1), result.output
-        assert expected.lower() in (tmp_path / f"{kind}.md").read_text().lower()
     again = json.loads(bench("report", folder, "--json").stdout)
     assert again["arms"] == document["arms"]
     assert again["comparisons"] == document["comparisons"]
-    beside = bench("compare", folder, folder)
-    assert beside.exit_code == 0
-    assert "Unpaired: drift between the runs is not controlled" in beside.stdout
-
-
-@pytest.mark.slow
-def test_rule_that_comes_true_fails_the_run(talks: Path, tmp_path: Path) -> None:
-    result = run(
-        *(*QUICK, "--workload", talks, "--arms", "baseline", "--no-again", "--users", 1, "--budget-s", 3),
-        *("--fail-if", "ttft_p50 > 0.001 ms", "--fail-if", "ttft_p50 > 3600 s", "-o", tmp_path / "rules.xml"),
-    )
-
-    assert result.exit_code == 1
-    assert "<failure" in (tmp_path / "rules.xml").read_text() or "invalid" in (tmp_path / "rules.xml").read_text()
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from fastlane.records import (
     Usage,
     WireStamps,
 )
-from tests.reports.made import MS, ORIGIN, attempt, failed, record, report
+from tests.reports.made import MS, attempt, failed, record, report
 
 PHASES = (
     "prepare", "wait_for_place", "earlier attempts", "queue", "dns", "connect", "tls", "send", "wait", "first token",
@@ -40,14 +40,11 @@ def milliseconds(found: Mapping[str, float]) -> dict[str, float]:
     return {phase: round(took * 1e3, 6) for phase, took in found.items()}
 
 
-def test_phases_of_a_warm_stream() -> None:
+def test_phases_of_warm_and_cold_calls() -> None:
     assert milliseconds(phases_of(record())) == {
         "prepare": 1, "queue": 1, "send": 2, "wait": 16, "first token": 5, "decode": 20, "tail": 3, "hand over": 2,
         "other": 0,
     }  # fmt: skip
-
-
-def test_phases_of_a_cold_answer_that_is_not_streamed() -> None:
     assert milliseconds(phases_of(record(tokens=(), attempts=(attempt(opened=True),)))) == {
         "prepare": 1, "queue": 1, "dns": 1, "connect": 2, "tls": 4, "send": 2, "wait": 9, "body": 28, "hand over": 2,
         "other": 0,
@@ -55,9 +52,12 @@ def test_phases_of_a_cold_answer_that_is_not_streamed() -> None:
 
 
 def test_earlier_attempts_are_a_separate_phase() -> None:
-    attempts = (attempt(), attempt(kind="retry", number=2, at=9))
+    retried = record(attempts=(attempt(), attempt(kind="retry", number=2, at=9)))
+    # One that lost began after the attempt that answered.
+    hedged = record(attempts=(attempt(kind="hedge", number=2, at=9), attempt()))
 
-    assert milliseconds(phases_of(record(attempts=attempts)))["earlier attempts"] == 8
+    assert milliseconds(phases_of(retried))["earlier attempts"] == 8
+    assert "earlier attempts" not in phases_of(hedged)
 
 
 def test_wait_for_slot_is_not_part_of_prepare() -> None:
@@ -70,12 +70,6 @@ def test_wait_for_slot_is_not_part_of_prepare() -> None:
     assert round(sum(found.values()), 6) == 50
     assert retried["prepare"] == 1
     assert "wait_for_place" not in retried
-
-
-def test_hedge_that_lost_began_after_the_attempt_that_answered() -> None:
-    attempts = (attempt(kind="hedge", number=2, at=9), attempt())
-
-    assert "earlier attempts" not in phases_of(record(attempts=attempts))
 
 
 @given(steps=st.lists(st.integers(0, 40), min_size=5, max_size=5), opened=st.booleans(), streamed=st.booleans())
@@ -247,13 +241,8 @@ def test_expected_cache_covers_calls_that_report_cached_tokens(calls: list[CallR
     assert (total.value if total is not None else None) == (sum(said) if said else None)
 
 
-def cold(origin: str = ORIGIN, **more: Any) -> CallRecord:
-    return record(origin=origin, attempts=(attempt(opened=True, origin=origin),), **more)
-
-
 def test_reused_connection_saves_measured_opening_time() -> None:
-    calls = [cold(), record(), record(), failed()]
-    ledger = report(*calls).ledger
+    ledger = report(record(attempts=(attempt(opened=True),)), record(), record(), failed()).ledger
 
     assert (ledger.connections_reused, ledger.connections_known, ledger.connections_unpriced) == (3, 4, 0)
     assert ledger.connections_saved_s == pytest.approx(3 * 0.007)

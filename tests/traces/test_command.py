@@ -41,27 +41,16 @@ def test_page_can_be_written_elsewhere_and_opened(file: Path, tmp_path: Path, mo
     assert opened == [(tmp_path / "other.html").as_uri()]
 
 
-def test_list_has_a_line_for_each_entry(file: Path) -> None:
-    result = run("list", file)
+def test_list_has_a_line_for_each_entry(file: Path, tmp_path: Path) -> None:
+    lines = run("list", file).stdout.splitlines()
+    file.write_text(file.read_text().replace("answer ticket", "\\u001b[2Janswer"))
 
-    lines = result.stdout.splitlines()
     assert len(lines) == 6
     assert "answer ticket  (2 calls)" in lines[0]
     assert "failed: AuthenticationError" in lines[3]
-
-
-def test_list_names_the_arm_of_an_experiment(tmp_path: Path) -> None:
-    result = run("list", experiment(tmp_path / "spans.jsonl", pairs=3))
-
-    assert result.stdout.splitlines()[0].endswith("answer tickets: baseline")
-
-
-def test_control_characters_in_a_file_are_escaped(tmp_path: Path) -> None:
-    path = tmp_path / "spans.jsonl"
-    everyday(path)
-    path.write_text(path.read_text().replace("answer ticket", "\\u001b[2Janswer"))
-
-    assert "\x1b" not in run("list", path).stdout
+    assert "\x1b" not in run("list", file).stdout
+    arms = run("list", experiment(tmp_path / "arms.jsonl", pairs=3)).stdout.splitlines()
+    assert arms[0].endswith("answer tickets: baseline")
 
 
 def test_last_option_opens_the_newest_trace_file(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

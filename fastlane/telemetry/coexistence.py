@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-import openai
 from opentelemetry import context as context_api
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, get_current_span
@@ -86,8 +85,8 @@ _last: tuple[int, tuple[_Watched, ...], Tools] = (0, (), NO_TOOLS)
 """The number of imported modules, the methods that were found then, and the tools that have replaced them."""
 
 
-def other_tools(client: Any = None) -> Tools:
-    """Find the instrumentations of openai that are active now. `client`: some instrument a single client."""
+def other_tools(client: Any) -> Tools:
+    """Find the instrumentations of openai that are active now: Logfire may instrument a single client."""
     modules, methods, tools = _last
     if modules != len(sys.modules):
         tools = _find_tools()
@@ -98,7 +97,7 @@ def other_tools(client: Any = None) -> Tools:
             if get(name) is not method:  # by identity: a wrapper may claim to equal what it wraps
                 tools = _find_tools()
                 break
-    return tools | {LOGFIRE} if getattr(client or openai.OpenAI, _LOGFIRE_MARK, False) else tools
+    return tools | {LOGFIRE} if getattr(client, _LOGFIRE_MARK, False) else tools
 
 
 def _find_tools() -> Tools:
@@ -195,7 +194,7 @@ def attached(context: Context | None) -> Iterator[None]:
         restore(token.var, token)
 
 
-def standing_of(issued: Issued | None, client: Any = None) -> Standing:
+def standing_of(issued: Issued | None, client: Any) -> Standing:
     """Decide who makes the span of a call that has come to `request()`: another tool wherever one is active."""
     context = context_api.get_current()
     tools = other_tools(client)

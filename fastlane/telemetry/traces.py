@@ -60,7 +60,7 @@ def trace_of(observation: CallState, found: Providers) -> TracedCall | None:
         return None
     if found.measures:
         meters_of(found)
-    standing = standing_of(observation.issued)
+    standing = standing_of(observation.issued, observation.client)
     # Whether another tool, the provider's processors or the server need the span while the call lasts.
     plan: _SpanPlan = "early"
     if standing.mode == "own" and not found.settings.propagate:

@@ -110,9 +110,13 @@ def test_openinference_is_detected_at_request_wrapper(recorded: Recorded, monkey
     assert recorded() == (0, 1)
 
 
-def test_logfire_is_detected_by_its_marker(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("of", ["all clients", "this client"])
+def test_logfire_is_detected_by_its_marker(
+    recorded: Recorded, client: fastlane.OpenAI, monkeypatch: pytest.MonkeyPatch, of: str
+) -> None:
     monkeypatch.setitem(sys.modules, "logfire", ModuleType("logfire"))
-    monkeypatch.setattr(openai.OpenAI, "_is_instrumented_by_logfire", True, raising=False)
+    marked = openai.OpenAI if of == "all clients" else client
+    monkeypatch.setattr(marked, "_is_instrumented_by_logfire", True, raising=False)
     assert recorded() == (0, 0)
 
 

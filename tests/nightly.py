@@ -3,7 +3,7 @@
 python -m tests.nightly                     all parts, some hours
 python -m tests.nightly --only soak         one of them; may be given again
 python -m tests.nightly --short             a short form of each part, where it has one
-python -m tests.nightly --age               how old the results are; 1 where one is missing, bad or too old
+python -m tests.nightly --age               how old the results are; 1 where one is bad or too old
 """
 
 from __future__ import annotations
@@ -103,7 +103,9 @@ def main() -> int:
         result = run(part, short=options.short)
         # Read again: another part may have run beside this one.
         FILE.write_text(json.dumps({**kept(), part: result}, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    lines = list(ages(kept(), datetime.now(UTC).date(), release=options.release))
+    # A change is judged by the day of its commit: judged again later, it is judged alike. A release is judged by today.
+    commit_day, today = date.fromisoformat(_git("log", "-1", "--format=%cs")), datetime.now(UTC).date()
+    lines = list(ages(kept(), today if options.release else commit_day, release=options.release))
     for line, good in lines:
         print(f"{'    ' if good else '==> '}{line}")
     judged = [good for line, good in lines if not parts or line.partition(":")[0] in parts]

@@ -239,7 +239,6 @@ def completion(reason: str | None = "stop", **message: Any) -> dict[str, Any]:
 
 
 THOUGHT_ALONE = whole_response({**THOUGHT, "summary": [{"type": "summary_text", "text": "Hm"}]}, MESSAGE)
-UNFINISHED = ("incomplete", "queued", "in_progress", "cancelled")
 NO_LEGACY_TEXT = {"index": 0, "text": "", "finish_reason": "stop"}
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import fastlane
-from fastlane.engine.refused_fields import REFUSED_FOR_NS, Refusals, RefusingUpstream, _named
+from fastlane.engine.refused_fields import Refusals, RefusingUpstream, _named
 
 FIELDS = ("max_tokens", "stream", "stream_options", "stop", "text", "temperature", "prompt_cache_key")
 BODY: dict[str, Any] = dict.fromkeys(FIELDS, 1) | {"model": "m", "messages": [], "max_tokens": 4_000}
@@ -105,7 +105,3 @@ def test_refusals_of_many_upstreams_are_forgotten() -> None:
 
     assert len(known._until_ns) == 1_024
     assert known._until_ns.get(RefusingUpstream("https://example.com:443", "m2999", b"")) is not None
-
-
-def test_refusal_lasts_an_hour() -> None:
-    assert REFUSED_FOR_NS == 3_600 * 10**9

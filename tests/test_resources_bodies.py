@@ -368,64 +368,33 @@ def test_call_sends_and_raises_what_the_stock_clients_does(
     assert ours == stock
 
 
-def adding(body: Any) -> None:
-    body["messages"].insert(0, {"role": "system", "content": "be brief"})
-    body["user"] = "me"
+def add_to_bodies(owner: Any, name: str) -> None:
+    """Have a method of a class or of an object add to the body that it is given."""
+    stock = getattr(owner, name)
 
+    def method(*given: Any, **more: Any) -> Any:
+        options = (one.json_data for one in (*given, *more.values()) if hasattr(one, "json_data"))
+        body = more.get("body") or next(options)
+        body["messages"].insert(0, {"role": "system", "content": "be brief"})
+        body["user"] = "me"
+        return stock(*given, **more)
 
-def with_its_own_post(client: type[openai.OpenAI], arguments: dict[str, Any]) -> openai.OpenAI:
-    class Own(client):  # type: ignore[valid-type, misc]
-        def post(self, path: str, **more: Any) -> Any:
-            adding(more["body"])
-            return super().post(path, **more)
-
-    return Own(**arguments)
-
-
-def with_its_own_request(client: type[openai.OpenAI], arguments: dict[str, Any]) -> openai.OpenAI:
-    class Own(client):  # type: ignore[valid-type, misc]
-        def request(self, cast_to: Any, options: Any, **more: Any) -> Any:
-            adding(options.json_data)
-            return super().request(cast_to, options, **more)
-
-    return Own(**arguments)
-
-
-def with_a_request_put_into_it(client: type[openai.OpenAI], arguments: dict[str, Any]) -> openai.OpenAI:
-    made: Any = client(**arguments)
-    stock = made.request
-
-    def request(cast_to: Any, options: Any, **more: Any) -> Any:
-        adding(options.json_data)
-        return stock(cast_to, options, **more)
-
-    made.request = request
-    return made  # type: ignore[no-any-return]
-
-
-def with_a_post_put_into_its_resource(client: type[openai.OpenAI], arguments: dict[str, Any]) -> openai.OpenAI:
-    made = client(**arguments)
-    resource: Any = made.chat.completions
-    stock = resource._post
-
-    def post(path: str, **more: Any) -> Any:
-        adding(more["body"])
-        return stock(path, **more)
-
-    resource._post = post
-    return made
+    setattr(owner, name, method)
 
 
 @pytest.mark.parametrize(
-    "made",
-    [with_its_own_post, with_its_own_request, with_a_request_put_into_it, with_a_post_put_into_its_resource],
+    "method", ["post of a subclass", "request of a subclass", "request of the client", "_post of the resource"]
 )
-def test_body_changed_by_the_application_is_sent(
-    server: Provider, made: Callable[[type[openai.OpenAI], dict[str, Any]], openai.OpenAI]
-) -> None:
+def test_body_changed_by_the_application_is_sent(server: Provider, method: str) -> None:
+    name, _, owner = method.partition(" of ")
     sent = []
     for kind in (openai.OpenAI, fastlane.OpenAI):
-        with made(kind, server.arguments) as client:
+        made: Any = type("Own", (kind,), {}) if owner == "a subclass" else kind
+        if owner == "a subclass":
+            add_to_bodies(made, name)
+        with made(**server.arguments) as client:
+            if owner != "a subclass":
+                add_to_bodies(client if owner == "the client" else client.chat.completions, name)
             for _ in range(3):
                 client.chat.completions.create(model="m", messages=[{"role": "user", "content": "?"}])
         sent.append(server.sent())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import openai
@@ -198,22 +198,20 @@ class WithOwnProcessing(fastlane.OpenAI):
         return super()._process_response_data(**arguments)
 
 
-@pytest.mark.parametrize("made", [WithOwnDecoder, WithOwnProcessing])
-def test_client_with_own_stream_decoder_keeps_it(arguments: dict[str, Any], made: type[fastlane.OpenAI]) -> None:
+def strict(**options: Any) -> fastlane.OpenAI:
+    return fastlane.OpenAI(**options, _strict_response_validation=True)
+
+
+@pytest.mark.parametrize("made", [WithOwnDecoder, WithOwnProcessing, strict])
+def test_client_with_own_stream_decoder_keeps_it(
+    arguments: dict[str, Any], made: Callable[..., fastlane.OpenAI]
+) -> None:
     with made(**arguments, default_headers=ASKED) as client:
         stream = opened(client)
 
         assert not is_fast(stream)
         assert text_of(list(stream)) == TEXT
         assert client.calls[0].outcome == "completed"
-
-
-def test_strict_validation_uses_the_openai_stream(arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments, default_headers=ASKED, _strict_response_validation=True) as client:
-        stream = opened(client)
-
-        assert not is_fast(stream)
-        assert text_of(list(stream)) == TEXT
 
 
 @pytest.mark.parametrize("name", ["__stream__", "_iter_events"])

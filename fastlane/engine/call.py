@@ -105,10 +105,11 @@ class Call:
 
         `optional`: those that the call is sent again without if the provider refuses them.
         """
-        before, encoded = self.body, self.encoded
-        body, written = {**before, **fields}, None
-        if encoded is not None and encoded[0] is before and len(body) == len(before) + len(fields):
-            written = longer_bytes(encoded[1], fields)
+        body, written = {**self.body, **fields}, self.written
+        if written is not None and len(body) == len(self.body) + len(fields):
+            written = longer_bytes(written, fields)
+        else:
+            written = None
         return self.replaced(
             body=body,
             encoded=None if written is None else (body, written),

@@ -313,9 +313,8 @@ def _planned_options(state: CallState, options: FinalRequestOptions, given: Call
         state.model = planned.model
         body = changed["json_data"] = planned.body if type(planned.body) is dict else dict(planned.body)
         changed["extra_json"] = None  # merged into the body that the plays saw
-        written = planned.written if state.pipeline.keeps_bodies else None
-        if written is not None:
-            state.encoded = body, None, written
+        if state.pipeline.keeps_bodies and planned.written is not None:
+            state.encoded = body, None, planned.written
     if planned.headers:
         own = options.headers if isinstance(options.headers, Mapping) else {}
         # A play does not replace headers that the client was made with.

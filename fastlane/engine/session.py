@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
-
-from ..protocol.usage import usage_of
 
 if TYPE_CHECKING:
     from ..compat.responses import RequestAttempt
@@ -131,11 +128,6 @@ class CallOutcome:
     def usage(self) -> Usage:
         """The tokens that the provider counted."""
         return self._state.usage
-
-    @property
-    def count_usage(self) -> Callable[[], Usage]:
-        """A function that counts these tokens later, if ever."""
-        return partial(usage_of, self._state.answer.usage, self._state.cached_path)
 
     @property
     def finish_reason(self) -> str | None:

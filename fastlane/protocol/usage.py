@@ -53,11 +53,11 @@ def usage_of(usage: Any, cached_path: Sequence[str] = ()) -> Usage:
 
 def _members_of(source: Any) -> Mapping[str, Any]:
     """Return all fields of an object or a JSON object by name, defaults included; empty for a plain value."""
-    # `isinstance()` with `BaseModel` or `Mapping` takes a microsecond.
-    extra = getattr(source, "__pydantic_extra__", ())
-    if extra == () and isinstance(source, Mapping):
+    if isinstance(source, Mapping):
         return source
     members: dict[str, Any] = getattr(source, "__dict__", {})
+    # `isinstance(source, BaseModel)` takes a microsecond.
+    extra = getattr(source, "__pydantic_extra__", None)
     return {**members, **extra} if extra else members
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import islice
 from operator import itemgetter
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from fastlane.engine.session import CallOutcome
     from fastlane.providers import ProviderFacts
     from fastlane.records.plays import PromptCacheRecord
-    from fastlane.records.usage import Usage
 
 _MAX_LINES, _MAX_ENDS, _MAX_CHUNKS, _MAX_FORMS, _MAX_STABLE_KEYS = 1_000, 64, 32, 64, 8_192
 # Earlier prompts that the beginning of a new conversation is compared with, and those that may explain a drift.
@@ -155,10 +154,8 @@ class SentPrompt:
     """How many calls were answered before it was sent."""
     known_size: int = 0
     """Bytes of the longest prefix that an earlier prompt had and that has not expired."""
-    known_usage: Callable[[], Usage] | None = None
-    """Counts the tokens of that prefix, if it was a prompt of its own."""
     known_tokens: int | None = None
-    """Those tokens, once the record is read."""
+    """Tokens of that prefix, if it was counted as a prompt of its own."""
     earlier: PromptLine | None = None
     """The earlier prompt."""
     goes_on: bool = False
@@ -220,8 +217,8 @@ class PromptLine:
         self.opening = hash((prompt.opening, prompt.key))
         self.group = hash((prompt.head.seed, prompt.key))
         """The provider, the model and the key."""
-        self.usage: Callable[[], Usage] | None = None
-        """Counts its tokens, as the provider did."""
+        self.tokens: int | None = None
+        """Its tokens as the provider counted them."""
         self.used_ns = 0
         self.ends: deque[tuple[int, int, int]] = deque(maxlen=_MAX_ENDS)
         """For each call: how many calls were answered before it, the number of messages, and its time."""
@@ -333,12 +330,12 @@ class PromptHistory:
             if line is not None and known_size:
                 prompt.earlier, prompt.known_size = line, known_size
                 is_whole = known_size == line.size
-                prompt.known_usage = line.usage if is_whole else None
+                prompt.known_tokens = line.tokens if is_whole else None
                 prompt.goes_on = is_whole or known_size == prompt.size
 
     def forget_key(self, prompt: SentPrompt) -> None:
         """Take note that the provider has refused the cache key, and that the prompt was sent without it."""
-        prompt.key = prompt.earlier = prompt.known_usage = None
+        prompt.key = prompt.earlier = prompt.known_tokens = None
         prompt.shards, prompt.known_size, prompt.goes_on = 1, 0, False
 
     def enter(self, prompt: SentPrompt, outcome: CallOutcome) -> None:
@@ -346,12 +343,12 @@ class PromptHistory:
         head, status = prompt.head, outcome.status_code
         prompt.answered = status is not None and status < 300
         if prompt.answered:
-            if not (head.is_read or head.rules.automatic):
-                head.is_read = bool(outcome.usage.cached_tokens)
+            usage = outcome.usage
+            head.is_read = head.is_read or bool(usage.cached_tokens)
             with self.lock:
                 self._answered += 1
                 if self.kept_bytes and not head.is_stored and prompt.size > len(head.text):
-                    prompt.line = self._line_with(prompt, outcome.count_usage, outcome.ended_ns)
+                    prompt.line = self._line_with(prompt, usage.input_tokens, outcome.ended_ns)
         prompt.kept = SentPrompt.kept
 
     def settle(self, prompt: SentPrompt, outcome: CallOutcome) -> PromptCacheRecord:
@@ -361,8 +358,8 @@ class PromptHistory:
         rules, cached = head.rules, None if usage.estimated else usage.cached_tokens
         counted = usage.input_tokens
         tokens = prompt.tokens = round(size * _TOKENS_PER_BYTE) if counted is None else counted
-        known = None if prompt.known_usage is None else prompt.known_usage().input_tokens
-        prompt.known_tokens = None if known is None or known > tokens else known
+        if prompt.known_tokens is not None and prompt.known_tokens > tokens:
+            prompt.known_tokens = None
         reusable = prompt.tokens_of(prompt.known_size) if prompt.known_size else 0
         if cached and prompt.shards > 1:
             # Some providers keep the prompts of all keys in one cache: what was read was sent before.
@@ -386,7 +383,7 @@ class PromptHistory:
             shards=prompt.shards,
         )
 
-    def _line_with(self, prompt: SentPrompt, usage: Callable[[], Usage], now_ns: int) -> PromptLine:
+    def _line_with(self, prompt: SentPrompt, tokens: int | None, now_ns: int) -> PromptLine:
         """Return the conversation that the prompt goes on with, or a new one, with the prompt as its end."""
         line = prompt.earlier
         # A line that has grown since then may be another branch of the conversation.
@@ -403,7 +400,7 @@ class PromptHistory:
             line.end, line.size = body[stop : stop + 1], prompt.size
             self._text_bytes += added
         if added >= 0:
-            line.usage = usage
+            line.tokens = tokens
         line.used_ns = now_ns
         line.ends.append((self._answered, prompt.count, now_ns))
         self._openings[line.opening] = line

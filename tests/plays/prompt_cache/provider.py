@@ -57,7 +57,6 @@ class SentPrompt:
     def end(self, usage: Usage, now_ns: int, reason: str | None = None) -> Any:
         """End the call with a response, and return the section of its record."""
         outcome: Any = SimpleNamespace(status_code=200, usage=usage, ended_ns=now_ns, cache_reason=reason, refused=())
-        outcome.count_usage = lambda: usage
         return self.session.close(outcome)(outcome)
 
 

@@ -467,7 +467,6 @@ def test_odd_bodies_are_no_error(body: dict[str, Any]) -> None:
         session: Any = play.open(call({**body, "temperature": now_ns}, facts=SMALL))
         session.plan(call({**body, "temperature": now_ns}, facts=SMALL))
         outcome: Any = SimpleNamespace(status_code=200, usage=Usage(), ended_ns=now_ns, cache_reason=None, refused=())
-        outcome.count_usage = Usage
         assert session.close(outcome)(outcome).drift is None
 
 

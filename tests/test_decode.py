@@ -11,12 +11,14 @@ from typing import Any
 import openai
 import pytest
 from openai._models import construct_type
+from openai.types import CreateEmbeddingResponse
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 
 from fastlane.decode import _decoders, answer_decoder, event_decoder, probes as _seams
 from fastlane.decode._one_pass import one_pass_of
 from fastlane.decode._proof import same
+from fastlane.decode._types import told_apart
 from tests.fuzz import corpus
 from tests.fuzz.differential import TYPES, Differential
 
@@ -48,6 +50,13 @@ def test_plain_documents_are_made_in_one_pass(model: Any, document: dict[str, An
     decode = one_pass_of(model, fallback=lambda _: None, is_event=model is ChatCompletionChunk)
     assert decode is not None
     assert same(decode(data), stock(model, data))
+
+
+@pytest.mark.parametrize("number", ["9007199254740993", "1" + "0" * 308, "-1" + "0" * 30, "NaN", "-0", "1e400"])
+def test_numbers_beyond_float_decode_as_in_stock(number: str) -> None:
+    data = written(corpus.EMBEDDINGS[0]).replace(b"0.0123", number.encode())
+    found = answer_decoder(CreateEmbeddingResponse)(data)  # type: ignore[misc]
+    assert same(found, stock(CreateEmbeddingResponse, data))
 
 
 @pytest.mark.parametrize(
@@ -142,3 +151,17 @@ def test_many_threads_may_ask_for_the_first_decoder_at_once(monkeypatch: pytest.
         thread.join()
     assert len(found) == 8
     assert all(same(one, stock(ChatCompletion, data)) for one in found)
+
+
+class First(openai.BaseModel):
+    kind: str
+    number: int | None = None
+
+
+class Second(openai.BaseModel):
+    kind: str
+    word: str | None = None
+
+
+def test_union_without_required_discriminator_is_not_decoded() -> None:
+    assert told_apart((First, Second)) is None

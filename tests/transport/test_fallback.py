@@ -118,6 +118,7 @@ def test_wrapped_transport_sees_every_request(
         assert [call.connection_reused for call in caller.calls] == [False, True, True, False]
         assert [call.attempts[0].http_version for call in caller.calls[2:]] == ["HTTP/1.1", "HTTP/2"]
         assert caller.calls[2].time_to_first_token_s is not None
+        assert caller.calls[0].attempts[0].wire.connect_s is not None  # by the trace of the library's transport
         assert [call.attempts[0].wire.connect_s is not None for call in caller.calls] == [True, False, False, True]
 
 

@@ -153,12 +153,17 @@ def executed(data_file: Path) -> CoverageData:
 def tests_of(data: CoverageData, one: Break, lines: Counter[str]) -> list[str]:
     """Return the tests that execute a line, those that execute the fewest lines first.
 
-    Of a line that runs with an import, those of its file's other lines.
+    Of a line that runs with an import, those of its file's other lines, or of the files that import it.
     """
     by_line = data.contexts_by_lineno(str(ROOT / one.path))
     contexts = by_line.get(one.line, [])
     if contexts == [""]:
         contexts = [context for every in by_line.values() for context in every]
+    if set(contexts) == {""}:  # a file of constants
+        name = f"{Path(one.path).stem} import "
+        users = [path for path in data.measured_files() if name in Path(path).read_text(encoding="utf-8")]
+        by_file = [data.contexts_by_lineno(path).values() for path in users]
+        contexts = [context for file in by_file for every in file for context in every]
     return sorted({context.partition("|")[0] for context in contexts} - {""}, key=lambda test: (lines[test], test))
 
 

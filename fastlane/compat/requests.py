@@ -624,7 +624,7 @@ def _lines(given: Any) -> list[_Line] | None:
         return None
     lines = []
     for name, value in given.items():
-        if type(name) is not str or type(value) is not str or not name.isascii() or not value.isascii():
+        if not name.isascii() or not value.isascii():  # what is no str raises: `_wanted` leaves it to openai's code
             return None
         raw = name.encode()
         lower = raw.lower()

@@ -76,20 +76,15 @@ def agent(turns: int = 6) -> dict[str, Any]:
     return {"tools": copy.deepcopy(TOOLS), "messages": messages}
 
 
-def between(*bodies: dict[str, Any], **settings: Any) -> Any:
+def between(*bodies: dict[str, Any]) -> Any:
     """The drift of the last of these requests."""
-    provider = Provider(**settings)
+    provider = Provider()
     for body in bodies:
         items = body.get("messages", body.get("input"))
         endpoint = "/responses" if "input" in body else "/chat/completions"
         rest = {name: value for name, value in body.items() if name not in ("messages", "input", "model")}
         record = provider.call(items, known=UNBOUNDED, endpoint=endpoint, **rest)
     return record.drift
-
-
-def found(*bodies: dict[str, Any], **settings: Any) -> Any:
-    drift = between(*bodies, **settings)
-    return drift.kind, drift.path, drift.character
 
 
 def grown(body: dict[str, Any]) -> dict[str, Any]:
@@ -173,12 +168,11 @@ def parts(clock: str) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_change_is_named_with_its_path(before: Any, after: Any, expected: Any) -> None:
-    kind, path, character = found(before, after)
+    drift = between(before, after)
 
-    assert (kind, path) == expected[:2]
-    assert expected[2] is None or character is not None
+    assert (drift.kind, drift.path) == expected[:2]
     if expected[2] is not None:
-        assert character <= expected[2] < character + 8
+        assert drift.character <= expected[2] < drift.character + 8
 
 
 @pytest.mark.parametrize(
@@ -318,43 +312,33 @@ def test_unrelated_call_is_no_drift_of_a_conversation(beside: Any) -> None:
 BROKEN = edited(turns(4), 0, "10:04:33", "10:05:12")
 
 
-def drift_with(cached: int | None, reason: str | None = None, *, messages: Any = BROKEN, **body: Any) -> Any:
+READ, CLOCK = size_of(turns(3), tools=TOOLS) // 64 * 64, "messages[0].content"
+
+
+@pytest.mark.parametrize(
+    ("messages", "cached", "reason", "expected"),
+    [
+        (BROKEN, READ, None, None),
+        (BROKEN, 0, None, ("timestamp", CLOCK)),
+        (BROKEN, None, None, ("timestamp", CLOCK)),
+        (BROKEN, 0, "tools_changed", ("timestamp", CLOCK)),
+        (turns(4), READ - 64, None, None),
+        (turns(4), READ - 640, None, ("evicted", None)),
+        (turns(4), READ, "service_tier_changed", ("changed", None)),
+        (turns(4), size_of(turns(4), tools=TOOLS) // 64 * 64 - 64, "service_tier_changed", None),
+    ],
+)
+def test_drift_follows_cached_tokens_and_provider_reason(
+    messages: Any, cached: Any, reason: Any, expected: Any
+) -> None:
     provider = Provider()
     provider.call(turns(3), tools=TOOLS)
-    return provider.answer(provider.sent(messages, tools=TOOLS, **body), cached, reason=reason).drift
 
+    drift = provider.answer(provider.sent(messages, tools=TOOLS), cached, reason=reason).drift
 
-def test_prompt_that_was_read_all_the_same_is_no_drift() -> None:
-    read = size_of(turns(3), tools=TOOLS) // 64 * 64
-
-    assert drift_with(read) is None
-    assert drift_with(0) is not None
-    assert drift_with(None) is not None
-
-
-@pytest.mark.parametrize(("missing", "kind"), [(64, None), (640, "evicted")])
-def test_beginning_that_was_not_read_is_evicted(missing: int, kind: str | None) -> None:
-    expected = size_of(turns(3), tools=TOOLS) // 64 * 64
-
-    drift = drift_with(expected - missing, messages=turns(4))
-
-    assert (drift and drift.kind) == kind
-    assert drift is None or drift.tokens_lost == missing
-
-
-def test_drift_keeps_the_provider_reason() -> None:
-    drift = drift_with(0, "tools_changed")
-
-    assert (drift.kind, drift.path, drift.provider_reason) == ("timestamp", "messages[0].content", "tools_changed")
-
-
-def test_provider_reason_alone_is_a_drift() -> None:
-    whole = size_of(turns(4), tools=TOOLS) // 64 * 64
-
-    drift = drift_with(size_of(turns(3), tools=TOOLS) // 64 * 64, "service_tier_changed", messages=turns(4))
-
-    assert (drift.kind, drift.path, drift.provider_reason) == ("changed", None, "service_tier_changed")
-    assert drift_with(whole - 64, "service_tier_changed", messages=turns(4)) is None
+    assert (drift and (drift.kind, drift.path)) == expected
+    assert drift is None or drift.provider_reason == reason
+    assert expected != ("evicted", None) or drift.tokens_lost == 640
 
 
 # Quotes
@@ -368,8 +352,6 @@ def test_drift_shows_both_texts_in_memory_alone() -> None:
 
     drift = between(then, now)
 
-    assert drift.before is not None
-    assert drift.after is not None
     assert "Request 17" in drift.before
     assert "Request 18" in drift.after
     assert len(drift.before) == len(drift.after) == 160

@@ -24,7 +24,7 @@ from fastlane.errors import ConfigurationError
 from fastlane.prompts import Prompt, stable, volatile
 from fastlane.providers import ProviderFacts, registered
 from fastlane.records import Usage
-from tests.call_peer import ANSWER, Asked, CallPeer, Reply, ours
+from tests.call_peer import Asked, CallPeer, Reply, ours
 from tests.plays.prompt_cache.provider import fact
 from tests.session_play import SessionPlay
 from tests.waiting import HANG_S, Form, comes_true
@@ -103,60 +103,17 @@ def response_stream(client: Any) -> None:
 ENTRIES |= {"stream": stream, "streamed responses": response_stream}
 
 
-SAID = '{"name": "Rhine"}'
-RESPONSE = {
-    "id": "resp_1",
-    "object": "response",
-    "created_at": 1,
-    "model": "m",
-    "status": "completed",
-    "parallel_tool_calls": True,
-    "tool_choice": "auto",
-    "tools": [],
-    "output": [
-        {
-            "type": "message",
-            "id": "msg_1",
-            "role": "assistant",
-            "status": "completed",
-            "content": [{"type": "output_text", "text": SAID, "annotations": []}],
-        }
-    ],
-}
-CHOICE = {"index": 0, "finish_reason": "stop"}
-CHUNK = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-
-
-def answer(asked: Asked) -> Reply:
-    """What each endpoint answers, streamed or not."""
-    body = json.loads(asked.body)
-    is_chat = "messages" in body
-    if not body.get("stream"):
-        choices = [{**CHOICE, "message": {"role": "assistant", "content": SAID}}]
-        return Reply(body=json.dumps({**ANSWER, "choices": choices} if is_chat else RESPONSE).encode())
-    events: list[dict[str, Any]] = [
-        {"type": f"response.{kind}", "sequence_number": number, "response": RESPONSE}
-        for number, kind in enumerate(("created", "completed"))
-    ]
-    if is_chat:
-        events = [{**CHUNK, "choices": [{**CHOICE, "delta": {"role": "assistant", "content": SAID}}]}]
-    lines = [*(json.dumps(event) for event in events), *(["[DONE]"] if is_chat else [])]
-    return Reply(
-        headers=(("content-type", "text/event-stream"),), body="".join(f"data: {line}\n\n" for line in lines).encode()
-    )
-
-
 @pytest.fixture
 def bodies(one_peer: CallPeer) -> list[Any]:
-    """The messages of the requests that a server gets, which `of_the_peer` leads to."""
+    """The messages of the requests that the server gets, and refuses."""
     seen: list[Any] = []
 
-    def noting(asked: Asked) -> Reply:
+    def refuse(asked: Asked) -> Reply:
         body = json.loads(asked.body)
         seen.append(body.get("messages", body.get("input")))
-        return answer(asked)
+        return Reply(400)
 
-    one_peer.usually = noting
+    one_peer.usually = refuse
     return seen
 
 
@@ -210,15 +167,17 @@ MAKES: dict[str, Callable[..., Any]] = {
     "stock": openai.OpenAI,
     "without plays": partial(fastlane.OpenAI, only_plays=[]),
     "its own HTTP": lambda **made: fastlane.OpenAI(**made, only_plays=[], http_client=openai.DefaultHttpxClient()),
+    "disabled": fastlane.OpenAI,
 }
 
 
 @pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_messages_without_the_play_are_sent_unchanged(
-    of_the_peer: dict[str, Any], bodies: list[Any], make: Any, entry: str
+    of_the_peer: dict[str, Any], bodies: list[Any], make: Any, entry: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with make(**of_the_peer) as client:
+    monkeypatch.setenv("FASTLANE_DISABLED", "1" if make is fastlane.OpenAI else "")
+    with make(**of_the_peer) as client, pytest.raises(openai.BadRequestError):
         ENTRIES[entry](client)
 
     (messages,) = bodies
@@ -229,7 +188,7 @@ def test_messages_without_the_play_are_sent_unchanged(
 def test_prompt_cache_play_moves_volatile_messages_last(
     of_the_peer: dict[str, Any], bodies: list[Any], entry: str
 ) -> None:
-    with fastlane.OpenAI(**of_the_peer, only_plays=[PromptCache()]) as client:
+    with fastlane.OpenAI(**of_the_peer, only_plays=[PromptCache()]) as client, pytest.raises(openai.BadRequestError):
         ENTRIES[entry](client)
 
     (messages,) = bodies
@@ -241,17 +200,6 @@ def test_prompt_cache_play_moves_volatile_messages_last(
     ]
 
 
-def test_messages_of_a_disabled_client_are_sent_unchanged(
-    of_the_peer: dict[str, Any], bodies: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FASTLANE_DISABLED", "1")
-    with fastlane.OpenAI(**of_the_peer) as client:
-        client.chat.completions.create(model="m", messages=marked_messages())
-        client.responses.create(model="m", input=Prompt(stable="a", volatile="b"))
-
-    assert bodies == [WRITTEN, [{"role": "system", "content": "a"}, {"role": "system", "content": "b"}]]
-
-
 def test_replaced_create_method_sends_marked_messages_as_written(
     of_the_peer: dict[str, Any], bodies: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,7 +209,7 @@ def test_replaced_create_method_sends_marked_messages_as_written(
         return own(self, **kwargs)
 
     monkeypatch.setattr(Completions, "create", another)
-    with fastlane.OpenAI(**of_the_peer) as client:
+    with fastlane.OpenAI(**of_the_peer) as client, pytest.raises(openai.BadRequestError):
         client.chat.completions.create(model="m", messages=marked_messages())
 
     assert bodies == [WRITTEN]

@@ -15,14 +15,14 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import Call, Connection, PromptCache
+from fastlane import Connection, PromptCache
 from fastlane.emulator import Dialect, Emulator, preset
 from fastlane.errors import ConfigurationError
 from fastlane.providers import ProviderFacts, registered
 from fastlane.records import Usage
 from tests.call_peer import CallPeer, Reply
 from tests.knowledge.forks import in_child
-from tests.plays.prompt_cache.provider import CHAT, SentPrompt, call as call_of, fact, facts, planned_by
+from tests.plays.prompt_cache.provider import CHAT, SentPrompt, call, fact, facts, planned_by
 from tests.waiting import Form
 
 POLICY = "You answer questions about our airline's policy.\n" + "Two bags of up to 23 kg are free of charge.\n" * 150
@@ -30,10 +30,6 @@ POLICY = "You answer questions about our airline's policy.\n" + "Two bags of up 
 
 def conversation(system: str = POLICY, *more: dict[str, Any]) -> Any:
     return [{"role": "system", "content": system}, {"role": "user", "content": "May I bring two bags?"}, *more]
-
-
-def call(body: dict[str, Any] | None = None, **changed: Any) -> Call:
-    return call_of({"model": "m", "messages": conversation()} if body is None else body, **changed)
 
 
 @pytest.fixture
@@ -48,30 +44,6 @@ PLACEMENTS = ("stable", "session", "volatile")
 
 
 # What is planned
-
-
-def test_unknown_provider_gets_the_call_as_it_is() -> None:
-    given = call()
-
-    planned = planned_by(PromptCache(), given)
-
-    assert planned.body is given.body
-    assert (planned.changes, planned.optional) == ((), ())
-
-
-def test_key_is_added_and_is_the_same_for_equal_beginnings() -> None:
-    play, known = PromptCache(), facts(key_field="prompt_cache_key")
-    planned = [
-        planned_by(play, call({"model": "m", "messages": messages}, facts=known))
-        for messages in (conversation(), conversation(POLICY, {"role": "assistant", "content": "Yes."}))
-    ]
-
-    keys = {one.body["prompt_cache_key"] for one in planned}
-    assert len(keys) == 1
-    assert planned[0].changes == ("PromptCache added prompt_cache_key",)
-    assert planned[0].optional == ("prompt_cache_key",)
-    other = planned_by(play, call({"model": "m", "messages": conversation("Another one. " * 100)}, facts=known))
-    assert other.body["prompt_cache_key"] not in keys
 
 
 def test_growing_conversation_gets_its_key_without_a_drift(known: None, arguments: dict[str, Any]) -> None:
@@ -92,17 +64,22 @@ def test_growing_conversation_gets_its_key_without_a_drift(known: None, argument
 
 
 @pytest.mark.parametrize(
-    ("play", "body"),
+    ("play", "body", "key_field"),
     [
-        (PromptCache(key=False), {}),
-        (PromptCache(), {"prompt_cache_key": "theirs"}),
+        (PromptCache(key=False), {}, "prompt_cache_key"),
+        (PromptCache(), {"prompt_cache_key": "theirs"}, "prompt_cache_key"),
+        (PromptCache(), {}, None),
     ],
-    ids=["switched off", "the caller's own"],
+    ids=["switched off", "the caller's own", "unknown provider"],
 )
-def test_key_is_not_added_if_off_or_given(play: PromptCache, body: dict[str, Any]) -> None:
-    given = call({"model": "m", "messages": conversation(), **body}, facts=facts(key_field="prompt_cache_key"))
+def test_key_is_not_added_if_off_given_or_unknown(play: PromptCache, body: dict[str, Any], key_field: Any) -> None:
+    known = facts(key_field=key_field) if key_field else None
+    given = call({"model": "m", "messages": conversation(), **body}, facts=known)
 
-    assert planned_by(play, given).body is given.body
+    planned = planned_by(play, given)
+
+    assert planned.body is given.body
+    assert (planned.changes, planned.optional) == ((), ())
 
 
 def test_volatile_messages_are_expected_in_no_later_call() -> None:

@@ -105,11 +105,6 @@ def test_tool_is_detected_by_its_wrapper_module(
     assert recorded() == (spans, generic)
 
 
-def test_openinference_is_detected_at_request_wrapper(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
-    replace(monkeypatch, "openinference.instrumentation.openai._request", openai.AsyncOpenAI, "request")
-    assert recorded() == (0, 1)
-
-
 @pytest.mark.parametrize("of", ["all clients", "this client"])
 def test_logfire_is_detected_by_its_marker(
     recorded: Recorded, client: fastlane.OpenAI, monkeypatch: pytest.MonkeyPatch, of: str

@@ -209,13 +209,17 @@ print("opentelemetry.sdk.trace" in sys.modules)
 
 
 BAD: list[tuple[dict[str, str], str]] = [
-    ({"FASTLANE_TELEMETRY_LEVEL": "loud"}, "FASTLANE_TELEMETRY_LEVEL: expected"),
+    (
+        {"FASTLANE_TELEMETRY_LEVEL": "loud"},
+        "FASTLANE_TELEMETRY_LEVEL: expected off, call, attempts, phases, got 'loud'",
+    ),
+    ({"FASTLANE_TELEMETRY_PROPAGATE": "maybe"}, "FASTLANE_TELEMETRY_PROPAGATE: expected"),
     ({"OTEL_TRACES_EXPORTER": "zipkinn"}, "OTEL_TRACES_EXPORTER"),
     ({"OTEL_METRICS_EXPORTER": "unknown"}, "OTEL_METRICS_EXPORTER"),
     ({"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "http"}, "OTEL_EXPORTER_OTLP_PROTOCOL: expected"),
 ]
 BAD_ARGUMENTS = {
-    "level='loud'": "level",
+    "level='loud'": 'TelemetrySettings(level=...) takes "off", "call", "attempts" or "phases"',
     "tracer_provider='mine'": "configure(tracer_provider=...) takes a provider",
 }
 

@@ -206,24 +206,6 @@ def test_failed_action_has_error_class_and_cancelled_has_none(listening: Listeni
     assert "error.type" not in attributes_of(left)
 
 
-def test_action_ended_in_another_context_logs_nothing(listening: Listening, caplog: pytest.LogCaptureFixture) -> None:
-    captured = listening()
-
-    async def steps() -> Any:
-        async with fastlane.user_action("stepwise"):
-            yield 1
-            yield 2
-
-    async def left() -> None:
-        generator = steps()
-        await anext(generator)
-        await asyncio.create_task(generator.aclose())
-
-    asyncio.run(left())
-    assert captured.the("invoke_workflow").name == "invoke_workflow stepwise"
-    assert [line for line in caplog.records if not line.name.startswith("opentelemetry.sdk.metrics")] == []
-
-
 # Attempts
 
 

@@ -146,11 +146,13 @@ print(sorted({name for name in sys.modules if "telemetry" in name} - before))
 # The tree
 
 
-def test_action_left_in_another_task_contains_no_later_calls(arguments: dict[str, Any], listening: Listening) -> None:
+def test_action_left_in_another_task_contains_no_later_calls(
+    arguments: dict[str, Any], listening: Listening, caplog: pytest.LogCaptureFixture
+) -> None:
     captured = listening()
 
     async def answers(client: Any) -> Any:
-        with fastlane.user_action("answer"):
+        async with fastlane.user_action("answer"):
             yield await client.chat.completions.create(model="m", messages=MESSAGES)
             yield "more"
 
@@ -167,6 +169,7 @@ def test_action_left_in_another_task_contains_no_later_calls(arguments: dict[str
     assert [span.parent for span in captured.named("invoke_workflow")] == [None] * 3
     roots = [span.context.span_id for span in captured.named("invoke_workflow") if span.context]
     assert [span.parent.span_id for span in captured.named("chat")[:3] if span.parent] == roots
+    assert [line for line in caplog.records if not line.name.startswith("opentelemetry.sdk.metrics")] == []
 
 
 def test_unencodable_or_long_names_are_shortened(arguments: dict[str, Any], listening: Listening) -> None:

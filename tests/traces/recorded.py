@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from opentelemetry.exporter.otlp.json.file import FileSpanExporter
@@ -123,7 +121,6 @@ class Recorder:
         tokens: tuple[int, int, int] = (10_500, 9_600, 84),
         error: str | None = None,
         link: tuple[Span, str] | None = None,
-        arm: tuple[str, str, str] | None = None,
         **attributes: Any,
     ) -> Span:
         """The span of a call; durations in milliseconds."""
@@ -157,20 +154,8 @@ class Recorder:
             span_fields["fastlane__server__wait__duration"] = server / 1e3
         return self.span(
             f"chat {model}", start, end, parent=parent, client=True, error=error, link=link,
-            **(span_fields | marked(arm) | attributes),
+            **(span_fields | attributes),
         )  # fmt: skip
-
-
-def marked(arm: tuple[str, str, str] | None) -> dict[str, Any]:
-    """The attributes of one arm of an experiment, for one unit."""
-    if arm is None:
-        return {}
-    unit = hashlib.blake2b(arm[2].encode(), digest_size=8).hexdigest()
-    return {
-        "fastlane__experiment__name": arm[0],
-        "fastlane__experiment__arm": arm[1],
-        "fastlane__experiment__unit_id_hash": unit,
-    }
 
 
 @contextmanager
@@ -236,49 +221,4 @@ def everyday(path: Path) -> Path:
             fastlane__connection__reused=False,
         )  # fmt: skip
         made.chat(4_000, 4_212, ttft=None, decode=None, phases={"send": 2}, fastlane__api_end_to_end__duration=0.21)
-    return path
-
-
-def experiment(path: Path, *, pairs: int = 24, arms: Sequence[str] = ("baseline", "fastlane")) -> Path:
-    """Units of an experiment in each arm; the last two got slower, and one failed in an arm."""
-    random = Random(7)
-    with recording(path) as made:
-        for number in range(pairs):
-            at = number * 2_000.0
-            decode = random.uniform(180, 320)
-            for turn, arm in enumerate(arms):
-                marks = ("answer tickets", arm, f"ticket {number}")
-                start = at + turn * 900
-                is_cold = arm == "baseline" or number == 0
-                wait = random.uniform(90, 150) * (1.6 if arm == "baseline" or number >= pairs - 2 else 0.7)
-                if arm != "baseline" and number >= pairs - 2:
-                    wait += 200
-                wire = {"dns": 9.0, "connect": 22.0, "tls": 31.0, "send": 14.0} if is_cold else {"send": 2.0}
-                ttft = 3 + sum(wire.values()) + wait
-                chat = made.chat(
-                    start, start + ttft + decode + 2, ttft=ttft, decode=decode, phases=wire, server=wait, arm=marks,
-                    fastlane__prepare__duration=0.003, fastlane__connection__reused=not is_cold,
-                )  # fmt: skip
-                if number < 3:
-                    made.attempt(
-                        chat, start + 3 if is_cold else start + 2.7, cold=is_cold, send=wire["send"] - 0.3,
-                        wait=wait - 8, decode=decode,
-                    )  # fmt: skip
-        made.chat(
-            pairs * 2_000.0, pairs * 2_000.0 + 40, error="APITimeoutError", arm=("answer tickets", arms[0], "lost")
-        )
-        made.chat(pairs * 2_000.0, pairs * 2_000.0 + 400, arm=("answer tickets", arms[-1], "lost"))
-    return path
-
-
-def many(path: Path, calls: int) -> Path:
-    """So many calls at level `call`."""
-    random = Random(3)
-    with recording(path) as made:
-        for number in range(calls):
-            start, ttft, decode = number * 50.0, random.expovariate(1 / 200) + 60, random.uniform(100, 900)
-            made.chat(
-                start, start + ttft + decode, ttft=ttft, decode=decode, phases={"send": 2}, server=ttft - 3,
-                fastlane__call__id=f"call-{number}",
-            )  # fmt: skip
     return path

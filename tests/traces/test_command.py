@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fastlane.cli import command_line
-from tests.traces.recorded import everyday, experiment
+from tests.traces.recorded import everyday, recording
 
 
 def run(*arguments: object) -> Result:
@@ -49,8 +49,10 @@ def test_list_has_a_line_for_each_entry(file: Path, tmp_path: Path) -> None:
     assert "answer ticket  (2 calls)" in lines[0]
     assert "failed: AuthenticationError" in lines[3]
     assert "\x1b" not in run("list", file).stdout
-    arms = run("list", experiment(tmp_path / "arms.jsonl", pairs=3)).stdout.splitlines()
-    assert arms[0].endswith("answer tickets: baseline")
+    with recording(tmp_path / "arms.jsonl") as made:
+        made.chat(0, 400, fastlane__experiment__name="answer tickets", fastlane__experiment__arm="baseline")
+    (arm,) = run("list", tmp_path / "arms.jsonl").stdout.splitlines()
+    assert arm.endswith("answer tickets: baseline")
 
 
 def test_last_option_opens_the_newest_trace_file(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -210,14 +210,6 @@ def test_any_span_values_are_shown(spans: list[dict[str, Any]], resource: Any) -
     shown(json.dumps(document).encode())
 
 
-def test_operation_that_is_no_text_is_none() -> None:
-    (entry,) = entries(
-        read(request({**SPAN, "attributes": [{"key": "gen_ai.operation.name", "value": {"arrayValue": {}}}]})).spans
-    )
-
-    assert entry.kind == "other"
-
-
 def test_spans_that_are_each_others_parents_are_shown_once() -> None:
     ring = [
         {**SPAN, "spanId": f"{n:016x}", "parentSpanId": f"{n % 3 + 1:016x}", "name": f"ring {n}"} for n in (1, 2, 3)

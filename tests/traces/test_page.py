@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from fastlane.traces import entries, page, read_spans
-from tests.traces.recorded import experiment, recording
+from tests.traces.recorded import everyday, recording
 
 
 def parts(written: str) -> list[str]:
@@ -13,7 +13,7 @@ def parts(written: str) -> list[str]:
 
 
 def test_page_data_has_one_line_per_entry(tmp_path: Path) -> None:
-    file = read_spans(experiment(tmp_path / "spans.jsonl", pairs=5).read_bytes(), "spans.jsonl")
+    file = read_spans(everyday(tmp_path / "spans.jsonl").read_bytes(), "spans.jsonl")
     found = entries(file.spans)
 
     data, lines = parts(page(file, found))

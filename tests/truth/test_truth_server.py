@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from time import perf_counter_ns as now_ns
 from typing import Any
@@ -12,8 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from fastlane.errors import ConfigurationError
-from tests.truth import ServerPace, TruthServer, compiler, server as module, truth_server
+from tests.truth import ServerPace, TruthServer, compiler, truth_server
 
 PACE = ServerPace(time_to_first_token_s=0.02, token_s=0.001, tokens=7)
 
@@ -87,32 +83,3 @@ def test_stall_stops_everything_and_is_logged(server: TruthServer) -> None:
     for begun, ended in log.stalls:
         assert ended - begun >= 100_000_000
         assert not [stamp for stamp in log.answers[0].sent_ns if begun + 50_000_000 < stamp < begun + 100_000_000]
-
-
-def test_truth_server_has_models_health_and_nothing_else(server: TruthServer) -> None:
-    with openai.OpenAI(base_url=server.base_url, api_key="none") as client:
-        assert [model.id for model in client.models.list()] == ["truth"]
-    root = server.base_url.removesuffix("/v1")
-    with urllib.request.urlopen(f"{root}/health") as answer:
-        assert json.load(answer) == {}
-    with pytest.raises(urllib.error.HTTPError, match="404") as raised:
-        urllib.request.urlopen(f"{root}/v1/embeddings")
-    raised.value.close()
-
-
-def test_disconnecting_client_harms_no_other(server: TruthServer) -> None:
-    server.answer_like(ServerPace(time_to_first_token_s=0.001, token_s=0.001, tokens=300))
-    with openai.OpenAI(base_url=server.base_url, api_key="none") as client:
-        messages: Any = [{"role": "user", "content": "Is water wet?"}]
-        with client.chat.completions.create(model="truth", messages=messages, stream=True, user="left") as left:
-            next(iter(left))
-    server.answer_like(PACE)
-
-    assert len(stream(server, user="stayed")) == 10
-
-
-def test_truth_server_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "compiler", lambda: None)
-
-    with pytest.raises(ConfigurationError, match="C compiler"), truth_server():
-        pass

@@ -14,9 +14,9 @@ import httpx2
 import openai
 import pytest
 
-from fastlane.batch import JobFailedError, Queue, WorkerDeniedError, WorkerSettings
+from fastlane.batch import JobFailedError, Queue, WorkerSettings
 from fastlane.emulator import Emulator
-from tests.batch.offline_parts import QUICK, executions, queue_of, states, submit
+from tests.batch.offline_parts import QUICK, executions, states, submit
 
 Change = Callable[[str, bytes], "bytes | int | None"]
 """The response instead of a body: another body, an error's status, or None: no change. Called with the
@@ -165,52 +165,12 @@ def test_unclear_batch_creation_is_checked_until_answered(provider: Emulator, tm
     assert executions(provider, range(4)) == [1] * 4
 
 
-def test_rejected_key_ends_worker_and_next_worker_resumes(provider: Emulator, tmp_path: Path) -> None:
-    with pytest.raises(WorkerDeniedError, match="401"):
-        worked_off(tmp_path / "q", provider, First(1, "/content", lambda _: 401))
-    with queue_of(tmp_path / "q", provider) as queue:
-        queue.run()
-
-        assert states(queue) == {"done": 4}
-    assert executions(provider, range(4)) == [1] * 4
-
-
-def test_batches_that_are_too_much_cost_their_jobs_no_attempt(provider: Emulator, tmp_path: Path) -> None:
-    def too_much(body: bytes) -> bytes | None:
-        batch = json.loads(body)
-        error = {"code": "token_limit_exceeded", "message": "", "line": None, "param": None}
-        failed = {**batch, "status": "failed", "errors": {"object": "list", "data": [error]}, "output_file_id": None}
-        return json.dumps(failed).encode()
-
-    # Their input is deleted by then: nothing of a failed batch is executed.
-    provider.change(batches={"duration_s": 600.0})
-    change = First(5, "GET /v1/batches/batch", too_much)
-
-    def then_quick(request: str, body: bytes) -> bytes | int | None:
-        changed = change(request, body)
-        if not change.left:
-            provider.change(batches={"duration_s": 0.0})
-        return changed
-
-    with worked_off(tmp_path / "q", provider, then_quick, max_attempts=2) as queue:
-        assert states(queue) == {"done": 4}
-        assert {queue.job(str(number)).attempts for number in range(4)} == {1}
-
-
 def test_html_page_of_a_proxy_fails_the_job(provider: Emulator, tmp_path: Path) -> None:
     page = First(1_000, "POST", lambda _: b"<html>\n<p>a proxy</p>")
     with worked_off(tmp_path / "q", provider, page, lane="live", max_attempts=2) as queue:
         assert states(queue) == {"failed": 4}
         assert queue.job("0").attempts == 2
         with pytest.raises(JobFailedError, match="not_json"):
-            queue.result("0")
-
-
-def test_forbidden_job_fails_and_others_finish(provider: Emulator, tmp_path: Path) -> None:
-    flagged = First(1, "POST", lambda _: 403)
-    with worked_off(tmp_path / "q", provider, flagged, lane="live", max_concurrency=1) as queue:
-        assert states(queue) == {"done": 3, "failed": 1}
-        with pytest.raises(openai.PermissionDeniedError):
             queue.result("0")
 
 

@@ -129,19 +129,6 @@ def test_json_is_the_only_output_and_every_record_can_be_kept(talks: Path, tmp_p
 
 
 @pytest.mark.slow
-def test_connections_opened_by_warm_up_are_not_counted(talks: Path) -> None:
-    _, document = kept(*QUICK, "--workload", talks, "--arms", "baseline", "--no-again", "--passes", 1)
-
-    (arm,) = document["arms"]
-    # An arm that the machine kept waiting has no figures.
-    assert "invalid" in arm or (arm["requests"], arm["connections_opened"]) == (4, 4)
-    (sentence,) = (each["sentence"] for each in document["checks"] if each["check"] == "new connections")
-    assert "opened a connection for 4 of 4 requests" in sentence
-    assert "its client closed" in sentence
-    assert "stops reading a stream at [DONE]" in sentence
-
-
-@pytest.mark.slow
 def test_report_is_made_again_from_what_was_kept(talks: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     options = ("--arms", "baseline,fastlane", "--passes", 1, "--folder", folder)

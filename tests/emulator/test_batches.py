@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-import asyncio
-import ssl
 from collections import Counter
 from typing import Any
 
-import httpx2
 import openai
 import pytest
 from openai.types import CreateEmbeddingResponse
@@ -269,31 +266,6 @@ def test_batch_is_created_when_its_response_is_lost(client: openai.OpenAI, emula
     assert found.metadata == {"name": "unheard"}
     assert ended(client, found).status == "completed"
     assert [each.custom_id for each in emulator.offline().lines] == ["one"]
-
-
-def test_delayed_batch_is_created_after_the_client_disconnects(
-    client: openai.OpenAI, emulator: Emulator, trust: ssl.SSLContext
-) -> None:
-    emulator.set_faults("delayed=0.3;on=POST batches")
-    file = upload(client, [line("one")])
-
-    async def leave() -> None:
-        async with openai.AsyncOpenAI(
-            base_url=emulator.base_url, api_key="any", http_client=httpx2.AsyncClient(verify=trust)
-        ) as leaving:
-            asking = asyncio.create_task(
-                leaving.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h")
-            )
-            while not any(each.path == "/v1/batches" and each.body_complete_ns for each in emulator.log()):  # noqa: ASYNC110 - a record
-                await asyncio.sleep(0)
-            asking.cancel()
-            await asyncio.wait([asking])
-
-    asyncio.run(leave())
-    while not emulator.offline().batches:
-        pass
-
-    assert [batch.input_file_id for batch in client.batches.list()] == [file.id]
 
 
 def test_log_counts_what_was_really_done(client: openai.OpenAI, emulator: Emulator) -> None:

@@ -146,16 +146,6 @@ async def test_half_closed_connection_still_carries_the_answer() -> None:
         assert await reader.read() == b"got all"
 
 
-async def test_server_that_closes_ends_the_clients_stream() -> None:
-    async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readexactly(1)
-
-    async with far_server(Wire(round_trip_time_s=0.002), close) as running, connected(running) as (reader, writer):
-        writer.write(b"x")
-
-        assert await reader.read() == b""
-
-
 async def test_reset_by_the_client_resets_the_server() -> None:
     seen: asyncio.Future[BaseException | bytes] = asyncio.get_running_loop().create_future()
 

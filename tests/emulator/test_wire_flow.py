@@ -106,12 +106,6 @@ def test_end_of_the_stream_comes_last(wire: Wire, written: list[tuple[int, int]]
     assert all(delivery.arrives_ns <= end_ns for _, deliveries in answers for delivery in deliveries)
 
 
-@law
-@given(st.integers(1, 130_000), st.integers(0, 20_000))
-def test_larger_body_never_arrives_sooner(body: int, more: int) -> None:
-    assert upload_rounds(body) <= upload_rounds(body + more)
-
-
 @pytest.mark.parametrize(
     ("body", "beyond", "rounds"),
     [(13_000, 13_100, 1), (41_000, 42_100, 2), (99_000, 101_000, 3), (160_000, 170_000, 4)],

@@ -130,12 +130,14 @@ def test_play_warnings_are_counted_and_shown_first() -> None:
 def test_calls_are_chosen_by_model_user_action_and_age() -> None:
     now_s = time.perf_counter()
     calls = [
-        record(model="a", user_actions=("x", "y"), issued_s=now_s - 9_000),
+        record(model="a", user_actions=("x", "y"), issued_s=now_s - 9_000, attempts=(attempt(opened=True),)),
         record(model="b", response_model="b-2026", issued_s=now_s - 10),
         record(model="c", routing=routed(model="near"), issued_s=now_s - 5),
     ]
 
     assert report(*calls, model="a").calls == 1
+    # What opening a connection takes is known from the others too.
+    assert report(*calls, model="c").ledger.connections_saved_s == pytest.approx(0.007)
     assert report(*calls, model="b-2026").models[0].model == "b"
     assert report(*calls, model="near").models[0].model == "c"
     assert report(*calls, user_action="y").calls == 1
@@ -144,12 +146,6 @@ def test_calls_are_chosen_by_model_user_action_and_age() -> None:
     assert "1 call of 'a' in 'y' issued in the last 9500 s" in str(
         report(*calls, model="a", user_action="y", since_s=9_500)
     )
-
-
-def test_filter_keeps_what_opening_a_connection_takes() -> None:
-    calls = [record(model="a", attempts=(attempt(opened=True),)), record(model="b")]
-
-    assert report(*calls, model="b").ledger.connections_saved_s == pytest.approx(0.007)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from tests.transport.peer import (
     make_trusting,
     trusting,
 )
-from tests.transport.peer_h1 import HEAD, OK, PeerH1, Request1, SlowAnswer
+from tests.transport.peer_h1 import HEAD, PeerH1, Request1, SlowAnswer
 from tests.waiting import comes_true
 
 Answer = tuple[int, list[Header], bytes]
@@ -470,25 +470,6 @@ def test_invalid_transport_settings_are_refused(make: Any, settings: dict[str, A
         make(**settings)
 
     assert expected in str(raised.value)
-
-
-@both_faces
-def test_unknown_url_scheme_is_unsupported(make_face: Any) -> None:
-    with make_face() as face, pytest.raises(httpx2.UnsupportedProtocol):
-        face.get("ftp://127.0.0.1/")
-
-
-@both_faces
-def test_two_answers_in_one_write_are_not_mixed_up(make_face: Any) -> None:
-    def respond(request: Request1) -> None:
-        request.send(OK + (b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nfalse" if request.target == "/two" else b""))
-
-    with PeerH1(respond) as peer, make_face(peer.url) as face:
-        assert face.get("/two").content == b"ok"
-        # Unrequested bytes are no response to the next request.
-        assert face.get("/next").content == b"ok"
-
-        assert peer.connections == 2
 
 
 @both_faces

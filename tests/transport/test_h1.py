@@ -1,65 +1,35 @@
-"""One HTTP/1.1 connection that gets what a broken or hostile server sends."""
+"""What a broken or hostile server sends over HTTP/1.1 is an error of httpx2's, and never another call's response."""
 
 from __future__ import annotations
 
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
 import pytest
 
-from fastlane.transport import Phases
-from fastlane.transport.protocols.exchange import Exchange, RequestHead, TransportError
-from fastlane.transport.protocols.h1 import Http1Connection
+from tests.transport.faces import both_faces
+from tests.transport.peer_h1 import OK, PeerH1, Request1
+from tests.transport.resources import resident
 
-HOST = (b"Host", b"a.test")
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 BLANKS = b" " * 90_000
 
 
-def opened() -> Http1Connection:
-    connection: Http1Connection = Http1Connection()
-    connection.start(0)
-    assert (connection.http_version, connection.is_ready, connection.data_to_send()) == ("HTTP/1.1", True, b"")
-    return connection
+def sends(*pieces: bytes) -> Callable[[Request1], None]:
+    """A script that sends these pieces, and waits until the client leaves."""
+
+    def respond(request: Request1) -> None:
+        request.send(*pieces)
+        request.left()
+
+    return respond
 
 
-def asked() -> Exchange:
-    head = RequestHead(method=b"GET", scheme=b"http", authority=b"a.test", target=b"/v1", headers=[HOST])
-    return Exchange(head, Phases())
-
-
-def begun(connection: Http1Connection) -> Exchange:
-    """An exchange whose whole request, without a body, has been sent."""
-    exchange = asked()
-    connection.begin(exchange, end=True)
-    assert connection.data_to_send()
-    return exchange
-
-
-def receive_all(connection: Http1Connection, data: bytes, size: int) -> None:
-    """Bytes come in reads of this size."""
-    for at in range(0, len(data), size):
-        connection.receive(data[at : at + size], 1)
-
-
-def refuses(connection: Http1Connection) -> bool:
-    """Whether the connection takes no further request, and says that it has not sent it."""
-    if connection.capacity:
-        return False
-    connection.data_to_send()
-    with pytest.raises(TransportError) as caught:
-        connection.begin(asked(), end=True)
-    assert connection.data_to_send() == b""
-    return caught.value.unprocessed
-
-
-def broken(connection: Http1Connection, data: bytes) -> TransportError:
-    """The error by which the connection takes bytes, or its end; the driver has done its duty after it."""
-    with pytest.raises(TransportError) as caught:
-        connection.receive(data, 1) if data else connection.receive_end(1)
-    connection.lost(caught.value)
-    assert refuses(connection)
-    return caught.value
-
-
+@both_faces
 @pytest.mark.parametrize(
     ("came", "message"),
     [
@@ -74,19 +44,20 @@ def broken(connection: Http1Connection, data: bytes) -> TransportError:
         ),
     ],
 )
-def test_answer_cut_off_by_the_end_of_the_connection(came: bytes, message: str) -> None:
-    connection = opened()
-    exchange = begun(connection)
-    connection.receive(came, 1)
+def test_answer_cut_off_by_the_end_of_the_connection(make_face: Any, came: bytes, message: str) -> None:
+    def respond(request: Request1) -> None:
+        request.send(came)
+        request.close()
 
-    error = broken(connection, b"")
+    with PeerH1(respond) as peer, make_face(peer.url) as face:
+        with pytest.raises(httpx2.RemoteProtocolError) as raised:
+            face.get()
 
-    assert (error.name, error.message, error.unprocessed) == ("RemoteProtocolError", message, False)
-    assert exchange.error is not None
-    assert exchange.error is not error
-    assert (exchange.error.message, exchange.answer_ended) == (message, False)
+        assert str(raised.value) == message
+        assert len(peer.requests) == 1
 
 
+@both_faces
 @pytest.mark.parametrize("unrequested", [b"HTTP/1.1 408 Late\r\nConnection: close\r\n\r\n", EMPTY, b"\n", EMPTY * 300])
 @pytest.mark.parametrize(
     "end_of_answer",
@@ -99,20 +70,32 @@ def test_answer_cut_off_by_the_end_of_the_connection(came: bytes, message: str) 
     ],
     ids=["empty", "length", "chunked", "trailer"],
 )
-def test_unrequested_bytes_are_never_a_response(end_of_answer: bytes, unrequested: bytes) -> None:
-    fresh, idle, same_read = opened(), opened(), opened()
-    broken(fresh, unrequested)
+@pytest.mark.parametrize("at_once", [True, False])
+def test_unrequested_bytes_are_never_a_response(
+    make_face: Any, end_of_answer: bytes, unrequested: bytes, at_once: bool
+) -> None:
+    was_read = threading.Event()
 
-    exchange = begun(idle)
-    idle.receive(EMPTY, 1)
-    broken(idle, unrequested)
-    assert (exchange.error, exchange.answer_ended) == (None, True)
+    def respond(request: Request1) -> None:
+        if request.target == "/next":
+            request.send(OK)
+        elif at_once:
+            sends(end_of_answer + unrequested)(request)
+        else:
+            request.send(end_of_answer)
+            request.hold(was_read)
+            sends(unrequested)(request)
 
-    exchange = begun(same_read)
-    same_read.receive(end_of_answer + unrequested, 1)
-    assert (exchange.error, exchange.answer_ended, refuses(same_read)) == (None, True, True)
+    with PeerH1(respond) as peer, make_face(peer.url) as face:
+        assert face.get().status_code == 200
+        was_read.set()
+        assert peer.left.acquire(timeout=30)
+        assert face.get("/next").content == b"ok"
+
+        assert peer.connections == 2
 
 
+@both_faces
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     ("before", "repeated"),
@@ -126,19 +109,24 @@ def test_unrequested_bytes_are_never_a_response(end_of_answer: bytes, unrequeste
         (CHUNKED, b"0"),
     ],
 )
-def test_endless_head_is_an_error_after_bounded_bytes(before: bytes, repeated: bytes) -> None:
-    connection = opened()
-    exchange = begun(connection)
-    connection.receive(before, 1) if before else None
-    read = repeated * (16_384 // len(repeated))
+def test_endless_head_is_an_error_with_memory_flat(make_face: Any, before: bytes, repeated: bytes) -> None:
+    def endless(request: Request1) -> None:
+        request.body()
+        request.send(before)
+        while True:
+            request.send(repeated * (16_384 // len(repeated)))
 
-    with pytest.raises(TransportError) as caught:
-        receive_all(connection, read * 7, len(read))
+    with PeerH1(endless) as peer, make_face(peer.url) as face:
+        at_first = resident()
+        with pytest.raises(httpx2.RemoteProtocolError):
+            face.post(content=b"x")
 
-    connection.lost(caught.value)
-    assert exchange.error is not None
+        assert resident() - at_first < 96 << 20
+        assert len(peer.requests) == 1
+        assert peer.left.acquire(timeout=30)
 
 
+@both_faces
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     "came",
@@ -153,14 +141,17 @@ def test_endless_head_is_an_error_after_bounded_bytes(before: bytes, repeated: b
     ids=["NUL", "CR", "folds", "behind a 1xx", "extension", "trailer"],
 )
 @pytest.mark.parametrize("size", [100_000, 1_000])
-def test_endless_blank_lines_are_an_error(came: bytes, size: int) -> None:
-    connection = opened()
-    begun(connection)
+def test_endless_blank_lines_are_an_error(make_face: Any, came: bytes, size: int) -> None:
+    pieces = [came[at : at + size] for at in range(0, len(came), size)]
+    with (
+        PeerH1(sends(*pieces)) as peer,
+        make_face(peer.url) as face,
+        pytest.raises(httpx2.RemoteProtocolError),
+    ):
+        face.get()
 
-    with pytest.raises(TransportError):
-        receive_all(connection, came, size)
 
-
+@both_faces
 @pytest.mark.parametrize(
     "came",
     [
@@ -174,13 +165,14 @@ def test_endless_blank_lines_are_an_error(came: bytes, size: int) -> None:
         CHUNKED + b"2\r\nabsecret\r\n",
     ],
 )
-def test_error_does_not_quote_what_came(came: bytes) -> None:
-    connection = opened()
-    begun(connection)
+def test_error_does_not_quote_what_came(make_face: Any, came: bytes) -> None:
+    with (
+        PeerH1(sends(came)) as peer,
+        make_face(peer.url) as face,
+        pytest.raises(httpx2.RemoteProtocolError) as raised,
+    ):
+        face.get()
 
-    error = broken(connection, came)
-
-    assert error.name == "RemoteProtocolError"
-    assert len(error.message) > 10
-    assert not any(part in error.message for part in ("secret", "bytearray", "'"))
-    assert error.__context__ is None
+    assert len(str(raised.value)) > 10
+    assert not any(part in str(raised.value) for part in ("bytearray", "'"))
+    assert "secret" not in "".join(traceback.format_exception(raised.value))

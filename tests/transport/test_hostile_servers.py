@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gzip
 from typing import Any
 
 import httpx2
 import pytest
-from hyperframe.frame import DataFrame, PingFrame
+from hyperframe.frame import DataFrame
 
 from tests.transport.faces import both_faces
 from tests.transport.h2_peer import raw_frame
-from tests.transport.peer import PROTOCOL_ERROR, GoneError, Header, Peer, Respond, Stream, by_path, silent
-from tests.transport.peer_h1 import PeerH1, Request1
+from tests.transport.peer import PROTOCOL_ERROR, Header, Peer, Respond, Stream, by_path, silent
 from tests.transport.resources import resident
 
 MOST_MEMORY = 96 << 20
-
-
-def pings(stream: Stream) -> None:
-    while True:
-        stream.connection.send_bytes(PingFrame(0, opaque_data=b"12345678").serialize() * 500)
-        stream.connection.drain()
 
 
 def beyond_our_window(stream: Stream) -> None:
@@ -31,29 +23,6 @@ def beyond_our_window(stream: Stream) -> None:
     while True:
         stream.data_frame(bytes(16_384))
         stream.connection.drain()
-
-
-def subsides(stream: Stream) -> None:
-    """Wait until the client has all of a flood behind it: what is still in flight may end the connection as well."""
-    connection = stream.connection
-    connection.peer.wait_until(lambda: stream.reset is not None or connection.closed.is_set())
-    with contextlib.suppress(GoneError):
-        connection.ping(b"subsided")
-        connection.wait(lambda: b"subsided" in connection.pongs)
-
-
-@both_faces
-def test_flood_ends_in_an_error_with_memory_flat(make_face: Any) -> None:
-    with Peer(by_path(flood=pings)) as peer, make_face(peer.url) as face:
-        face.get("/first")
-        before = resident()
-        with pytest.raises(httpx2.RemoteProtocolError):
-            face.get("/flood")
-
-        assert resident() - before < MOST_MEMORY
-        (flooded,) = (stream for stream in peer.requests if stream.path == "/flood")
-        subsides(flooded)
-        assert face.get("/next").content == b"ok"
 
 
 @both_faces
@@ -68,25 +37,6 @@ def test_data_beyond_the_window_is_not_buffered(make_face: Any) -> None:
 
         assert resident() - before < MOST_MEMORY
         assert face.get("/next").content == b"ok"
-
-
-def garbage(stream: Stream) -> None:
-    stream.body()
-    stream.connection.send_bytes(b"\xff\xfe\xfd" * 1_000)
-    stream.hold_until_left()
-
-
-@both_faces
-def test_garbage_is_an_error_and_the_next_call_works(make_face: Any) -> None:
-    with Peer(by_path(broken=garbage)) as peer, make_face(peer.url) as face:
-        face.get("/first")
-        with pytest.raises(httpx2.RemoteProtocolError):
-            face.post("/broken", content=b"x")
-
-        assert peer.connections[0].closed.wait(30)
-        assert [stream.path for stream in peer.requests] == ["/first", "/broken"]
-        assert face.get("/next").content == b"ok"
-        assert len(peer.connections) == 2
 
 
 def head_of(*fields: Header) -> Respond:
@@ -213,21 +163,3 @@ def test_answer_that_is_packed_well_is_no_bomb(make_face: Any) -> None:
 
     with Peer(packed) as peer, make_face(peer.url) as face:
         assert face.get().content == text
-
-
-@both_faces
-def test_endless_head_over_http1_is_an_error_with_memory_flat(make_face: Any) -> None:
-    def endless(request: Request1) -> None:
-        request.body()
-        request.send(b"HTTP/1.1 200 OK\r\n")
-        while True:
-            request.send(b"a: b\r\n" * 1_000)
-
-    with PeerH1(endless) as peer, make_face(peer.url) as face:
-        before = resident()
-        with pytest.raises(httpx2.RemoteProtocolError):
-            face.post(content=b"x")
-
-        assert resident() - before < MOST_MEMORY
-        assert len(peer.requests) == 1
-        assert peer.left.acquire(timeout=30)

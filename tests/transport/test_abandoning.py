@@ -219,6 +219,3 @@ def test_abandon_during_garbage_collection_takes_no_lock(make_face: Any, monkeyp
         assert is_given_up(pending.error())
         peer.wait_until(lambda: peer.resets == [CANCEL])
         assert len(peer.connections) == 1
-
-
-# Other transports

@@ -17,6 +17,7 @@ from fastlane.transport.protocols.h2 import Http2Connection
 from tests.transport.faces import both_faces
 from tests.transport.h2_peer import head_bytes, raw_frame, request_head
 from tests.transport.peer import HEADER_TABLE_SIZE, Peer, Respond, Stream, by_path
+from tests.transport.resources import resident
 
 
 def test_exhausted_stream_ids_refuse_new_requests() -> None:
@@ -69,10 +70,13 @@ def test_flood_ends_the_connection(make_face: Any, kind: str) -> None:
 
     with Peer(by_path(flood=flood)) as peer, make_face(peer.url) as face:
         face.get("/first")
+        before = resident()
         with pytest.raises(httpx2.RemoteProtocolError, match=f"The server flooded the connection with {kind} frames"):
             face.get("/flood")
 
         assert left_with(peer) == ErrorCodes.ENHANCE_YOUR_CALM
+        assert resident() - before < 96 << 20
+        assert face.get("/next").content == b"ok"
 
 
 @both_faces
@@ -149,6 +153,7 @@ def test_head_without_bounds_ends_the_connection(make_face: Any, kind: str) -> N
 @pytest.mark.parametrize(
     ("data", "code"),
     [
+        (b"\xff\xfe\xfd" * 1_000, ErrorCodes.FRAME_SIZE_ERROR),
         (b"\x00\x40\x01" + raw_frame(0, 0, 1)[3:], ErrorCodes.FRAME_SIZE_ERROR),
         (raw_frame(0, 8, 1, b"\x05pad"), ErrorCodes.PROTOCOL_ERROR),
         (raw_frame(0, 8, 1, b"\x04pad"), ErrorCodes.PROTOCOL_ERROR),
@@ -173,12 +178,13 @@ def test_head_without_bounds_ends_the_connection(make_face: Any, kind: str) -> N
     ],
 )
 def test_protocol_violation_closes_the_connection(make_face: Any, data: bytes, code: ErrorCodes) -> None:
-    with Peer(sends(data)) as peer, make_face(peer.url) as face:
+    with Peer(by_path(broken=sends(data))) as peer, make_face(peer.url) as face:
         with pytest.raises(httpx2.RemoteProtocolError):
-            face.get()
+            face.get("/broken")
 
         assert left_with(peer) == code
-        assert len(peer.requests) == 1
+        assert face.get("/next").content == b"ok"
+        assert [stream.path for stream in peer.requests] == ["/broken", "/next"]
 
 
 @both_faces

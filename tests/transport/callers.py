@@ -6,9 +6,6 @@ import asyncio
 import functools
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from time import perf_counter_ns as now_ns
 from types import TracebackType
 from typing import Any, Self
 
@@ -42,18 +39,6 @@ def comes_true_for(caller: Any, predicate: Callable[[], bool]) -> bool:
             return True
         caller.sleep(0.02)
     return False
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """One of several calls at once: what it gave or raised, and when."""
-
-    value: Any
-    ended_ns: int
-
-    @property
-    def error(self) -> BaseException | None:
-        return self.value if isinstance(self.value, BaseException) else None
 
 
 class Caller:
@@ -97,32 +82,6 @@ class Caller:
 
     def read(self, **emulator: Any) -> list[Any]:
         return list(self.start(**emulator))
-
-    def together(self, *wishes: dict[str, Any], stream: bool = False) -> list[Done]:
-        if self.form.asynchronous:
-            found: list[Done] = self.form.run(self._together(wishes, stream=stream))
-            return found
-
-        def one(emulator: dict[str, Any]) -> Done:
-            try:
-                value = self.read(**emulator) if stream else self.ask(**emulator)
-            except Exception as error:  # noqa: BLE001 - the test looks at it
-                value = error
-            return Done(value, now_ns())
-
-        with ThreadPoolExecutor(len(wishes)) as threads:
-            return list(threads.map(one, wishes))
-
-    async def _together(self, wishes: Sequence[dict[str, Any]], *, stream: bool) -> list[Done]:
-        async def one(emulator: dict[str, Any]) -> Done:
-            try:
-                value = await self.client.chat.completions.create(**request(**emulator), stream=stream)
-                value = [chunk async for chunk in value] if stream else value
-            except Exception as error:  # noqa: BLE001 - the test looks at it
-                value = error
-            return Done(value, now_ns())
-
-        return await asyncio.gather(*(one(emulator) for emulator in wishes))
 
     def sleep(self, seconds: float) -> None:
         """Wait; an event loop runs meanwhile."""

@@ -7,22 +7,8 @@ from typing import Any
 
 import pytest
 
-from fastlane import Connection
 from fastlane.emulator import Emulator
 from tests.transport.callers import open_connections
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_more_calls_than_connections_all_complete(
-    make_caller: Any, arguments: dict[str, Any], provider: Emulator, stream: bool
-) -> None:
-    plays = [Connection(max_connections=2)]
-    with make_caller(**arguments, max_retries=0, only_plays=plays, timeout=40) as caller:
-        for _ in range(5):
-            ended = caller.together(*[{"prefill_ms": 30, "output_tokens": 3}] * 6, stream=stream)
-
-            assert [done.error for done in ended] == [None] * 6
-    assert len({entry.connection_id for entry in provider.log()}) <= 2
 
 
 @pytest.mark.slow

@@ -6,20 +6,6 @@ from fastlane.transport.pool.pool import MOST_FRUITLESS, MOST_IDLE, MOST_ORIGINS
 from tests.transport.fake_members import HERE, THERE, Desk, origin_of
 
 
-def test_fruitless_connections_fail_the_waiting_calls() -> None:
-    desk = Desk()
-    calls = desk.ask_often(3)
-    for _ in range(MOST_FRUITLESS):
-        assert all(call.waits for call in calls)
-        desk.closes(desk.opens(0))
-
-    assert [str(call.error) for call in calls] == ["5 connections in a row were closed before they could be used."] * 3
-    assert desk.made == MOST_FRUITLESS
-    call = desk.ask()
-    opened = desk.opens()
-    assert opened is call.member
-
-
 def test_zero_stream_servers_stop_replacing_each_other() -> None:
     desk = Desk(max_connections=1)
     here = desk.ask(HERE)

@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -15,8 +14,9 @@ import openai
 import pytest
 
 from fastlane import Connection, OpenAI
+from tests.transport.callers import comes_true_for
 from tests.transport.connect_proxy import ConnectProxy
-from tests.transport.peer import ENHANCE_YOUR_CALM, Peer, PeerConnection, authority
+from tests.transport.peer import ENHANCE_YOUR_CALM, Peer, PeerConnection
 
 
 def warm(caller: Any) -> bool:
@@ -38,11 +38,8 @@ def test_first_call_after_warm_finds_its_connection_open(caller: Any, protocol: 
 
 
 @pytest.fixture
-def peer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., Peer]]:
+def peer(trusting_peers: None) -> Iterator[Callable[..., Peer]]:
     """Makes scripted servers that clients trust."""
-    trusted = tmp_path / "trusted.pem"
-    authority().cert_pem.write_to_path(str(trusted))
-    monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
     with contextlib.ExitStack() as stack:
         yield lambda **options: stack.enter_context(Peer(**options))
 
@@ -152,10 +149,7 @@ def test_closed_idle_connection_is_replaced_before_next_call(make_caller: Any, p
     server = peer(opening=opening)
     with make_caller(api_key="k", base_url=server.url) as caller:
         warm(caller)
-        for _ in range(300):
-            caller.sleep(0.1)
-            if len(server.connections) == 2:
-                break
+        assert comes_true_for(caller, lambda: len(server.connections) == 2)
         assert server.requests == []
         caller.sleep(0.1)
         assert caller.waiting.get("/next", cast_to=str) == "ok"
@@ -175,10 +169,7 @@ def test_pings_go_out_until_the_server_objects(make_caller: Any, peer: Callable[
     server = peer(opening=opening)
     with make_caller(api_key="k", base_url=server.url, only_plays=[Connection(ping_s=1)]) as caller:
         warm(caller)
-        for _ in range(300):
-            caller.sleep(0.1)
-            if len(server.connections) == 2:
-                break
+        assert comes_true_for(caller, lambda: len(server.connections) == 2)
         caller.sleep(2)
 
         assert len(server.connections) == 2

@@ -101,6 +101,7 @@ def test_copy_of_a_subclass_that_names_its_plays_adds_plays(arguments: dict[str,
 
         assert copied.calls[0].changes == ("marked other",)
         assert client.calls[0].changes == ("marked own",)
+        assert (type(copied), type(plain)) == (Own, Own)
         assert [type(play) for play in copied.beside.plays] == [Connection, PromptCache]
 
 
@@ -161,22 +162,6 @@ def test_plays_adds_to_the_defaults(arguments: dict[str, Any], name: str, plays:
 
 
 # What applications do with a client besides calling it
-
-
-class OfTheApplication(fastlane.OpenAI):
-    def __init__(self, *, tenant: str = "", **options: Any) -> None:
-        super().__init__(**options)
-        self.tenant = tenant
-
-
-def test_client_subclass_is_recorded_and_copied_as_its_class(arguments: dict[str, Any]) -> None:
-    with OfTheApplication(tenant="a", **arguments) as client:
-        ENTRIES["chat"](client)
-        copied = client.with_options(timeout=3.0)
-        ENTRIES["chat"](copied)
-
-        assert type(copied) is OfTheApplication
-        assert len(client.calls) == 2
 
 
 @pytest.mark.asyncio

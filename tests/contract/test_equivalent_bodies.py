@@ -33,6 +33,8 @@ from fastlane import (
 )
 from fastlane.catalog import Catalog, CatalogModel
 from fastlane.providers import Fact, ProviderFacts, registered
+from tests.attempts.events import DONE, choice_event, response, whole_response
+from tests.call_peer import ANSWER
 
 URL = "http://provider.example/v1"
 FORMS: Any = ("json+gzip", "msgpack", "msgpack+gzip")
@@ -40,19 +42,11 @@ FORMS: Any = ("json+gzip", "msgpack", "msgpack+gzip")
 FEW = settings(max_examples=40)
 # They say how a body is written, and how long it is then.
 OF_THE_FORM = ("content-length", "content-type", "content-encoding")
-COMPLETION = {
-    "id": "chatcmpl-1",
-    "object": "chat.completion",
-    "created": 1,
-    "model": "m",
-    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": '{"n": 1}'}}],
-}
-CHUNK = {
-    **COMPLETION,
-    "object": "chat.completion.chunk",
-    "choices": [{"index": 0, "finish_reason": "stop", "delta": {"content": '{"n": 1}'}}],
-}
-RESPONSE = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "output": [], "status": "completed"}
+CHOICE = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": '{"n": 1}'}}
+COMPLETION = {**ANSWER, "choices": [CHOICE]}
+CHUNKS = choice_event("stop", content='{"n": 1}') + DONE
+RESPONSE = whole_response(created_at=1)
+COMPLETED = response("completed", response=RESPONSE)
 
 
 def fact(value: Any) -> Fact[Any]:
@@ -183,8 +177,7 @@ class Provider:
         self.requests.append(request)
         is_chat = request.url.path.endswith("completions")
         if read(request).get("stream"):
-            last = CHUNK if is_chat else {"type": "response.completed", "sequence_number": 0, "response": RESPONSE}
-            events = f"data: {json.dumps(last)}\n\ndata: [DONE]\n\n".encode()
+            events = CHUNKS if is_chat else COMPLETED
             return httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=events)
         return httpx2.Response(200, json=COMPLETION if is_chat else RESPONSE)
 

@@ -4,10 +4,9 @@ import dataclasses
 import json
 from array import array
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from fastlane import Call, CallRecord
 from fastlane.records import Attempt, Timeline, Usage, WireStamps
@@ -105,48 +104,12 @@ def test_last_attempt_answered() -> None:
     assert record().connection_reused is None
 
 
-def values(data: Any) -> list[Any]:
-    if isinstance(data, dict):
-        return [leaf for value in data.values() for leaf in values(value)]
-    if isinstance(data, list | tuple):
-        return [leaf for value in data for leaf in values(value)]
-    return [data]
-
-
-counts = st.none() | st.integers(0, 10**9)
-texts = st.none() | st.text(max_size=20)
-outcomes: list[Literal["completed", "truncated", "failed"]] = ["completed", "truncated", "failed"]
-
-
-@settings(deadline=None)
-@given(
-    usage=st.builds(Usage, input_tokens=counts, cached_tokens=counts, output_tokens=counts, reasoning_tokens=counts),
-    outcome=st.sampled_from(outcomes),
-    error=texts,
-    model=texts,
-    status_code=counts,
-    attempts=st.lists(
-        st.builds(
-            Attempt,
-            number=st.integers(1, 9),
-            kind=st.sampled_from(["first", "retry"]),
-            wire=st.builds(WireStamps, started_ns=st.integers(0, 10**18), ended_ns=counts),
-            error=texts,
-        ),
-        max_size=3,
-    ).map(tuple),
-)
-def test_record_is_plain_json(**fields: Any) -> None:
-    data = record(**fields).to_dict()
-
-    assert json.loads(json.dumps(data, allow_nan=False)) == json.loads(json.dumps(data))
-    assert {type(value) for value in values(data)} <= {int, float, str, bool, type(None)}
-
-
 def test_json_of_a_record_holds_its_metrics_and_its_stamps() -> None:
-    seen = record(usage=Usage(output_tokens=3))
-    data = json.loads(json.dumps(seen.to_dict()))
+    first = Attempt(number=1, kind="first", wire=WireStamps(started_ns=0), error="ReadError")
+    seen = record(usage=Usage(output_tokens=3), attempts=(first,))
+    data = json.loads(json.dumps(seen.to_dict(), allow_nan=False))
 
+    assert data["attempts"][0]["error"] == "ReadError"
     assert data["timeline"]["token_ns"] == [SECOND, 2 * SECOND, 3 * SECOND]
     assert data["metrics"] == {
         "time_to_first_token_s": seen.time_to_first_token_s,

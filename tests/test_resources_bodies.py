@@ -25,6 +25,8 @@ from openai.types.responses import (
 )
 
 import fastlane
+from tests.attempts.events import DONE, choice_event, response, whole_response
+from tests.call_peer import ANSWER
 from tests.transport.peer_h1 import PeerH1, Request1
 from tests.waiting import Form
 
@@ -54,50 +56,14 @@ class Text(str):
 
 
 CONTENT = '{"name": "a", "count": 1}'
-COMPLETION = {
-    "id": "c",
-    "object": "chat.completion",
-    "created": 1,
-    "model": "m",
-    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": CONTENT}}],
-}
-CHUNK = {
-    "id": "c",
-    "object": "chat.completion.chunk",
-    "created": 1,
-    "model": "m",
-    "choices": [{"index": 0, "finish_reason": "stop", "delta": {"role": "assistant", "content": CONTENT}}],
-}
-RESPONSE = {
-    "id": "r",
-    "object": "response",
-    "created_at": 1,
-    "model": "m",
-    "status": "completed",
-    "parallel_tool_calls": True,
-    "tool_choice": "auto",
-    "tools": [],
-    "output": [
-        {
-            "id": "o",
-            "type": "message",
-            "role": "assistant",
-            "status": "completed",
-            "content": [{"type": "output_text", "text": CONTENT, "annotations": []}],
-        }
-    ],
-}
-CREATED = {**RESPONSE, "status": "in_progress", "output": []}
-
-
-def events_of(path: str) -> str:
-    if path == "/v1/chat/completions":
-        return f"data: {json.dumps(CHUNK)}\n\ndata: [DONE]\n\n"
-    events = [("response.created", CREATED), ("response.completed", RESPONSE)]
-    return "".join(
-        f"event: {kind}\ndata: {json.dumps({'type': kind, 'sequence_number': number, 'response': response})}\n\n"
-        for number, (kind, response) in enumerate(events)
-    )
+CHOICE = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": CONTENT}}
+COMPLETION = {**ANSWER, "choices": [CHOICE]}
+CHUNKS = choice_event("stop", role="assistant", content=CONTENT) + DONE
+TEXT = {"type": "output_text", "text": CONTENT, "annotations": []}
+OUTPUT = {"id": "o", "type": "message", "role": "assistant", "status": "completed", "content": [TEXT]}
+RESPONSE = whole_response(OUTPUT, created_at=1, parallel_tool_calls=True, tool_choice="auto", tools=[])
+EVENTS = response("created", response=RESPONSE | {"status": "in_progress", "output": []})
+EVENTS += response("completed", response=RESPONSE)
 
 
 class Provider(PeerH1):
@@ -119,7 +85,7 @@ class Provider(PeerH1):
         body = request.body()
         self.bodies.append((request.target, body))
         if json.loads(body).get("stream"):
-            request.answer(events_of(request.target).encode(), "text/event-stream")
+            request.answer(CHUNKS if "chat" in request.target else EVENTS, "text/event-stream")
         else:
             request.answer(json.dumps(COMPLETION if "chat" in request.target else RESPONSE).encode())
 
@@ -168,7 +134,7 @@ ITEMS = [
     ResponseFunctionToolCall.model_validate(
         {"type": "function_call", "call_id": "1", "name": "look", "arguments": "{}"}
     ),
-    ResponseOutputMessage.model_validate(RESPONSE["output"][0]),  # type: ignore[index]
+    ResponseOutputMessage.model_validate(OUTPUT),
     ParsedResponseFunctionToolCall.model_validate(
         {"type": "function_call", "call_id": "1", "name": "look", "arguments": "{}", "parsed_arguments": {"a": 1}}
     ),

@@ -73,11 +73,18 @@ def counted(text: str | None, count: int, finish: str | None = None) -> bytes:
 
 A, B, STOP = choice_event(content="a"), choice_event(content="b"), choice_event("stop")
 CALL = choice_event(tool_calls=[{"index": 0, "function": {"arguments": "{"}}])
+SECOND = choice_event(index=1, content="c")
+COUNTED = data(chunk(usage=usage(4)))
 STREAMS: dict[str, tuple[list[bytes], tuple[str, str | None, int | None, int]]] = {
     "usage on every event": ([counted("a", 1), counted("b", 2), counted("c", 3, "stop")], ("completed", "stop", 3, 3)),
     "usage in the midst": ([A, B, counted("c", 3), A, STOP], ("completed", "stop", 3, 4)),
-    "a choice that comes late": ([A, B, choice_event(index=1, content="c"), STOP], ("truncated", "stop", None, 3)),
+    "a choice that comes late": ([A, B, SECOND, STOP], ("truncated", "stop", None, 3)),
+    "two choices, then usage": (
+        [A, SECOND, STOP, choice_event("length", index=1), COUNTED],
+        ("completed", "stop", 4, 2),
+    ),
     "a tool call after content": ([A, B, CALL, choice_event("tool_calls")], ("completed", "tool_calls", None, 3)),
+    "a tool call alone": ([CALL, CALL, choice_event("tool_calls")], ("completed", "tool_calls", None, 2)),
 }
 
 
@@ -89,7 +96,8 @@ def test_record_has_usage_tokens_and_finish_reason(name: str, ending: str) -> No
 
     found = record.outcome, record.finish_reason, record.usage.output_tokens, len(record.timeline.token_ns)
     assert found == expected
-    assert record.timeline.first_token_kind == "content"
+    assert record.timeline.first_token_kind == ("tool_call" if events[0] == CALL else "content")
+    assert (record.time_to_first_content_token_s is None) == (events[0] == CALL)
 
 
 def test_record_of_a_legacy_completion() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import openai
@@ -13,7 +12,6 @@ import pytest
 from tests.call_peer import (
     JSON,
     MESSAGES,
-    PROTOCOLS,
     Asked,
     CallPeer,
     Reply,
@@ -26,25 +24,6 @@ from tests.call_peer import (
 )
 from tests.prepared_server import LIBRARY
 from tests.waiting import Form
-
-
-@pytest.fixture(scope="module", params=PROTOCOLS)
-def running_peers(request: pytest.FixtureRequest) -> Iterator[tuple[CallPeer, CallPeer]]:
-    with CallPeer(request.param) as peer, CallPeer(request.param) as other:
-        yield peer, other
-
-
-@pytest.fixture
-def peer(running_peers: tuple[CallPeer, CallPeer], trusting_peers: None) -> CallPeer:
-    for peer in running_peers:
-        peer.clear()
-    return running_peers[0]
-
-
-@pytest.fixture
-def other(running_peers: tuple[CallPeer, CallPeer]) -> CallPeer:
-    """Another origin."""
-    return running_peers[1]
 
 
 def raw(client: Any) -> Any:
@@ -107,22 +86,6 @@ TASKS = ("a redirect of 302", "two redirects", "a cookie on the way", "a redirec
 def test_redirects_and_cookies_match_the_stock_client(form: Form, peer: CallPeer, name: str) -> None:
     found, expected = both(lambda client: calls(peer, client, SCRIPTS[name]), peer, form)
     assert found == expected
-
-
-@pytest.mark.parametrize("status", [302, 307, 308])
-def test_key_is_not_taken_along_to_another_origin(peer: CallPeer, other: CallPeer, status: int) -> None:
-    def made(client: Any) -> tuple[Any, list[Asked]]:
-        other.clear()
-        for _ in range(3):
-            peer.replies[:] = [to(f"{other.url}/v1/elsewhere", status, cookie("of=here; Path=/"))]
-            other.replies[:] = [Reply(headers=(JSON, cookie("of=there; Path=/")))]
-            ask(client)
-        return seen(raw(client)), [*other.take(), *peer.take()]
-
-    found, expected = both(made, peer)
-
-    assert found == expected
-    assert all(asked.header("authorization") is None for asked in found[1][:3])
 
 
 def test_redirects_that_are_not_followed_are_not_followed(peer: CallPeer) -> None:
@@ -285,15 +248,3 @@ def test_credentials_in_a_url_are_sent(peer: CallPeer, kind: str) -> None:
         return peer.take()
 
     assert made(ours) == made(stock)
-
-
-def test_closed_client_raises(peer: CallPeer) -> None:
-    def made(client: Any) -> Any:
-        ask(client)
-        ask(client)
-        client.close()
-        return outcome(lambda: ask(client))
-
-    expected = made(stock(peer))
-    assert expected["said"]
-    assert made(ours(peer)) == expected

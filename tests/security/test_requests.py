@@ -86,7 +86,7 @@ def test_model_s_name_is_sent_as_the_stock_client_sends_it(peer: CallPeer, model
 
 
 def sent_on(to: CallPeer, status: int) -> Reply:
-    return Reply(status, (("location", f"{to.url}/v1/elsewhere"), JSON), b"{}")
+    return Reply(status, (("location", f"{to.url}/v1/elsewhere"), JSON, ("set-cookie", "of=here; Path=/")), b"{}")
 
 
 def credentials(asked: Asked) -> dict[str, str | None]:

@@ -141,10 +141,7 @@ def test_each_event_of_a_response_that_says_something_is_content(event: bytes) -
 )
 def test_answer_that_says_nothing_is_empty(pieces: tuple[bytes, ...]) -> None:
     assert verdict(*pieces) == ("empty", None)
-
-
-def test_answer_is_not_empty_before_it_is_over() -> None:
-    assert fed([ROLE, STOP, USAGE, DONE]) == [None, None, None, "empty"]
+    assert set(fed(piece for piece in pieces if DONE not in piece)) <= {None}, "the answer is not over yet"
 
 
 CUT_OFF = whole_response(THOUGHT, status="incomplete", incomplete_details={"reason": "max_output_tokens"})
@@ -242,48 +239,40 @@ THOUGHT_ALONE = whole_response({**THOUGHT, "summary": [{"type": "summary_text", 
 NO_LEGACY_TEXT = {"index": 0, "text": "", "finish_reason": "stop"}
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "answer"),
-    [
-        (CHAT, completion(content=None)),
-        (CHAT, completion(content="", refusal=None, annotations=[])),
-        (CHAT, completion(content=[{"type": "text", "text": ""}])),
-        (CHAT, completion(content="", reasoning_content="Hm")),
-        (CHAT, completion("tool_calls", content=None, tool_calls=[])),
-        (CHAT, {"choices": []}),
-        (CHAT, {"choices": None}),
-        (CHAT, {"error": {"message": "no", "code": 503}}),
-        (COMPLETIONS, {"choices": [NO_LEGACY_TEXT]}),
-        (RESPONSES, THOUGHT_ALONE),
-        (RESPONSES, whole_response(status="failed")),
-    ],
-)
-def test_whole_answer_without_anything_to_use_is_empty(endpoint: str, answer: dict[str, Any]) -> None:
-    assert is_empty_answer(answer, endpoint)
+EMPTY: list[tuple[str, dict[str, Any]]] = [
+    (CHAT, completion(content=None)),
+    (CHAT, completion(content="", refusal=None, annotations=[])),
+    (CHAT, completion(content=[{"type": "text", "text": ""}])),
+    (CHAT, completion(content="", reasoning_content="Hm")),
+    (CHAT, completion("tool_calls", content=None, tool_calls=[])),
+    (CHAT, {"choices": []}),
+    (CHAT, {"choices": None}),
+    (CHAT, {"error": {"message": "no", "code": 503}}),
+    (COMPLETIONS, {"choices": [NO_LEGACY_TEXT]}),
+    (RESPONSES, THOUGHT_ALONE),
+    (RESPONSES, whole_response(status="failed")),
+]
+USABLE: list[tuple[str, dict[str, Any]]] = [
+    (CHAT, completion(content="Rhine")),
+    (CHAT, completion(content=[{"type": "text", "text": "Rhine"}])),
+    (CHAT, completion(content=None, refusal="No")),
+    (CHAT, completion("tool_calls", content=None, tool_calls=CALLED)),
+    (CHAT, completion("function_call", content=None, function_call={"name": "look", "arguments": "{}"})),
+    (CHAT, completion(content=None, audio={"id": "audio_1", "data": "AAAA"})),
+    (CHAT, completion(content="", images=[{"image_url": {"url": "data:image/png;base64,AAAA"}}])),
+    (CHAT, completion("length", content="")),
+    (CHAT, completion("content_filter", content=None)),
+    (CHAT, {"choices": [*completion(content="")["choices"], *completion(content="Rhine")["choices"]]}),
+    (COMPLETIONS, {"choices": [{**NO_LEGACY_TEXT, "text": "Rhine"}]}),
+    (COMPLETIONS, {"choices": [{**NO_LEGACY_TEXT, "finish_reason": "length"}]}),
+    (RESPONSES, whole_response(CALL)),
+    *((RESPONSES, whole_response(status=status)) for status in ("incomplete", "queued", "in_progress", "cancelled")),
+    ("/embeddings", {"data": []}),
+]
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "answer"),
-    [
-        (CHAT, completion(content="Rhine")),
-        (CHAT, completion(content=[{"type": "text", "text": "Rhine"}])),
-        (CHAT, completion(content=None, refusal="No")),
-        (CHAT, completion("tool_calls", content=None, tool_calls=CALLED)),
-        (CHAT, completion("function_call", content=None, function_call={"name": "look", "arguments": "{}"})),
-        (CHAT, completion(content=None, audio={"id": "audio_1", "data": "AAAA"})),
-        (CHAT, completion(content="", images=[{"image_url": {"url": "data:image/png;base64,AAAA"}}])),
-        (CHAT, completion("length", content="")),
-        (CHAT, completion("content_filter", content=None)),
-        (CHAT, {"choices": [*completion(content="")["choices"], *completion(content="Rhine")["choices"]]}),
-        (COMPLETIONS, {"choices": [{**NO_LEGACY_TEXT, "text": "Rhine"}]}),
-        (COMPLETIONS, {"choices": [{**NO_LEGACY_TEXT, "finish_reason": "length"}]}),
-        (RESPONSES, whole_response(CALL)),
-        *(
-            (RESPONSES, whole_response(status=status))
-            for status in ("incomplete", "queued", "in_progress", "cancelled")
-        ),
-        ("/embeddings", {"data": []}),
-    ],
+    ("is_empty", "endpoint", "answer"), [*((True, *case) for case in EMPTY), *((False, *case) for case in USABLE)]
 )
-def test_whole_answer_with_something_to_use_is_not_empty(endpoint: str, answer: dict[str, Any]) -> None:
-    assert not is_empty_answer(answer, endpoint)
+def test_whole_answer_is_empty_without_anything_to_use(is_empty: bool, endpoint: str, answer: dict[str, Any]) -> None:
+    assert is_empty_answer(answer, endpoint) == is_empty

@@ -13,7 +13,7 @@ import pytest
 import tomli_w
 
 from fastlane import ConfigurationError
-from fastlane.providers import Fact, ProviderFacts, facts_named, load, names, registered
+from fastlane.providers import Fact, ProviderFacts, facts_named, facts_of, load, names, registered
 from fastlane.providers.registry import places
 from scripts.stale_facts import report
 
@@ -225,14 +225,9 @@ def test_every_packaged_facts_file_is_valid(slug: str) -> None:
     assert list(facts.all_facts())
     assert said_without_source(facts) == []
     assert checked_too_early(facts) == []
-
-
-@pytest.mark.parametrize("slug", sorted(FILES))
-def test_no_model_is_both_reasoning_and_never_reasoning(slug: str) -> None:
-    reasoning = facts_named(slug).reasoning
-    thinks, never = ((fact.value or ()) if fact is not None else () for fact in (reasoning.models, reasoning.never))
-
-    assert not set(thinks) & set(never)
+    assert facts.base_url is None or facts_of(facts.base_url).slug == slug
+    thinks, never = (fact.value or () if fact else () for fact in (facts.reasoning.models, facts.reasoning.never))
+    assert not set(thinks) & set(never), "no model both reasons and never does"
 
 
 @pytest.mark.parametrize("slug", sorted(places()))
@@ -242,15 +237,6 @@ def test_every_provider_is_identifiable(slug: str) -> None:
     assert place.hosts or place.says.header or place.says.header_names or place.says.owned_by
     assert place.checked >= date(2026, 1, 1)
     assert all(name == name.lower() for name in (*place.says.header, *place.says.header_names))
-
-
-@pytest.mark.parametrize("slug", sorted(FILES))
-def test_base_url_belongs_to_the_provider_hosts(slug: str) -> None:
-    from fastlane.providers import facts_of
-
-    base_url = facts_named(slug).base_url
-
-    assert base_url is None or facts_of(base_url).slug == slug
 
 
 @pytest.mark.parametrize(("days", "word", "fails"), [(120, None, False), (121, "warning", False), (241, "error", True)])

@@ -55,7 +55,8 @@ def test_origin_has_the_facts_of_its_provider(origin: str, slug: str) -> None:
     assert facts_of(origin) is facts_named(slug)
 
 
-def test_registered_facts_apply_by_origin_and_name() -> None:
+def test_registered_facts_apply_by_origin_and_name_meanwhile() -> None:
+    assert facts_of("http://localhost:8000") is UNKNOWN
     with registered(some(), origins=["http://localhost:8000", "https://*.example.com"]) as facts:
         assert facts_of("http://localhost:8000") is facts
         assert facts_of("https://a.example.com:443") is facts
@@ -63,21 +64,8 @@ def test_registered_facts_apply_by_origin_and_name() -> None:
         assert "gateway" in names()
 
         assert facts_of("http://localhost:8001") is UNKNOWN
-
-
-def test_temporary_registration_is_removed_afterwards() -> None:
-    with registered(some(), origins=["http://localhost:8000"]):
-        facts_of("http://localhost:8000")
-
     assert facts_of("http://localhost:8000") is UNKNOWN
     assert "gateway" not in names()
-
-
-def test_registration_replaces_cached_facts_of_an_origin() -> None:
-    assert facts_of("http://localhost:8000") is UNKNOWN
-
-    with registered(some(), origins=["http://localhost:8000"]) as facts:
-        assert facts_of("http://localhost:8000") is facts
 
 
 def test_narrower_pattern_counts_and_then_the_later_one() -> None:

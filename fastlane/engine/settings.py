@@ -44,10 +44,14 @@ def settings(cls: type[T]) -> type[T]:
     validate = made.__init__
 
     def checked_init(self: Any, /, *args: Any, **given: Any) -> None:
+        problem = None
         try:
             validate(self, *args, **given)
         except ValidationError as error:
-            raise _converted(error, made, args, given) from None
+            problem = _converted(error, made, args, given)
+        # Raised here, because pydantic's error quotes the values and must not be the context of ours.
+        if problem is not None:
+            raise problem
 
     made.__init__ = checked_init
     made.__reduce__ = _reduce

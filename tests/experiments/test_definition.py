@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -61,53 +62,38 @@ def test_invalid_setting_raises_with_expected_values(settings: dict[str, Any], w
     assert "hunter2" not in str(error.value)
 
 
+WRONG: Any = "encoding"
+
+
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("use", "words"),
     [
-        ({"metric": "latency"}, 'Guard(metric=...) takes "time_to_first_token"'),
-        ({"metric": "error_rate", "worse_by": -1}, "takes a number from 0, got -1"),
-        ({"metric": "error_rate", "worse_by": True}, "got True"),
+        (lambda _: Guard(WRONG), r"Guard\(metric=\.\.\.\) takes \"time_to_first_token\""),
+        (lambda _: Guard("error_rate", worse_by=-1), "takes a number from 0, got -1"),
+        (lambda _: Guard("error_rate", worse_by=True), "got True"),
+        *((lambda _, given=given: unit(given), "takes an id such as") for given in ("", 42, None)),
+        *(
+            (lambda make, name=name: make().end(name), f"takes one of the arms mark, got '{name}'")
+            for name in ("control", "marc")
+        ),
+        *(
+            (lambda make, quality=quality: make().score(None, quality=quality), "takes a number from 0 to 1")
+            for quality in (2, "good", True)
+        ),
+        (lambda make: make().score("a call", quality=0.5), "takes the record of a call, got str"),
+        (lambda _: fastlane.OpenAI(api_key="sk-test", experiment=WRONG), "takes an Experiment, got str"),
     ],
+    ids=count(),
 )
-def test_invalid_guard_raises_with_expected_values(given: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigurationError) as error:
-        Guard(given.pop("metric"), **given)
-
-    assert words in str(error.value)
-
-
-@pytest.mark.parametrize("given", ["", 42, None])
-def test_wrong_unit_raises_without_its_text(given: Any) -> None:
-    with pytest.raises(ConfigurationError, match="takes an id such as"):
-        unit(given)
+def test_invalid_argument_raises_with_expected_values(make: Make, use: Any, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        use(make)
 
 
 def test_other_guards_keep_the_counts(make: Make) -> None:
     make(guards=[Guard("error_rate")]).end("mark")
 
     assert make(guards=[Guard("end_to_end")]).report()["mark"].ended is not None
-
-
-def test_unknown_arm_cannot_be_ended(make: Make) -> None:
-    experiment = make()
-
-    for name in ("control", "marc"):
-        with pytest.raises(ConfigurationError, match=f"takes one of the arms mark, got '{name}'"):
-            experiment.end(name)
-
-
-@pytest.mark.parametrize("quality", [2, "good", True])
-def test_invalid_score_raises_with_expected_values(make: Make, quality: Any) -> None:
-    with pytest.raises(ConfigurationError, match="takes a number from 0 to 1"):
-        make().score(None, quality=quality)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="takes the record of a call, got str"):
-        make().score("a call", quality=0.5)  # type: ignore[arg-type]
-
-
-def test_client_takes_no_other_experiment() -> None:
-    wrong: Any = "encoding"
-    with pytest.raises(ConfigurationError, match="experiment takes an Experiment, got str"):
-        fastlane.OpenAI(api_key="sk-test", experiment=wrong)
 
 
 def test_importing_fastlane_loads_no_experiments() -> None:

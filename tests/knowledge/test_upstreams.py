@@ -55,16 +55,6 @@ def test_lasting_speed_change_survives_a_silence() -> None:
     assert known.first_token(4_000, now + 900 * S) > 1.0
 
 
-def test_late_after_is_a_quantile_of_the_body() -> None:
-    known = speed()
-    now = seen(known, 128)
-    median = known.first_token(4_000, now)
-    assert 1.2 * median < known.late_after(4_000, 0.95) < 1.8 * median
-    for _ in range(40):
-        known.note(sighting(uncached_tokens=4_000.0, first_token_s=60.0), now)
-    assert known.late_after(4_000, 0.95) < 3.0 * median
-
-
 odd = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True), st.floats(-10, 1e6))
 
 

@@ -37,21 +37,15 @@ def small(**settings: Any) -> ContextTrimming:
 # What it does to a call
 
 
-def test_conversation_below_high_water_mark_is_not_changed() -> None:
-    asked = call(conversation(2))
-
-    planned, section = plan(small(), asked)
-
-    assert planned is asked
-    assert section.tokens_before == section.tokens_after > 0
-
-
 def test_long_conversation_is_trimmed_in_a_recorded_copy() -> None:
     messages = conversation(12)
     before = copy.deepcopy(messages)
 
     planned, cut = plan(small(), call(messages))
+    short, whole = plan(small(), asked := call(conversation(2)))
 
+    assert short is asked
+    assert whole.tokens_before == whole.tokens_after > 0
     assert messages == before
     assert cut.tokens_after <= 4_000 < cut.tokens_before
     assert cut.new_cuts > 0
@@ -97,19 +91,6 @@ def test_stable_messages_are_kept_and_volatile_ones_not_counted() -> None:
         assert len(one.placements) == len(one.body["messages"])
         assert one.placements[:2] == ("stable", "stable")
         assert one.placements[-1] == "volatile"
-
-
-def test_items_of_responses_are_cut_as_well() -> None:
-    items: list[dict[str, Any]] = [{"role": "user", "content": "Solve this."}]
-    for number in range(12):
-        items.append({"type": "function_call", "call_id": f"{number}", "name": "read_file", "arguments": "{}"})
-        items.append({"type": "function_call_output", "call_id": f"{number}", "output": f"{number} " * 600})
-
-    planned, section = plan(small(), call(items, endpoint="/responses", name="input", instructions="Be brief."))
-
-    assert section.cuts[0].path.startswith("input[")
-    assert planned.body["instructions"] == "Be brief."
-    assert len(planned.body["input"]) <= len(items)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import fastlane
-from fastlane import Call, RequestEncoding
+from fastlane import RequestEncoding
 from fastlane.errors import ConfigurationError
 from fastlane.providers import Fact, ProviderFacts, registered
 from tests.call_peer import ANSWER
@@ -131,16 +131,3 @@ def test_known_facts_apply_where_play_facts_are_silent() -> None:
     assert form_of(encoding(facts=own), known, path=COMPLETIONS, body={"model": "m", "prompt": "a"}) == "json+gzip"
     assert form_of(encoding(), facts("json", "msgpack")) == "msgpack"
     assert SENT[-1].headers["content-type"] == "application/vnd.msgpack"
-
-
-@pytest.mark.parametrize("name", ["Content-Type", "content-encoding", "CONTENT-ENCODING"])
-def test_body_described_by_another_play_is_not_encoded(name: str) -> None:
-    headers = {name: "application/json"}
-    call = Call(call_id="1", endpoint=CHAT, origin=URL, body=TEXT, stream=True, headers=headers, facts=facts(*ALL))
-
-    session = encoding().open(call)
-
-    assert session is not None
-    assert session.plan(call) is call
-    outcome: Any = None
-    assert session.close(outcome) is None

@@ -12,20 +12,7 @@ from typing import Any
 from fastlane import Call, ContextTrimming
 from fastlane.records import ContextTrimmingRecord, Usage
 
-_WORDS = [
-    "cache",
-    "token",
-    "socket",
-    "refund",
-    "invoice",
-    "parser",
-    "retry",
-    "import",
-    "return",
-    "class",
-    "値段",
-    "naïve",
-]
+_WORDS = ["cache", "token", "refund", "invoice", "parser", "retry", "import", "return", "class", "値段", "naïve"]
 _FILES = ("src/app.py", "README.md")
 _TOOLS = ("read_file", "read_file", "search", "run", "write_file", "next_page")
 

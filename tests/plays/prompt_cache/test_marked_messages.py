@@ -152,17 +152,6 @@ def test_prompt_is_accepted_as_messages_everywhere(arguments: dict[str, Any]) ->
     assert prompt == before
 
 
-def test_messages_of_the_caller_are_not_changed(arguments: dict[str, Any]) -> None:
-    messages = marked_messages()
-    before = copy.deepcopy(messages)
-    with fastlane.OpenAI(**arguments) as client:
-        client.chat.completions.create(model="m", messages=messages)
-
-    assert messages == before
-    assert [type(one).__name__ for one in messages] == ["Marked", "dict", "dict"]
-    assert messages[1]["content"][0].placement == "volatile"
-
-
 MAKES: dict[str, Callable[..., Any]] = {
     "stock": openai.OpenAI,
     "without plays": partial(fastlane.OpenAI, only_plays=[]),

@@ -24,6 +24,7 @@ from tests.plays.routing.adapting_models import (
 )
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+JUST_JSON = {"type": "json_object"}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
 
 
@@ -108,45 +109,42 @@ def test_refused_or_ignored_field_does_not_fit(fields: dict[str, Any], verdict: 
     assert unfit(body(**fields), CHAT, OTHER, NOTHING) is None
 
 
-def test_first_reason_is_independent_of_hash_order() -> None:
-    demanding = {"n": 2, "stop": ["END"], "logprobs": True, "best_of": 2, "top_logprobs": 3, "logit_bias": {"5": 1}}
-    demands = demands_of(body(**demanding), CHAT)
-    # By the list, and not by the hashes of names, which are others in each process.
-    assert [path for path, _ in demands.fields] == [path for path in FIELDS if path in demanding]
+ELSEWHERE = {"input": "x", "tools": [{"type": "web_search"}, {"type": "function", "name": "f"}]}
+CALLERS = {"input": "x", "tools": [{"type": "custom", "name": "f"}, {"type": "function", "name": "f"}]}
+UNKNOWN = {"input": "x", "tools": [{"type": "an unknown kind"}]}
+IGNORING = facts(parallel_tool_calls="ignored")
+LIMITLESS = facts(max_tokens=False, max_completion_tokens="ignored")
+UNBOUND = ProviderFacts.model_validate({"slug": "x", "structured": {"strict": fact(False)}})
 
 
-def test_several_answers_are_refused_where_there_is_only_one() -> None:
-    groq = facts_named("groq")
-    assert unfit(body(n=1), CHAT, OTHER, groq) is None
-    assert unfit(body(n=2), CHAT, OTHER, groq) == "does not take this n"
-
-
-def test_tools_one_at_a_time_matter_where_there_are_tools() -> None:
-    ignoring = facts(parallel_tool_calls="ignored")
-    assert unfit(body(parallel_tool_calls=False), CHAT, OTHER, ignoring) is None
-    assert unfit(body(tools=[TOOL]), CHAT, OTHER, ignoring) is None
-    asked = body(tools=[TOOL], parallel_tool_calls=False)
-    assert unfit(asked, CHAT, OTHER, ignoring) == "takes no parallel_tool_calls"
-
-
-def test_unsupported_response_format_does_not_fit() -> None:
-    strict, loose = body(response_format=form()), body(response_format=form(strict=False))
-    just_json = body(response_format={"type": "json_object"})
-    assert unfit(strict, CHAT, OTHER, facts_named("openai")) is None
-    assert unfit(just_json, CHAT, OTHER, facts_named("deepseek")) is None
-    assert unfit(loose, CHAT, OTHER, facts_named("deepseek")) == "takes no json_schema"
-    assert unfit(just_json, CHAT, OTHER, facts_named("gemini")) == "takes no json_object"
-    assert unfit(just_json, CHAT, OTHER, facts_named("anthropic")) == "takes no response_format"
-    unbound = ProviderFacts.model_validate({"slug": "x", "structured": {"strict": fact(False)}})
-    assert unfit(strict, CHAT, OTHER, unbound) == "binds no answer to a schema"
-    assert unfit(loose, CHAT, OTHER, unbound) is None
-
-
-def test_bounded_call_does_not_fit_without_limit_field() -> None:
-    unbounded = facts(max_tokens=False, max_completion_tokens="ignored")
-    assert unfit(body(max_tokens=5), CHAT, OTHER, unbounded) == "takes no limit of the answer's length"
-    assert unfit(body(), CHAT, OTHER, unbounded) is None
-    assert unfit(body(max_completion_tokens=5), CHAT, OTHER, facts(max_completion_tokens=False)) is None
+@pytest.mark.parametrize(
+    ("asked", "one", "known", "why"),
+    [
+        (body(n=1), OTHER, facts_named("groq"), None),
+        (body(n=2), OTHER, facts_named("groq"), "does not take this n"),
+        (body(parallel_tool_calls=False), OTHER, IGNORING, None),
+        (body(tools=[TOOL]), OTHER, IGNORING, None),
+        (body(tools=[TOOL], parallel_tool_calls=False), OTHER, IGNORING, "takes no parallel_tool_calls"),
+        (body(response_format=form()), OTHER, facts_named("openai"), None),
+        (body(response_format=form()), OTHER, UNBOUND, "binds no answer to a schema"),
+        (body(response_format=form(strict=False)), OTHER, UNBOUND, None),
+        (body(response_format=form(strict=False)), OTHER, facts_named("deepseek"), "takes no json_schema"),
+        (body(response_format=JUST_JSON), OTHER, facts_named("deepseek"), None),
+        (body(response_format=JUST_JSON), OTHER, facts_named("gemini"), "takes no json_object"),
+        (body(response_format=JUST_JSON), OTHER, facts_named("anthropic"), "takes no response_format"),
+        (body(max_tokens=5), OTHER, LIMITLESS, "takes no limit of the answer's length"),
+        (body(), OTHER, LIMITLESS, None),
+        (body(max_completion_tokens=5), OTHER, facts(max_completion_tokens=False), None),
+        (CALLERS, OTHER, NOTHING, None),
+        (ELSEWHERE, OWN, NOTHING, None),
+        (ELSEWHERE, OTHER, NOTHING, "is not known to take tools.web_search"),
+        (ELSEWHERE, model(parameters={"tools.web_search": True}), NOTHING, None),
+        (UNKNOWN, OTHER, NOTHING, "is not known to take tools of a kind of its own"),
+        (body(web_search_options={}), OTHER, NOTHING, "is not known to take web_search_options"),
+    ],
+)
+def test_body_fits_a_model_by_what_is_known_of_it(asked: Any, one: Any, known: ProviderFacts, why: str | None) -> None:
+    assert unfit(asked, RESPONSES if "input" in asked else CHAT, one, known) == why
 
 
 @pytest.mark.parametrize(
@@ -166,18 +164,6 @@ def test_bounded_call_does_not_fit_without_limit_field() -> None:
 def test_stored_reference_fits_only_the_own_provider(asked: dict[str, Any], endpoint: str) -> None:
     assert unfit(asked, endpoint, OWN, NOTHING) is None
     assert unfit(asked, endpoint, OTHER, NOTHING) == "what the call refers to is kept elsewhere"
-
-
-def test_hosted_tools_fit_only_where_known() -> None:
-    asked = {"input": "x", "tools": [{"type": "web_search"}, {"type": "function", "name": "f"}]}
-    own = {"input": "x", "tools": [{"type": "custom", "name": "f"}, {"type": "function", "name": "f"}]}
-    assert unfit(own, RESPONSES, OTHER, NOTHING) is None
-    assert unfit(asked, RESPONSES, OWN, NOTHING) is None
-    assert unfit(asked, RESPONSES, OTHER, NOTHING) == "is not known to take tools.web_search"
-    assert unfit(asked, RESPONSES, model(parameters={"tools.web_search": True}), NOTHING) is None
-    assert unfit(body(web_search_options={}), CHAT, OTHER, NOTHING) is not None
-    secret = {"input": "x", "tools": [{"type": "an unknown kind"}]}
-    assert unfit(secret, RESPONSES, OTHER, NOTHING) == "is not known to take tools of a kind of its own"
 
 
 @pytest.mark.parametrize("field", ["moderation", "access_programs", "context_management"])

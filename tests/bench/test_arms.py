@@ -11,7 +11,7 @@ import pytest
 import fastlane
 from fastlane import BoundedOutput, ConfigurationError, Connection, PromptCache, RequestEncoding
 from fastlane.bench import Arm, arms_named
-from fastlane.bench._arms import KNOWN_ARMS, attributing, copy_of, is_asynchronous
+from fastlane.bench._arms import KNOWN_ARMS, attributing, is_asynchronous
 from fastlane.bench._options import _see_working_folder
 
 MY_PLAYS = [Connection(), RequestEncoding(gzip_level=2)]
@@ -93,13 +93,6 @@ def test_invalid_arm_name_is_refused(names: list[str], message: str) -> None:
 def test_arm_that_no_process_could_make_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Arm(**settings)
-
-
-def test_copy_of_reference_has_its_client_and_a_new_name() -> None:
-    copy = copy_of(MY_ARM)
-
-    assert (copy.name, copy.plays) == ("mine-again", MY_ARM.plays)
-    assert KNOWN_ARMS["baseline-again"].name == copy_of(KNOWN_ARMS["baseline"]).name
 
 
 def test_attribution_arms_add_and_remove_each_play() -> None:

@@ -341,20 +341,14 @@ def makes_async(base_url: str, api_key: str) -> openai.AsyncOpenAI:
         (("fastlane", "no-plays"), {"no-plays": "fastlane"}),
         (DEFAULT_ARMS, {"fastlane": "baseline", "fastlane-async": "baseline-async"}),
         (("baseline", "fastlane", "fastlane-async"), {"fastlane": "baseline", "fastlane-async": "baseline"}),
-        (("baseline", "baseline-async"), {"baseline-async": "baseline"}),
         (("baseline", "baseline-async", "fastlane"), {"baseline-async": "baseline", "fastlane": "baseline"}),
         (
             ("baseline", "baseline-async", "fastlane-async"),
             {"baseline": "baseline-async", "fastlane-async": "baseline-async"},
         ),
-        (("fastlane", "fastlane-async"), {"fastlane-async": "fastlane"}),
         (
             ("baseline", "baseline-async", "connection", Arm(name="mine", client=makes_async)),
             {"connection": "baseline", "mine": "baseline-async"},
-        ),
-        (
-            ("baseline", "baseline-async", "fastlane", Arm(name="mine", client=no_client, asynchronous=True)),
-            {"fastlane": "baseline", "mine": "baseline-async"},
         ),
     ],
 )

@@ -35,35 +35,6 @@ def without_end(sample: Sample) -> Sample:
     return replace(sample, finish_reason=None) if sample.block != 1 else sample
 
 
-def before_its_tokens(sample: Sample) -> Sample:
-    return replace(sample, ended_ns=sample.issued_ns - 1)
-
-
-def too_short(sample: Sample) -> Sample:
-    return replace(sample, asked_output_tokens=10_000, least_output_tokens=1_000)
-
-
-def another_prompt(sample: Sample) -> Sample:
-    return replace(sample, conversation="another") if sample.arm == "fastlane" else sample
-
-
-BREAKS = {
-    "answers cut off": without_end,
-    "end-to-end below first token": before_its_tokens,
-    "tokens asked for": too_short,
-    "the same prompts": another_prompt,
-}
-
-
-@settings(max_examples=40, deadline=None)
-@given(RUNS, st.sampled_from(sorted(BREAKS)))
-def test_broken_run_is_refused_by_the_named_check(run: RecordedRun, name: str) -> None:
-    found = check(changed(run, BREAKS[name]))
-
-    assert name in {each.check for each in found.refusals()}
-    assert not any(found.valid(cell.name, "fastlane") for cell in run.header.cells)
-
-
 @settings(max_examples=20, deadline=None)
 @given(RUNS, st.floats(0.701, 8.0))
 def test_run_with_saturated_client_is_refused(run: RecordedRun, share: float) -> None:

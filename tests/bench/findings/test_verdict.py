@@ -70,18 +70,6 @@ def test_bound_of_a_small_change_is_not_written_as_zero(middle: float) -> None:
             assert not re.search(r"[\[ ]0[,\]]", found.verdict.sentence), found.verdict.sentence
 
 
-def test_intervals_widen_with_the_number_of_comparisons() -> None:
-    logs = np.random.default_rng(1).normal(-0.05, 0.1, 40).tolist()
-    (alone,) = compared([logs])
-    among = compared([logs] * 9)[0]
-    assert alone.typical is not None
-    assert among.typical is not None
-    assert alone.typical.low is not None
-    assert among.typical.low is not None
-    assert among.typical.low < alone.typical.low
-    assert alone.p_value == among.p_value
-
-
 @pytest.mark.slow
 def test_false_difference_rate_stays_below_5_percent() -> None:
     """All arms are the same: how often any of nine verdicts of a cell says that one is faster or slower."""

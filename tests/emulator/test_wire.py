@@ -116,21 +116,6 @@ async def test_new_connection_takes_two_round_trips_and_used_one() -> None:
     assert took[1] >= RTT_S
 
 
-async def test_server_speaks_first_only_after_the_handshake() -> None:
-    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"hello")
-        await reader.read()
-
-    loop = asyncio.get_running_loop()
-
-    async with far_server(Wire(round_trip_time_s=RTT_S), greet) as running:
-        start = loop.time()
-        async with connected(running) as (reader, _):
-            await reader.readexactly(5)
-
-    assert loop.time() - start >= 2 * RTT_S
-
-
 async def test_half_closed_connection_still_carries_the_answer() -> None:
     async def answer_after_the_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await reader.read()

@@ -60,17 +60,6 @@ def test_stream_is_whole_and_logged_in_order(server: TruthServer) -> None:
     assert min(answer.lateness_ms) >= 0
 
 
-def test_request_is_named_by_its_header_or_else_by_its_user(server: TruthServer) -> None:
-    stream(server, user="by user")
-    stream(server, user="by-user", extra_headers={"x-request-id": "by-header"})
-    stream(server, user="lane/1/2")
-    stream(server)
-
-    tags = [answer.tag for answer in server.log().answers]
-    assert tags[1:] == ["by-header", "lane/1/2", ""]
-    assert set(server.log().by_tag()) >= {"by-header", "lane/1/2"}
-
-
 def test_stall_stops_everything_and_is_logged(server: TruthServer) -> None:
     server.answer_like(
         ServerPace(time_to_first_token_s=0.001, token_s=0.001, tokens=400, stall_every_s=0.4, stall_s=0.1)

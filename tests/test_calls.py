@@ -187,24 +187,6 @@ async def test_cancelled_first_attempt_is_not_retried(peer: CallPeer) -> None:
         assert attempts(client)[2][:3] == ("cancelled", "CancelledError", 1)
 
 
-def test_interrupted_first_attempt_is_not_retried(peer: CallPeer, monkeypatch: pytest.MonkeyPatch) -> None:
-    with ours(peer, max_retries=3) as client:
-        for _ in range(2):
-            ask(client)
-        peer.take()
-
-        def interrupted(request: Any) -> Any:
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(client._client._transport, "handle_request", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            ask(client)
-        monkeypatch.undo()
-
-        assert peer.take() == []
-        assert attempts(client)[2][:3] == ("cancelled", "KeyboardInterrupt", 1)
-
-
 METHODS = (
     "_prepare_options", "_prepare_request", "_build_request", "_build_headers", "_send_request", "_process_response",
     "_process_response_data", "_should_retry", "_calculate_retry_timeout", "_sleep_for_retry", "_make_status_error",

@@ -165,18 +165,6 @@ def read_with_a_pause(before: Sequence[bytes], after: Sequence[bytes], closes: b
         return client.last_call, between_ns
 
 
-@pytest.mark.parametrize("name", ["transformers_plain", "llamacpppython_plain"])
-def test_role_is_no_token(name: str) -> None:
-    answer = recorded(name)
-    at = answer.index(b"\n\n") + 4
-    record, between_ns = read_with_a_pause([answer[:at]], [answer[at:]], closes(answer))
-    timeline = record.timeline
-
-    assert timeline.first_event_ns is not None
-    assert timeline.first_token_ns is not None
-    assert timeline.first_event_ns <= between_ns <= timeline.first_token_ns
-
-
 @pytest.mark.parametrize("name", ["transformers_keepalive", "llamacpppython_keepalive"])
 def test_recorded_answers_in_a_row_use_one_connection(form: Form, name: str) -> None:
     head = b"HTTP/1.1 200 OK\r\n"

@@ -49,21 +49,6 @@ def now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-@in_virtual_time
-async def test_record_tells_the_times_of_the_provider(serve: Any) -> None:
-    async with (
-        serve(prefill_base_s=2.0, inter_token_s=0.5) as server,
-        client_of(server) as client,
-    ):
-        async for _ in await create(client, stream=True, max_tokens=11):
-            pass
-        record = client.last_call
-    assert record is not None
-    assert record.attempts[-1].http_version == "HTTP/2"
-    assert record.time_to_first_token_s == pytest.approx(2.0)
-    assert record.api_end_to_end_s == pytest.approx(7.0, abs=0.6)
-
-
 @pytest.mark.parametrize(("window", "refused"), [("bucket", 0), ("fixed", 0.01)])
 @in_virtual_time
 async def test_limit_is_used_without_429s(serve: Any, window: Any, refused: float) -> None:

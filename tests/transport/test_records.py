@@ -13,7 +13,7 @@ import pytest
 from fastlane import CallRecord
 from fastlane.emulator import Emulator
 from fastlane.engine import pipeline
-from tests.transport.callers import CALLERS, Caller, comes_true_for
+from tests.transport.callers import CALLERS, Caller, comes_true_for, open_connections
 from tests.transport.conftest import PLAYS
 
 # It goes on for longer than a test may take.
@@ -81,3 +81,22 @@ def test_memory_stays_flat_over_thousands_of_calls(
     # One call that is kept whole is dozens of blocks of memory. pydantic's parser remembers up to 16,384 short strings:
     # every answer brings it a new one, its id.
     assert later - filled < 2 * 1_500
+
+
+@pytest.mark.slow
+def test_streams_that_are_dropped_unread_never_freeze_the_client(
+    caller: Any, provider: Emulator, protocol: str, make_caller: Any
+) -> None:
+    # HTTP/2 has windows and a number of streams to run out of.
+    rounds, at_once = (30 if protocol == "HTTP/2" else 10), 10
+    for _ in range(rounds):
+        streams = [caller.start(0, output_tokens=2_000, token_ms=1) for _ in range(at_once)]
+        del streams
+        gc.collect()
+    caller.ask(output_tokens=1)
+
+    assert 1 <= open_connections(caller) <= at_once + 2
+    assert caller.last_call.outcome == "completed"
+    outcomes = [call.outcome for call in caller.calls]
+    assert outcomes.count("abandoned") == rounds * at_once
+    assert len(outcomes) == rounds * at_once + 1

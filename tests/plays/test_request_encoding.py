@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,9 @@ import pytest
 import fastlane
 from fastlane import RequestEncoding
 from fastlane.errors import ConfigurationError
-from fastlane.providers import Fact, ProviderFacts, registered
+from fastlane.providers import ProviderFacts, registered
 from tests.call_peer import ANSWER
+from tests.plays.facts import fact
 from tests.prepared_server import LIBRARY
 
 URL, CHAT, COMPLETIONS = "http://server.example/v1", "/chat/completions", "/completions"
@@ -34,10 +34,6 @@ def answer(request: Any) -> Any:
 
 
 HTTP = LIBRARY.Client(transport=LIBRARY.MockTransport(answer))
-
-
-def fact(value: Any) -> Fact[Any]:
-    return Fact(value=value, source="https://example.com/docs", checked=date(2026, 11, 22), evidence="documented")
 
 
 def facts(*forms: str, endpoint: str = CHAT, **others: Any) -> ProviderFacts:

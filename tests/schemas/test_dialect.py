@@ -6,7 +6,6 @@ import copy
 import json
 import typing
 from dataclasses import dataclass
-from datetime import date
 from random import Random
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal, NamedTuple
@@ -21,8 +20,9 @@ from typing_extensions import TypedDict
 
 from fastlane import BoundedOutput, Call, ConfigurationError
 from fastlane.emulator._schema import value_for
-from fastlane.providers import Fact, ProviderFacts, facts_named
+from fastlane.providers import ProviderFacts, facts_named
 from fastlane.schemas import bound
+from tests.plays.facts import fact
 
 EVERYTHING_REFUSED = (
     "allOf", "const", "contains", "default", "else", "format", "if", "maxItems", "maxLength", "minimum", "minLength",
@@ -35,14 +35,10 @@ class Line(BaseModel):
     price: float | None = None
 
 
-def known(value: Any) -> Fact[Any]:
-    return Fact(value=value, source="https://docs.example.com", checked=date(2026, 11, 22), evidence="documented")
-
-
 def takes(*refused: str, **rules: Any) -> ProviderFacts:
-    structured = {name: known(value) for name, value in rules.items()}
+    structured = {name: fact(value) for name, value in rules.items()}
     if refused:
-        structured["refused_keywords"] = known(refused)
+        structured["refused_keywords"] = fact(refused)
     return ProviderFacts.model_validate({"slug": "example", "structured": structured})
 
 

@@ -5,21 +5,17 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
-from datetime import date
 from types import SimpleNamespace
 from typing import Any
 
 from fastlane import Call, PromptCache
-from fastlane.providers import Fact, ProviderFacts
+from fastlane.providers import ProviderFacts
 from fastlane.records import Usage
+from tests.plays.facts import fact
 
 CHAT = "/chat/completions"
 ORIGIN = "https://api.example.com:443"
 SECOND_NS = 10**9
-
-
-def fact(value: Any) -> Fact[Any]:
-    return Fact(value=value, source="https://example.com/docs", checked=date(2026, 11, 22), evidence="documented")
 
 
 def facts(**cache: Any) -> ProviderFacts:

@@ -362,29 +362,6 @@ def test_drift_shows_both_texts_in_memory_alone() -> None:
 # Laws
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-99, 99) | st.text(max_size=40),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abcd"), inner, max_size=3),
-    max_leaves=8,
-)
-SEGMENTS = st.lists(st.dictionaries(st.sampled_from(["role", "content", "x"]), JSON, max_size=3) | JSON, max_size=5)
-
-
-@settings(max_examples=60)
-@given(prompts=st.lists(st.tuples(SEGMENTS, SEGMENTS), min_size=2, max_size=4))
-@pytest.mark.slow
-def test_any_prompts_can_be_compared(prompts: list[tuple[list[Any], list[Any]]]) -> None:
-    provider = Provider()
-    for tools, messages in prompts:
-        record = provider.call(messages, cached=0, tools=tools)
-        drift = record.drift
-        assert record.reusable_tokens <= record.prompt_tokens
-        if drift is not None:
-            assert 0 <= drift.token_offset <= record.prompt_tokens
-            assert drift.tokens_lost > 0
-            assert drift.path is None or drift.path.startswith(("tools", "messages"))
-
-
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(
     value=st.text(st.sampled_from("ab1 2.:-\n"), min_size=1, max_size=40),

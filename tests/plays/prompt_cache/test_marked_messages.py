@@ -25,7 +25,7 @@ from fastlane.prompts import Prompt, stable, volatile
 from fastlane.providers import ProviderFacts, registered
 from fastlane.records import Usage
 from tests.call_peer import Asked, CallPeer, Reply, ours
-from tests.plays.prompt_cache.provider import fact
+from tests.plays.facts import fact
 from tests.session_play import SessionPlay
 from tests.waiting import HANG_S, Form, comes_true
 

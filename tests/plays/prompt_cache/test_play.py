@@ -22,7 +22,8 @@ from fastlane.providers import ProviderFacts, registered
 from fastlane.records import Usage
 from tests.call_peer import CallPeer, Reply
 from tests.knowledge.forks import in_child
-from tests.plays.prompt_cache.provider import CHAT, SentPrompt, call, fact, facts, planned_by
+from tests.plays.facts import fact
+from tests.plays.prompt_cache.provider import CHAT, SentPrompt, call, facts, planned_by
 from tests.waiting import Form
 
 POLICY = "You answer questions about our airline's policy.\n" + "Two bags of up to 23 kg are free of charge.\n" * 150

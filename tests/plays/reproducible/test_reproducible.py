@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import json
-from datetime import date
 from typing import Any
 
 import fastlane
 from fastlane import Connection
 from fastlane.plays import Reproducible
-from fastlane.providers import Fact, ProviderFacts, registered
+from fastlane.providers import ProviderFacts, registered
 from tests.call_peer import ANSWER, JSON, MESSAGES, CallPeer, Reply, ours
+from tests.plays.facts import fact
 from tests.waiting import Form
 
-SEEDED = ProviderFacts(
-    slug="seeded",
-    name="Seeded",
-    parameters={
-        "seed": Fact(value=True, source="https://example.com", checked=date(2026, 11, 23), evidence="documented")
-    },
-)
+SEEDED = ProviderFacts(slug="seeded", name="Seeded", parameters={"seed": fact(True)})
 
 
 def answer(fingerprint: str) -> Reply:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from datetime import date
 from typing import Any
 
 import openai
@@ -13,7 +12,8 @@ import pytest
 import fastlane
 from fastlane import RequestEncoding
 from fastlane.emulator import Emulator, RequestLog, preset
-from fastlane.providers import Fact, ProviderFacts
+from fastlane.providers import ProviderFacts
+from tests.plays.facts import fact
 from tests.waiting import Form
 
 PROMPT = " ".join(f"Sentence {number} of the text that is to be looked at." for number in range(600))
@@ -41,9 +41,8 @@ def negotiator(running_negotiator: Emulator, monkeypatch: pytest.MonkeyPatch) ->
 def takes_all() -> ProviderFacts:
     """Facts that say of a provider that it takes every form."""
     forms = ("json", "json+gzip", "msgpack", "msgpack+gzip")
-    known: Fact[Any] = Fact(value=forms, source="https://example.com", checked=date(2026, 11, 22), evidence="measured")
     endpoints = ("/chat/completions", "/completions", "/responses")
-    return ProviderFacts(slug="takes_all", encodings=dict.fromkeys(endpoints, known))
+    return ProviderFacts(slug="takes_all", encodings=dict.fromkeys(endpoints, fact(forms)))
 
 
 @pytest.fixture

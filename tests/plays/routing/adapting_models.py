@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date
 from typing import Any
 
 from fastlane.catalog import CatalogModel
 from fastlane.plays.routing.adapting import Adapted, ModelRules, adapted, demands_of
-from fastlane.providers import Fact, ProviderFacts, facts_named
+from fastlane.providers import ProviderFacts, facts_named
+from tests.plays.facts import fact
 
 CHAT, RESPONSES, COMPLETIONS = "/chat/completions", "/responses", "/completions"
 MESSAGES = [{"role": "user", "content": "Name a river."}]
@@ -27,10 +27,6 @@ def model(name: str = "m-2", *, base_url: str | None = "https://second.invalid/v
 
 OWN, OTHER = model(base_url=None), model()
 NOTHING = facts_named("unknown")
-
-
-def fact(value: Any) -> Fact[Any]:
-    return Fact(value=value, source="https://second.invalid/docs", evidence="documented", checked=date(2026, 11, 22))
 
 
 def facts(**parameters: Any) -> ProviderFacts:

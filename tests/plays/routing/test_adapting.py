@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 from fastlane.catalog import CatalogModel
 from fastlane.plays.routing.adapting import FIELDS as THOSE_THAT_MATTER
 from fastlane.providers import ProviderFacts, facts_named, names
+from tests.plays.facts import fact
 from tests.plays.routing.adapting_models import (
     CHAT,
     MESSAGES,
@@ -20,7 +21,6 @@ from tests.plays.routing.adapting_models import (
     RESPONSES,
     adapt,
     body,
-    fact,
     facts,
     model,
     unfit,

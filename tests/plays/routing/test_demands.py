@@ -9,6 +9,7 @@ from openai.types import chat, responses
 
 from fastlane.plays.routing.adapting import COMMON, FIELDS, HOSTED, PRIVATE, TASTES, demands_of
 from fastlane.providers import ProviderFacts, facts_named
+from tests.plays.facts import fact
 from tests.plays.routing.adapting_models import (
     CHAT,
     MESSAGES,
@@ -17,7 +18,6 @@ from tests.plays.routing.adapting_models import (
     OWN,
     RESPONSES,
     body,
-    fact,
     facts,
     model,
     unfit,
@@ -54,15 +54,6 @@ def part(kind: str, **fields: Any) -> dict[str, Any]:
         (body(modalities=["text", "audio"], audio={"voice": "v"}), {"audio"}),
         (body(modalities=["text"]), set()),
         (body(reasoning_effort="high"), set()),
-    ],
-)
-def test_chat_needs_follow_from_its_body(asked: dict[str, Any], needs: set[str]) -> None:
-    assert demands_of(asked, CHAT).needs == needs
-
-
-@pytest.mark.parametrize(
-    ("asked", "needs"),
-    [
         ({"input": "hello"}, set()),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]}]}, {"vision"}),
         (
@@ -77,8 +68,8 @@ def test_chat_needs_follow_from_its_body(asked: dict[str, Any], needs: set[str])
         ({"input": "x", "include": ["reasoning.encrypted_content"]}, {"reasoning"}),
     ],
 )
-def test_response_needs_follow_from_its_body(asked: dict[str, Any], needs: set[str]) -> None:
-    assert demands_of(asked, RESPONSES).needs == needs
+def test_needs_follow_from_the_body(asked: dict[str, Any], needs: set[str]) -> None:
+    assert demands_of(asked, RESPONSES if "input" in asked else CHAT).needs == needs
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from fastlane.providers import ProviderFacts, registered
 from fastlane.providers.facts import Cache
 from tests.attempts.events import whole_response
 from tests.call_peer import ANSWER, CallPeer, Reply
-from tests.plays.routing.adapting_models import fact
+from tests.plays.facts import fact
 from tests.plays.routing.conftest import VARIABLE
 from tests.prepared_server import LIBRARY
 

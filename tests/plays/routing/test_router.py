@@ -11,11 +11,6 @@ from fastlane.knowledge.sightings import Sighting
 from fastlane.plays.routing.router import Breaker, RouteQuery, Router
 
 S = 1_000_000_000
-SHOWN: tuple[dict[str, Any], ...] = (
-    {"failure": "server"},
-    {"first_token_s": 2.0},
-    {"failure": "timeout", "late_s": 9.0},
-)
 
 
 def model(name: str, first_s: float = 1.0, pace: float = 100.0, **known: Any) -> CatalogModel:
@@ -108,29 +103,6 @@ def test_no_more_calls_explore_than_their_share(seed: int, share: float) -> None
         explored += decision.reason == "explored"
         known.note(sighting(decision.ranked[0].name, uncached_tokens=1_000.0, first_token_s=random.uniform(0.3, 3.0)), number * S)  # fmt: skip  # noqa: E501
     assert explored <= 400 * share + 1e-6
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.data())
-def test_every_model_is_ranked_by_time_or_rejected(data: st.DataObject) -> None:
-    count = data.draw(st.integers(1, 8))
-    known = router(*(model(f"m{at}", data.draw(st.floats(0.01, 20)), quality=float(at)) for at in range(count)))
-    for _ in range(data.draw(st.integers(0, 10))):
-        shown = data.draw(st.sampled_from(SHOWN))
-        known.note(sighting(f"m{data.draw(st.integers(0, count - 1))}", uncached_tokens=1_000.0, **shown), 0)
-    decision = known.decide(RouteQuery(input_tokens=500, min_quality=data.draw(st.sampled_from((None, 3.0)))), 0)
-    assert {one.name for one in (*decision.ranked, *decision.rejected)} == {f"m{at}" for at in range(count)}
-    if decision.reason == "fastest":
-        totals = [one.total_s for one in decision.ranked]
-        assert totals == sorted(totals)
-
-
-def test_sample_counts_for_catalog_models_only() -> None:
-    own = CatalogModel(name="own", first_token_s=((1_000, 1.0),), tokens_per_s=100.0)
-    known = router(own)
-    known.note(Sighting(model="stranger", origin="https://x.example.com:443", first_token_s=9.0), 0)
-    known.note(Sighting(model="own", origin="https://wherever.example.com:443", first_token_s=1.0), 0)
-    assert [row["seen"] for row in known.report(0)] == [1]
 
 
 def test_call_that_waits_in_vain_keeps_the_next_one_away() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import date
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from fastlane import (
 from fastlane.catalog import Catalog, CatalogModel, ModelPrice, Route, Task
 from fastlane.providers import ProviderFacts, registered
 from tests.attempts.scripted import MESSAGES, Script, Upstream, answer, answer_after, model_at, refuse, two_upstreams
+from tests.plays.facts import fact
 from tests.waiting import Form
 
 pytestmark = pytest.mark.usefixtures("trusting_peers")
@@ -176,13 +176,8 @@ def test_unvalidated_schema_goes_to_provider_that_enforces_it(
 ) -> None:
     """BoundedOutput(validate=False) checks no answer, so that the provider has to keep to all of the schema."""
     near.usually, far.usually = answer('{"name":"near"}'), answer('{"name":"far"}')
-    known = {"source": "https://example.com/docs", "checked": date(2026, 11, 22), "evidence": "documented"}
-    facts = ProviderFacts.model_validate(
-        {
-            "slug": "x",
-            "structured": {"strict": {"value": True, **known}, "refused_keywords": {"value": ["pattern"], **known}},
-        }
-    )
+    structured = {"strict": fact(True), "refused_keywords": fact(["pattern"])}
+    facts = ProviderFacts.model_validate({"slug": "x", "structured": structured})
     name = {"type": "string", "pattern": "^[a-z]+$"}
     schema = {"type": "object", "properties": {"name": name}, "required": ["name"], "additionalProperties": False}
     form = {"type": "json_schema", "json_schema": {"name": "river", "strict": True, "schema": schema}}

@@ -31,16 +31,11 @@ def span_attributes(**section: Any) -> dict[str, Any]:
 
 
 def test_urgency_is_a_label_of_fastlane_metrics_only(meters: CapturedTelemetry) -> None:
-    meters.tell(ended(record(urgency=urgency())), ended(record()))
+    meters.tell(ended(record(urgency=urgency())), ended(record(urgency=urgency(admission=None))), ended(record()))
 
     assert set(meters.values("fastlane.client.time_to_first_token")) == {(False,), (False, "background")}
     assert set(meters.values("gen_ai.client.operation.duration")) == {()}
-
-
-def test_waits_for_slots_are_measured(meters: CapturedTelemetry) -> None:
-    meters.tell(*(ended(record(urgency=one)) for one in (urgency(), urgency(), urgency(admission=None))))
-
-    assert meters.values("fastlane.client.admission.wait.duration") == {("background",): 0.5}
+    assert meters.values("fastlane.client.admission.wait.duration") == {("background",): 0.25}
 
 
 def test_waits_for_rate_limits_are_measured_by_reason(meters: CapturedTelemetry) -> None:

@@ -108,14 +108,6 @@ def test_unknown_columns_are_dropped_with_a_note() -> None:
     assert work.notes[-1] == "Not known: opened a connection, body bytes sent and price (US$)."
 
 
-def test_phases_add_up_to_the_whole() -> None:
-    for with_log, parts in ((False, 3), (True, 5)):
-        for row in reported(a_run(pairs=24, with_log=with_log, metrics=FIRST)).table("Mean time").rows:
-            *spent, whole = [float(text.replace(",", "")) for text in row[2:] if text != "-"]
-            assert len(spent) == parts
-            assert sum(spent) == pytest.approx(whole, rel=0.01)
-
-
 def test_sweep_has_a_row_for_each_load_of_each_scenario() -> None:
     found = reported(a_sweep(), SWEEP)
 

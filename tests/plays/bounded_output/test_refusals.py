@@ -13,12 +13,14 @@ from fastlane._clock import now_ns
 from fastlane.emulator import Emulator
 from fastlane.engine import refused_fields as _refused_fields
 from fastlane.engine.refused_fields import REFUSED_FOR_NS
+from tests.attempts.events import whole_response
 from tests.call_peer import Asked, CallPeer, Reply
 from tests.plays.bounded_output import answers as sse
 from tests.plays.bounded_output.answers import (
     FORMAT,
     MESSAGES,
     VALID,
+    WRONG,
     Ticket,
     bounded,
     create,
@@ -68,9 +70,9 @@ def test_refused_added_fields_are_left_out(one_peer: CallPeer, field: str) -> No
     assert "stream" in bodies[-1] or "stream_options" not in bodies[-1]
 
 
-def respond(client: Any) -> Any:
+def respond(client: Any, **more: Any) -> Any:
     wanted = {"type": "json_schema", "name": "answer", "schema": sse.SCHEMA, "strict": True}
-    return client.responses.create(model="m", input="Which?", text={"format": wanted})
+    return client.responses.create(model="m", input="Which?", text={"format": wanted}, **more)
 
 
 @pytest.mark.parametrize("ask", [create, respond])
@@ -228,6 +230,38 @@ def test_answer_without_tool_call_is_validated_beside_tools(one_peer: CallPeer) 
 
 
 # Chains of answers
+
+
+@pytest.mark.parametrize(("text", "shown"), [(WRONG, WRONG), ('{"a"' + " \n" * 500, '{"a"'), (" ", "(no text)")])
+def test_repair_request_appends_answer_and_problem(one_peer: CallPeer, text: str, shown: str) -> None:
+    with bounded(one_peer, BoundedOutput(reasks=1, early_stop=False)) as client:
+        one_peer.replies = [whole(text), whole(VALID)]
+        create(client)
+
+    first, again = (json.loads(one.body) for one in one_peer.take())
+    *before, answer, correction = again["messages"]
+    assert {**again, "messages": before} == first
+    assert answer == {"role": "assistant", "content": shown}
+    assert correction["content"].startswith("Your last answer is not valid. What is wrong with it:\n")
+    assert correction["content"].endswith(
+        "\nGive the whole answer again, corrected: only the answer itself, in the requested form."
+    )
+
+
+@pytest.mark.parametrize(("earlier", "requests"), [("previous_response_id", 2), ("conversation", 1)])
+def test_repair_of_a_response_appends_to_its_input(one_peer: CallPeer, earlier: str, requests: int) -> None:
+    """A conversation holds question and answer already: nothing can be appended."""
+    text = {"type": "output_text", "text": WRONG, "annotations": []}
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": [text]}
+    one_peer.usually = lambda _: Reply(body=json.dumps(whole_response(message)).encode())
+    with bounded(one_peer, BoundedOutput(reasks=1, early_stop=False)) as client, pytest.raises(InvalidOutputError):
+        respond(client, **{earlier: "an-id"})
+
+    first, *again = (json.loads(one.body)["input"] for one in one_peer.take())
+    assert (first, len(again)) == ("Which?", requests - 1)
+    assert [one[:2] for one in again] == [
+        [{"role": "user", "content": "Which?"}, {"role": "assistant", "content": WRONG}]
+    ] * (requests - 1)
 
 
 def test_malformed_response_format_is_sent_unchanged(one_peer: CallPeer) -> None:

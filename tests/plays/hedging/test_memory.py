@@ -267,8 +267,6 @@ def test_sizes_are_learned_and_capped_by_caller_limit() -> None:
 
 def test_unserializable_body_gets_the_usual_token_estimate() -> None:
     play = Hedging()
-    odd = {"model": "m", "messages": [{1: {object()}}]}
-    assert planned(play, "1", body=odd).input_tokens > 0
     unwritable = {"model": "m", "messages": [float("nan"), "\ud800"]}
     assert planned(play, "2", body=unwritable).input_tokens == 2_000
     learned(play, 1)
@@ -337,7 +335,7 @@ def test_named_tools_have_side_effects_however_written(tools: dict[str, Any]) ->
     assert why_not(Hedging(not_with_tools=("pay",)), CHAT, tools).startswith("fewer than")
 
 
-@pytest.mark.parametrize("body", [{"messages": []}, {"model": "m", "messages": [object()]}])
+@pytest.mark.parametrize("body", [{"messages": []}, {"model": "m", "messages": [{1: {object()}}]}])
 def test_odd_body_is_planned_and_not_changed(body: dict[str, Any]) -> None:
     asked = Call(call_id="1", endpoint=CHAT, origin="https://a.example:443", body=body, stream=True, issued_ns=1)
     session: Any = Hedging().open(asked)

@@ -13,11 +13,7 @@ from hypothesis import given, strategies as st
 
 from fastlane._clock import wall_ns
 from fastlane.plays.rate_limits.bucket import RequestCost
-from fastlane.plays.rate_limits.headers import (
-    announcement_of,
-    limits_of,
-    reset_s,
-)
+from fastlane.plays.rate_limits.headers import announcement_of, limits_of, reset_s
 from fastlane.plays.rate_limits.limiter import RateLimiter, Reservation
 from fastlane.plays.rate_limits.session import counted_tokens
 from fastlane.protocol.header_times import retry_after_s, wall_of

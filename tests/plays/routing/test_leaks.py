@@ -19,6 +19,7 @@ from fastlane import CallRefusedError, ConfigurationError, Connection, Routing
 from fastlane.catalog import Catalog, CatalogModel
 from fastlane.plays.routing.clients import UpstreamClients
 from tests.call_peer import JSON, MESSAGES, Asked, CallPeer, Reply
+from tests.knowledge.forks import in_child
 from tests.plays.routing.conftest import VARIABLE
 from tests.transport.peer import authority
 from tests.waiting import SYNC, Form
@@ -303,7 +304,6 @@ def test_upstream_call_has_the_timeout_of_its_client(first: CallPeer, second: Ca
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_forked_child_is_not_blocked_by_a_parent_lock(first: CallPeer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "sk-second")
     clients = UpstreamClients()
@@ -318,10 +318,7 @@ def test_forked_child_is_not_blocked_by_a_parent_lock(first: CallPeer, monkeypat
         thread = threading.Thread(target=hold)
         thread.start()
         held.wait(30)
-        child = os.fork()
-        if child == 0:
-            os._exit(0 if clients.of(client, model_at(NOWHERE)) is not None else 1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert in_child(lambda: clients.of(client, model_at(NOWHERE)) is not None)
         done.set()
         thread.join()
 

@@ -32,7 +32,7 @@ from fastlane.emulator import Emulator
 from fastlane.plays.urgency.slots import SlotQueue, queues
 from tests.attempts.scripted import Upstream, answer, model_at, refuse, say_nothing, two_upstreams
 from tests.races.callers import until
-from tests.waiting import SYNC, Form
+from tests.waiting import Form
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]
 ONE = Urgency(max_concurrency=1)
@@ -57,13 +57,9 @@ def waiting(model: str = "m") -> int:
     return sum(queue_of(model).queued)
 
 
-def one_at_a_time(form: Form, arguments: dict[str, Any]) -> Any:
-    return form.make(fastlane, **arguments, only_plays=[Connection(), ONE], max_retries=0, raise_play_errors=True)
-
-
 @pytest.fixture
 def client(arguments: dict[str, Any]) -> Iterator[Any]:
-    with one_at_a_time(SYNC, arguments) as made:
+    with OpenAI(**arguments, only_plays=[Connection(), ONE], max_retries=0, raise_play_errors=True) as made:
         yield made
 
 

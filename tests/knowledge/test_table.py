@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -78,15 +79,12 @@ def test_table_entry_in_use_is_neither_dropped_nor_expires(clock: list[int]) -> 
 def test_table_update_loses_nothing_between_threads() -> None:
     table: Table[str, int] = Table("t", max_entries=9)
 
-    def count() -> None:
+    def count(_: int) -> None:
         for _ in range(2_000):
             table.update("a", lambda before: (before or 0) + 1)
 
-    threads = [threading.Thread(target=count) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(count, range(4)))
 
     assert table.get("a") == 8_000
 

@@ -9,6 +9,7 @@ import random
 import threading
 import tracemalloc
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from string import ascii_uppercase
 from types import SimpleNamespace
 from typing import Any
@@ -473,11 +474,8 @@ def test_threads_may_share_a_history() -> None:
             if record.reusable_tokens != size_of(messages):
                 problems.append(str(record))
 
-    threads = [threading.Thread(target=converse, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(converse, range(8)))
 
     assert problems == []
 

@@ -89,20 +89,19 @@ def test_token_limit_applies_when_it_is_reached_first() -> None:
     assert tokens >= 0.93 * 60_000 * (END_S - FROM_S) / 60
 
 
-@pytest.mark.parametrize("has_retry_after", [False, True])
-def test_rate_is_learned_from_429_without_headers(has_retry_after: bool) -> None:
+@pytest.mark.parametrize(
+    ("has_retry_after", "stated", "most", "least"),
+    [(False, (), 0.03, 8.5), (True, (), 0.03, 8.5), (True, (("requests", 600.0),), 0.01, 9.8)],
+    ids=["learned from 429", "learned from Retry-After", "stated"],
+)
+def test_rate_is_learned_or_stated_without_headers(
+    has_retry_after: bool, stated: Any, most: float, least: float
+) -> None:
     provider = Provider(Bucket(600), None, has_headers=False, has_retry_after=has_retry_after)
-    refused, _, used = offer(provider)
+    refused, _, used = offer(provider, stated=stated)
 
-    assert refused <= 0.03
-    assert used >= 8.5
-
-
-def test_stated_rate_limit_works_without_headers() -> None:
-    refused, _, used = offer(Provider(Bucket(600), None, has_headers=False), stated=[("requests", 600.0)])
-
-    assert refused <= 0.01
-    assert used >= 9.8
+    assert refused <= most
+    assert used >= least
 
 
 def test_less_than_the_limit_is_not_held_back() -> None:

@@ -222,14 +222,6 @@ def wall() -> float:
     return NOW_S
 
 
-def headers(limit: str = "60000", remaining: str = "59000", reset: str = "1s") -> dict[str, str]:
-    return {
-        "x-ratelimit-limit-tokens": limit,
-        "x-ratelimit-remaining-tokens": remaining,
-        "x-ratelimit-reset-tokens": reset,
-    }
-
-
 @pytest.mark.parametrize(
     ("written", "form", "seconds"),
     [
@@ -257,7 +249,8 @@ def test_reset_is_read_in_the_form_that_it_has(written: str, form: ResetFormat |
 
 
 def test_reset_of_zero_is_ignored_while_tokens_are_used() -> None:
-    announced: Any = announcement_of(TOKENS, headers(reset="0"), wall)
+    written = limit_headers(59_000, limit=60_000, what="tokens") | {"x-ratelimit-reset-tokens": "0"}
+    announced: Any = announcement_of(TOKENS, written, wall)
 
     assert announced.reset_s is None
 

@@ -96,6 +96,20 @@ def test_image_counts_as_model_tokens_not_bytes() -> None:
         cached(client_of(model("small", capabilities=("vision",), context_tokens=500)), content)
 
 
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"endpoints": ("/responses",)}, 'its endpoints in the catalog lack "/chat/completions"'),
+        ({"capabilities": frozenset()}, 'its capabilities in the catalog lack "tools"'),
+    ],
+)
+def test_unfit_model_is_refused_with_the_reason(changed: dict[str, Any], why: str) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
+    unfit = model("only", capabilities=("tools",)).model_copy(update=changed)
+    with pytest.raises(CallRefusedError, match=why):
+        cached(client_of(unfit), "x", tools=[tool])
+
+
 def test_call_that_refers_to_another_goes_to_its_provider(first: CallPeer, second: CallPeer) -> None:
     """What is not known to be kept elsewhere is kept by the client's own provider."""
     first.usually = second.usually = lambda _: Reply(body=json.dumps(whole_response()).encode())

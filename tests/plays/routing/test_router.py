@@ -32,11 +32,6 @@ def names(known: Router, now: int = 0, **asked: Any) -> list[str]:
     return [candidate.name for candidate in known.decide(RouteQuery(input_tokens=1_000, **asked), now).ranked]
 
 
-def why_not(known: Router, name: str, now: int = 0, **asked: Any) -> str | None:
-    question = RouteQuery(**{"input_tokens": 1_000, **asked})
-    return next(one.why_not for one in known.decide(question, now).rejected if one.name == name)
-
-
 def test_high_quantile_prefers_the_steady_model() -> None:
     known = router(model("steady", 1.0), model("wild", 1.0))
     random = Random(0)
@@ -46,25 +41,6 @@ def test_high_quantile_prefers_the_steady_model() -> None:
         )
         known.note(sighting("wild", uncached_tokens=1_000.0, first_token_s=random.lognormvariate(0.0, 0.9)), number * S)
     assert names(known, 300 * S, max_output_tokens=1, quantile=0.95)[0] == "steady"
-
-
-def test_unfit_model_is_rejected_with_the_reason() -> None:
-    known = router(
-        model("good", quality=50, capabilities=("tools",), context_tokens=100_000),
-        model("dull", quality=30, capabilities=("tools",)),
-        model("clumsy", quality=50),
-        model("small", quality=50, capabilities=("tools",), context_tokens=1_100),
-        model("other", quality=50, capabilities=("tools",), endpoints=("/responses",)),
-        model("odd", quality=50, capabilities=("tools",)),
-    )
-    asked: dict[str, Any] = {"min_quality": 45, "needs": frozenset({"tools"}), "unfit": {"odd": "refuses n"}}
-    assert names(known, **asked) == ["good"]
-    assert known.decide(RouteQuery(input_tokens=1_000, **asked), 0).reason == "only"
-    assert why_not(known, "dull", **asked) == "quality 30 is below 45"
-    assert why_not(known, "clumsy", **asked) == 'its capabilities in the catalog lack "tools"'
-    assert why_not(known, "small", **asked) == "1,100 tokens of context are too few"
-    assert why_not(known, "other", **asked) == 'its endpoints in the catalog lack "/chat/completions"'
-    assert why_not(known, "odd", **asked) == "refuses n"
 
 
 @settings(max_examples=60, deadline=None)

@@ -124,9 +124,7 @@ def test_field_refused_for_one_key_is_sent_with_another(one_peer: CallPeer) -> N
     one_peer.usually = lambda asked: (
         refusing("Your organization must be verified to stream this model.", param="stream")
         if asked.header("authorization") == "Bearer sk-test" and json.loads(asked.body).get("stream")
-        else streamed(sse.streamed_text(VALID))
-        if json.loads(asked.body).get("stream")
-        else whole(VALID)
+        else strict_server()(asked)
     )
     for key in ("sk-test", "sk-test", "sk-other"):
         with bounded(one_peer, api_key=key) as client:
@@ -273,10 +271,8 @@ def test_malformed_response_format_is_sent_unchanged(one_peer: CallPeer) -> None
         {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object", "required": True}}},
     ]  # fmt: skip
     with bounded(one_peer, raise_play_errors=False) as client:
+        one_peer.usually = strict_server()
         for form in forms:
-            one_peer.usually = lambda asked: (
-                streamed(sse.streamed_text(VALID)) if json.loads(asked.body).get("stream") else whole(VALID)
-            )
             assert create(client, response_format=form).choices[0].message.content == VALID
             sent = json.loads(one_peer.take()[0].body)
             assert sent["response_format"] == form

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.catalog import Catalog, CatalogModel, Task
+from fastlane.catalog import Catalog, CatalogModel
 from fastlane.knowledge.sightings import Sighting
 from fastlane.plays.routing.router import Breaker, RouteQuery, Router
 
@@ -18,10 +18,8 @@ def model(name: str, first_s: float = 1.0, pace: float = 100.0, **known: Any) ->
     return CatalogModel(name=name, first_token_s=((1_000, first_s),), tokens_per_s=pace, **known)
 
 
-def router(
-    *models: CatalogModel, exploration: float = 0.0, tasks: dict[str, Task] | None = None, **known: Any
-) -> Router:
-    return Router(Catalog(models=models, tasks=tasks or {}), exploration=exploration, **known)
+def router(*models: CatalogModel, exploration: float = 0.0, **known: Any) -> Router:
+    return Router(Catalog(models=models), exploration=exploration, **known)
 
 
 def sighting(name: str, **shown: Any) -> Sighting:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import threading
 import warnings
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -33,3 +35,23 @@ def in_child(work: Callable[[], T]) -> T:
     os.waitpid(child, 0)
     found: T = pickle.loads(data)
     return found
+
+
+@contextmanager
+def held_by_another_thread(lock: Any) -> Iterator[None]:
+    """Hold a lock, as when a process forks while one of its other threads is at work."""
+    is_held, is_over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            is_held.set()
+            is_over.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert is_held.wait(60)
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()

@@ -97,24 +97,22 @@ def test_http2_required_but_not_offered_raises(
 # Sharing
 
 
-def test_clients_with_equal_settings_share_connections(arguments: dict[str, Any], provider: Emulator) -> None:
-    with Caller("sync", **arguments) as one, Caller("sync", **arguments) as two:
-        for _ in range(2):
-            one.read(output_tokens=1)
-            two.ask(output_tokens=1)
-
-    assert connections(provider) == 1
-
-
-def test_clients_with_different_settings_do_not_share(arguments: dict[str, Any], provider: Emulator) -> None:
-    settings = [Connection(), Connection(idle_s=200), Connection(max_connections=3), Connection(http2="never")]
-    callers = [Caller("sync", **arguments, only_plays=[play]) for play in settings]
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [([{}, {}], 1), ([{}, {"idle_s": 200}, {"max_connections": 3}, {"http2": "never"}], 4)],
+    ids=["equal", "different"],
+)
+def test_clients_with_equal_settings_share_connections(
+    arguments: dict[str, Any], provider: Emulator, settings: list[dict[str, Any]], expected: int
+) -> None:
+    callers = [Caller("sync", **arguments, only_plays=[Connection(**one)]) for one in settings]
     for caller in callers * 2:
+        caller.read(output_tokens=1)
         caller.ask(output_tokens=1)
     for caller in callers:
         caller.close()
 
-    assert connections(provider) == 4
+    assert connections(provider) == expected
 
 
 def open_sockets() -> int:

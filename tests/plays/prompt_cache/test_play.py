@@ -21,7 +21,7 @@ from fastlane.errors import ConfigurationError
 from fastlane.providers import ProviderFacts, registered
 from fastlane.records import Usage
 from tests.call_peer import CallPeer, Reply
-from tests.knowledge.forks import in_child
+from tests.knowledge.forks import held_by_another_thread, in_child
 from tests.plays.facts import fact
 from tests.plays.prompt_cache.provider import CHAT, SentPrompt, call, facts, planned_by
 from tests.waiting import Form
@@ -277,19 +277,8 @@ def test_history_torn_by_a_fork_begins_anew(provider: Emulator, arguments: dict[
     history = play.history
     with fastlane.OpenAI(**arguments, plays=[play], raise_play_errors=True) as client:
         client.chat.completions.create(model="m", messages=conversation())
-        is_inside, is_over = threading.Event(), threading.Event()
-
-        def hold() -> None:
-            with history.lock:
-                is_inside.set()
-                is_over.wait(60)
-
-        thread = threading.Thread(target=hold)
-        thread.start()
-        assert is_inside.wait(60)
-        assert in_child(lambda: len(history.lines)) == 0
-        is_over.set()
-        thread.join()
+        with held_by_another_thread(history.lock):
+            assert in_child(lambda: len(history.lines)) == 0
 
     assert len(history.lines) == 1
     assert in_child(lambda: len(history.lines)) == 1

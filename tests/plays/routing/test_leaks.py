@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import ssl
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +18,7 @@ from fastlane import CallRefusedError, ConfigurationError, Connection, Routing
 from fastlane.catalog import Catalog, CatalogModel
 from fastlane.plays.routing.clients import UpstreamClients
 from tests.call_peer import JSON, MESSAGES, Asked, CallPeer, Reply
-from tests.knowledge.forks import in_child
+from tests.knowledge.forks import held_by_another_thread, in_child
 from tests.plays.routing.conftest import VARIABLE
 from tests.transport.peer import authority
 from tests.waiting import SYNC, Form
@@ -307,20 +306,8 @@ def test_upstream_call_has_the_timeout_of_its_client(first: CallPeer, second: Ca
 def test_forked_child_is_not_blocked_by_a_parent_lock(first: CallPeer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "sk-second")
     clients = UpstreamClients()
-    with routed(first, model_at(NOWHERE)) as client:
-        held, done = threading.Event(), threading.Event()
-
-        def hold() -> None:
-            with clients._lock:
-                held.set()
-                done.wait(30)
-
-        thread = threading.Thread(target=hold)
-        thread.start()
-        held.wait(30)
+    with routed(first, model_at(NOWHERE)) as client, held_by_another_thread(clients._lock):
         assert in_child(lambda: clients.of(client, model_at(NOWHERE)) is not None)
-        done.set()
-        thread.join()
 
 
 def test_credentials_and_non_names_are_refused_as_forwarded_headers() -> None:

@@ -14,9 +14,9 @@ import httpx2
 import openai
 import pytest
 
-from fastlane.batch import JobFailedError, Queue, WorkerSettings
+from fastlane.batch import JobFailedError, Queue, WorkerDeniedError, WorkerSettings
 from fastlane.emulator import Emulator
-from tests.batch.offline_parts import QUICK, executions, states, submit
+from tests.batch.offline_parts import QUICK, executions, queue_of, states, submit
 
 Change = Callable[[str, bytes], "bytes | int | None"]
 """The response instead of a body: another body, an error's status, or None: no change. Called with the
@@ -163,6 +163,24 @@ def test_unclear_batch_creation_is_checked_until_answered(provider: Emulator, tm
     with worked_off(tmp_path / "q", provider, First(5, "GET /v1/batches", lambda _: status)) as queue:
         assert states(queue) == {"done": 4}
     assert executions(provider, range(4)) == [1] * 4
+
+
+def test_rejected_key_ends_worker_and_next_worker_resumes(provider: Emulator, tmp_path: Path) -> None:
+    with pytest.raises(WorkerDeniedError, match="401"):
+        worked_off(tmp_path / "q", provider, First(1, "/content", lambda _: 401))
+    with queue_of(tmp_path / "q", provider) as queue:
+        queue.run()
+
+        assert states(queue) == {"done": 4}
+    assert executions(provider, range(4)) == [1] * 4
+
+
+def test_forbidden_job_fails_and_others_finish(provider: Emulator, tmp_path: Path) -> None:
+    flagged = First(1, "POST", lambda _: 403)
+    with worked_off(tmp_path / "q", provider, flagged, lane="live", max_concurrency=1) as queue:
+        assert states(queue) == {"done": 3, "failed": 1}
+        with pytest.raises(openai.PermissionDeniedError):
+            queue.result("0")
 
 
 def test_html_page_of_a_proxy_fails_the_job(provider: Emulator, tmp_path: Path) -> None:

@@ -473,6 +473,12 @@ def test_invalid_transport_settings_are_refused(make: Any, settings: dict[str, A
 
 
 @both_faces
+def test_unknown_url_scheme_is_unsupported(make_face: Any) -> None:
+    with make_face() as face, pytest.raises(httpx2.UnsupportedProtocol):
+        face.get("ftp://127.0.0.1/")
+
+
+@both_faces
 def test_large_headers_work_in_both_directions(make_face: Any, serve: Serve) -> None:
     server = serve(lambda *_: (200, [("x-large", "a" * 40_000)], b"ok"))
     with make_face(server.url) as face:

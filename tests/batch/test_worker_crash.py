@@ -89,7 +89,7 @@ def test_late_creation_of_a_lost_worker_finds_no_file(lives: Lives, queue: Queue
     # So that it is seen when it has arrived: a batch that fails for want of its file.
     provider.change(batches={"missing_file_fails_late": True})
     submit(queue, JOBS)
-    live_and_die(lives, queue, provider, "delayed=1.6;on=POST batches;times=1")
+    live_and_die(lives, queue, provider, "delayed=5;on=POST batches;times=1")
 
     queue.run()
     wait_until(lambda: len(provider.offline().batches) == 3)

@@ -43,10 +43,12 @@ def has_come(response: httpx2.Response) -> Callable[[], bool]:
     carrier = response.extensions["network_stream"].get_extra_info("socket")
 
     def look() -> bool:
+        poller = select.poll()
         try:
-            return carrier is None or bool(select.select([carrier], [], [], 0)[0])
-        except (OSError, ValueError):  # the client has closed it
+            poller.register(carrier, getattr(select, "POLLRDHUP", select.POLLIN))  # POLLIN: or data before the end
+        except (OSError, TypeError, ValueError):  # the client has closed it
             return True
+        return bool(poller.poll(0))
 
     return look
 

@@ -11,7 +11,7 @@ import openai
 from .._environment import is_disabled
 from ..compat import resources as _resources
 from ..compat.clients import http_client_of, pool_settings_of
-from ..compat.requests import Requests
+from ..compat.requests import Requests, share_requests
 from ..engine.client_state import ClientState
 from ..engine.drivers import call_off_waits
 from ..engine.flow_log import configure, log
@@ -211,6 +211,8 @@ class _Client:
         else:
             client_state.transport = "stock" if pool_settings_of(http_client_of(copied)) is None else "fastlane"
         client_state.pipeline = changed or original.pipeline
+        if options.keys() <= {"max_retries", "timeout"}:
+            share_requests(self, copied)
         if experiment is not None:
             shared = original.arms if changed is None else None
             client_state.arms = arms_of_client(experiment, client_state.pipeline, _Client.copy, shared)

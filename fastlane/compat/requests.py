@@ -420,6 +420,8 @@ class Requests:
 
     def __init__(self, client: type[Any]) -> None:
         self._templates: dict[Any, _Template] = {}
+        self.platform: Any = None
+        """What openai's asynchronous client looks up before its first request."""
         stock, base = _STOCK_CLASSES[issubclass(client, openai.AsyncOpenAI)]
         self._methods = OwnMethods(
             (client, _METHODS | _OVERRIDABLE), (stock, _OVERRIDABLE), (base, _METHODS | _OVERRIDABLE)
@@ -534,6 +536,12 @@ def build_request(client: Any, options: Any, state: Any, retries_taken: int) -> 
         return still._build_request(encoded, retries_taken=retries_taken)
 
     return requests.build(client, options, retries_taken, body, build)
+
+
+def share_requests(client: Any, copied: Any) -> None:
+    """Share what a client knows of its requests with a copy that has only another timeout or number of retries."""
+    requests = copied._fastlane.requests = client._fastlane.requests
+    copied._platform = requests.platform
 
 
 def _wanted(client: Any, options: Any, retries_taken: int) -> _Wanted | None:

@@ -143,7 +143,7 @@ def attempt_with_retries(state: Any, options: Any, send: SendAttempt, *, is_stoc
     asynchronous = client._asynchronous
     if request is None:
         if asynchronous and client._platform is None:
-            client._platform = yield Compute(_base_client.get_platform)
+            client._platform = requests.platform = yield Compute(_base_client.get_platform)
         cast_to = client._maybe_override_cast_to(cast_to, options)
         options = model_copy(options)
         if options.idempotency_key is None and options.method.lower() != "get":

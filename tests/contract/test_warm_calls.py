@@ -39,6 +39,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "parts": lambda client: client.chat.completions.create(**{**CHAT, "messages": PARTS}),
     "options": lambda client: client.chat.completions.create(**CHAT, extra_headers={"x-tenant": "a"}, timeout=5),
     "further fields": lambda client: client.chat.completions.create(**CHAT, extra_body={"top_k": 3}),
+    "changed client": lambda client: client.with_options(max_retries=1, timeout=5).chat.completions.create(**CHAT),
     "streamed": lambda client: client.chat.completions.create(**STREAMED).close(),
     "response": lambda client: client.responses.create(**RESPONSE),
 }

@@ -310,7 +310,7 @@ _log = logging.getLogger("openai._base_client")
 # Headers of a call that affect more than their own line.
 _SPECIAL_HEADERS = frozenset({
     b"accept", b"authorization", b"connection", b"content-encoding", b"content-length", b"content-type", b"cookie",
-    b"host", b"transfer-encoding", b"x-stainless-read-timeout", b"x-stainless-retry-count", b"x-stainless-raw-response",
+    b"host", b"transfer-encoding", b"x-stainless-read-timeout", b"x-stainless-retry-count",
 })  # fmt: skip
 
 _RAW = b"x-stainless-raw-response"
@@ -636,7 +636,7 @@ def _lines(given: Any) -> list[_Line] | None:
             return None
         raw = name.encode()
         lower = raw.lower()
-        if lower in _SPECIAL_HEADERS:
+        if lower in _SPECIAL_HEADERS or (lower == _RAW and value != "true"):  # another leaves the answer unread
             return None
         lines.append((raw, lower, value.encode()))
     return lines

@@ -20,6 +20,7 @@ import openai
 from openai import _base_client as _openai_base_client, _httpx2
 from openai._compat import model_copy
 from openai._constants import RAW_RESPONSE_HEADER
+from openai._legacy_response import LegacyAPIResponse
 from openai._models import BaseModel, add_request_id
 from openai._streaming import AsyncStream, Stream, extract_stream_chunk_type
 from openai._types import NotGiven
@@ -251,7 +252,10 @@ def _log_response(request: Any, response: Any) -> None:
 
 
 def process_with_openai(client: Any, reply: Reply, stream: bool, stream_cls: Any) -> Flow:
-    """Return what openai's own code makes of a successful response."""
+    """Return what openai's own code makes of a successful response.
+
+    A raw response, as frameworks request it for its headers, has its typed object already.
+    """
     attempt = reply.attempt
     assert attempt is not None
     result = client._process_response(
@@ -264,6 +268,10 @@ def process_with_openai(client: Any, reply: Reply, stream: bool, stream_cls: Any
     )
     if client._asynchronous:
         result = yield Await(result)
+    if type(result) is LegacyAPIResponse and not stream and isinstance(attempt.options.post_parser, NotGiven):
+        answer = decode(client, reply, is_raw=True)
+        if answer is not UNDECODED:
+            result._parsed_by_type[reply.cast_to] = answer
     return result
 
 
@@ -325,8 +333,11 @@ UNDECODED = object()
 """Returned if openai's code has to process the response."""
 
 
-def decode(client: Any, reply: Reply) -> Any:
-    """Return the typed object that the stock client makes of a whole answer, or `UNDECODED`."""
+def decode(client: Any, reply: Reply, *, is_raw: bool = False) -> Any:
+    """Return the typed object that the stock client makes of a whole answer, or `UNDECODED`.
+
+    `is_raw`: of one that the application requested as a raw response too.
+    """
     attempt, response = reply.attempt, reply.response
     if attempt is None or not attempt.is_stock or client._strict_response_validation:
         return UNDECODED
@@ -335,7 +346,7 @@ def decode(client: Any, reply: Reply) -> Any:
         return UNDECODED
     content_type = request_id = None
     try:
-        if _RAW in map(_NAME, response.request.headers._list):
+        if not is_raw and _RAW in map(_NAME, response.request.headers._list):
             return UNDECODED
         for _, name, value in response.headers._list:
             if name == b"content-type":

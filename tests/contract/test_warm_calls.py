@@ -21,8 +21,6 @@ SLOW = {
     "BaseClient._prepare_url",
     "FinalRequestOptions.construct",
     "SSEDecoder.decode",
-    "SyncAPIClient._process_response",
-    "AsyncAPIClient._process_response",
     "_transform_recursive",
     "_async_transform_recursive",
     "BaseModel.construct",
@@ -40,6 +38,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "options": lambda client: client.chat.completions.create(**CHAT, extra_headers={"x-tenant": "a"}, timeout=5),
     "further fields": lambda client: client.chat.completions.create(**CHAT, extra_body={"top_k": 3}),
     "changed client": lambda client: client.with_options(max_retries=1, timeout=5).chat.completions.create(**CHAT),
+    "raw response": lambda client: client.chat.completions.with_raw_response.create(**CHAT).parse(),
     "streamed": lambda client: client.chat.completions.create(**STREAMED).close(),
     "response": lambda client: client.responses.create(**RESPONSE),
 }

@@ -314,7 +314,7 @@ _SPECIAL_HEADERS = frozenset({
 })  # fmt: skip
 
 _RAW = b"x-stainless-raw-response"
-_RETRY_COUNT, _CONTENT_LENGTH = b"x-stainless-retry-count", b"content-length"
+_RETRY_COUNT, _CONTENT_LENGTH, _USER_AGENT = b"x-stainless-retry-count", b"content-length", b"user-agent"
 
 # The attributes of a request of the HTTP library.
 _ATTRIBUTES = {"method", "url", "headers", "extensions", "stream", "_content"}
@@ -562,6 +562,10 @@ def _wanted(client: Any, options: Any, retries_taken: int) -> _Wanted | None:
         own = _lines(options.headers) if options.headers else []
         if own is None:
             return None
+        # Agent frameworks replace this header of the client, always by the same value: it belongs to the template.
+        agent = tuple([line for line in own if line[1] == _USER_AGENT]) if own else ()
+        if agent:
+            own = [line for line in own if line[1] != _USER_AGENT]
         timeout = client.timeout if isinstance(options.timeout, openai.NotGiven) else options.timeout
         parts = (
             timeout
@@ -582,7 +586,7 @@ def _wanted(client: Any, options: Any, retries_taken: int) -> _Wanted | None:
             http._headers._list,
         )
         # repr(): a timeout header has 5 or 5.0.
-        key = (options.url, retries_taken, parts, repr(parts))
+        key = (options.url, retries_taken, parts, repr(parts), agent)
         return _Wanted(key, state, own, tuple([line[0] for line in own]) if own else ())
     except (AttributeError, RuntimeError, TypeError, ValueError):
         return None

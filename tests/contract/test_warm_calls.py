@@ -30,12 +30,13 @@ SLOW = {
 """Functions of openai and httpx2 that stock clients run for each call or chunk."""
 
 TOOL = {"type": "function", "function": {"name": "depth_of", "parameters": {"type": "object", "properties": {}}}}
+HEADERS = {"User-Agent": "a framework", "x-tenant": "a"}
 PARTS = [{"role": "user", "content": [{"type": "text", "text": "Name a river."}]}]
 CALLS: dict[str, Callable[[Any], Any]] = {
     "chat": lambda client: client.chat.completions.create(**CHAT),
     "tools": lambda client: client.chat.completions.create(**CHAT, tools=[TOOL], temperature=0.5),
     "parts": lambda client: client.chat.completions.create(**{**CHAT, "messages": PARTS}),
-    "options": lambda client: client.chat.completions.create(**CHAT, extra_headers={"x-tenant": "a"}, timeout=5),
+    "options": lambda client: client.chat.completions.create(**CHAT, extra_headers=HEADERS, timeout=5),
     "further fields": lambda client: client.chat.completions.create(**CHAT, extra_body={"top_k": 3}),
     "changed client": lambda client: client.with_options(max_retries=1, timeout=5).chat.completions.create(**CHAT),
     "raw response": lambda client: client.chat.completions.with_raw_response.create(**CHAT).parse(),

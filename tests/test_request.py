@@ -75,6 +75,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "no timeout": lambda client: ask(client, timeout=None),
     "a timeout that is not given": lambda client: ask(client, timeout=openai.NOT_GIVEN),
     "with options": lambda client: ask(client.with_options(timeout=9, max_retries=1, default_headers={"x-o": "1"})),
+    "with a timeout": lambda client: ask(client.with_options(timeout=9, max_retries=1)),
     "raw": lambda client: client.chat.completions.with_raw_response.create(model="m", messages=MESSAGES),
     "post": post({"model": "m"}),
     "post with headers": post({"model": "m"}, headers={"x-app": "1"}),
@@ -152,7 +153,8 @@ def test_repeated_call_sends_the_same_as_stock(form: Form, peer: CallPeer, name:
 @pytest.mark.parametrize("kind", CLIENTS)
 def test_request_does_not_depend_on_earlier_calls(one_peer: CallPeer, kind: str) -> None:
     names = ["plain", "a header", "another agent", "whole seconds", "seconds", "no timeout", "a header in capitals"]
-    names += ["four timeouts", "four timeouts in floats", "a query", "a body", "with options", "plain"]
+    names += ["four timeouts", "four timeouts in floats", "a query", "a body", "with options", "with a timeout", "raw"]
+    names += ["plain"]
     expected = {}
     with stock(one_peer, **CLIENTS[kind]) as client:
         for name in names:
@@ -183,7 +185,10 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         "a header",
         "a header in capitals",
         "several headers",
+        "another agent",
         "a body",
+        "with a timeout",
+        "raw",
         "seconds",
         "four timeouts",
         "no timeout",

@@ -13,7 +13,7 @@ import httpx2
 import openai
 import orjson
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 from openai import NOT_GIVEN, omit
 from pydantic import BaseModel
 
@@ -172,6 +172,7 @@ OBJECTS = st.dictionaries(st.text(max_size=4), PLAIN, max_size=4)
 
 
 @given(OBJECTS, OBJECTS)
+@example({}, {"self": None, "changed": None})
 def test_body_changed_by_a_play_is_sent_as_by_openai(body: dict[str, Any], more: dict[str, Any]) -> None:
     for fields in (more, {"a key that is new": "fl-1"}, {name: ["replaced"] for name in body}):
         client = fastlane.OpenAI(**MADE, only_plays=[Changes(fields)], raise_play_errors=True)

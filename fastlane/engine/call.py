@@ -96,7 +96,7 @@ class Call:
         """Return this call with data added; it replaces data of the same class."""
         return self.replaced(data={**self.data, **{type(one): one for one in added}})
 
-    def with_body(self, changed: str, **fields: Any) -> Call:
+    def with_body(self, changed: str, /, **fields: Any) -> Call:
         """Return this call with `fields` set in its body. `changed` describes the change in the record."""
         return self.with_fields(fields, (changed,))
 

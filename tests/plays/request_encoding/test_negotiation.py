@@ -12,6 +12,7 @@ import pytest
 import fastlane
 from fastlane import RequestEncoding
 from fastlane.emulator import Emulator, RequestLog, preset
+from fastlane.emulator.wire import Wire
 from fastlane.providers import ProviderFacts
 from tests.plays.facts import fact
 from tests.waiting import Form
@@ -23,7 +24,9 @@ CALL: dict[str, Any] = {"model": "m", "messages": MESSAGES, "max_tokens": 3}
 
 @pytest.fixture(scope="module", params=["HTTP/2", "HTTP/1.1"])
 def running_negotiator(request: pytest.FixtureRequest) -> Iterator[Emulator]:
-    with Emulator(model=preset("instant"), http2=request.param == "HTTP/2") as provider:
+    # A form that takes more CPU time than a round trip is given up, and a busy machine is slow.
+    wire = Wire(round_trip_time_s=0.02)
+    with Emulator(model=preset("instant"), wire=wire, http2=request.param == "HTTP/2") as provider:
         yield provider
 
 

@@ -563,8 +563,8 @@ def _wanted(client: Any, options: Any, retries_taken: int) -> _Wanted | None:
         if own is None:
             return None
         # Agent frameworks replace this header of the client, always by the same value: it belongs to the template.
-        agent = tuple([line for line in own if line[1] == _USER_AGENT]) if own else ()
-        if agent:
+        user_agent = tuple([line for line in own if line[1] == _USER_AGENT]) if own else ()
+        if user_agent:
             own = [line for line in own if line[1] != _USER_AGENT]
         timeout = client.timeout if isinstance(options.timeout, openai.NotGiven) else options.timeout
         parts = (
@@ -586,7 +586,7 @@ def _wanted(client: Any, options: Any, retries_taken: int) -> _Wanted | None:
             http._headers._list,
         )
         # repr(): a timeout header has 5 or 5.0.
-        key = (options.url, retries_taken, parts, repr(parts), agent)
+        key = (options.url, retries_taken, parts, repr(parts), user_agent)
         return _Wanted(key, state, own, tuple([line[0] for line in own]) if own else ())
     except (AttributeError, RuntimeError, TypeError, ValueError):
         return None

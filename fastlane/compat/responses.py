@@ -254,7 +254,7 @@ def _log_response(request: Any, response: Any) -> None:
 def process_with_openai(client: Any, reply: Reply, stream: bool, stream_cls: Any) -> Flow:
     """Return what openai's own code makes of a successful response.
 
-    A raw response, as frameworks request it for its headers, has its typed object already.
+    A raw response, which frameworks request for its headers, also gets its typed object, where `parse()` looks first.
     """
     attempt = reply.attempt
     assert attempt is not None

@@ -55,7 +55,7 @@ def test_origin_has_the_facts_of_its_provider(origin: str, slug: str) -> None:
     assert facts_of(origin) is facts_named(slug)
 
 
-def test_registered_facts_apply_by_origin_and_name_meanwhile() -> None:
+def test_facts_apply_while_they_are_registered() -> None:
     assert facts_of("http://localhost:8000") is UNKNOWN
     with registered(some(), origins=["http://localhost:8000", "https://*.example.com"]) as facts:
         assert facts_of("http://localhost:8000") is facts

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fastlane.protocol.endpoints import CHAT
+from fastlane.protocol.endpoints import CHAT, RESPONSES
 from fastlane.protocol.request_fields import effort_in, tools_of
 
 
@@ -29,3 +29,5 @@ def test_tools_are_the_functions_alone() -> None:
     function = {"type": "function", "function": {"name": "look"}}
     listed = [function, {"type": "custom", "function": {"name": "draw"}}, "look"]
     assert list(tools_of({"tools": listed}, CHAT)) == ["look"]
+    listed = [{"type": "function", "name": "look"}, {"type": "custom", "name": "draw"}, "look"]
+    assert list(tools_of({"tools": listed}, RESPONSES)) == ["look"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,6 +19,7 @@ from tests.prepared_server import LIBRARY
 from tests.virtual_time import in_virtual_time
 
 NS = 1_000_000_000
+_CLIENTS = 40
 
 
 @pytest.fixture
@@ -78,6 +79,39 @@ async def test_retry_waits_as_the_provider_says(serve: Any, header: str, least_s
         first, second = server.log
     assert (first.status, second.status) == (429, 200)
     assert least_s <= (second.received_ns - first.received_ns) / NS <= most_s
+
+
+@pytest.mark.parametrize("case", ["plain", "wrapped request", "RateLimits"])
+@in_virtual_time
+async def test_clients_refused_at_once_return_one_by_one(
+    serve: Any, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """openai's clients would all be back within milliseconds, 20 s later."""
+    if case == "wrapped request":  # openai's own loop makes the retries
+        request: Any = openai.AsyncOpenAI.request
+
+        async def wrapped(*given: Any, **more: Any) -> Any:
+            return await request(*given, **more)
+
+        monkeypatch.setattr(openai.AsyncOpenAI, "request", wrapped)
+    plays = [RateLimits()] if case == "RateLimits" else []
+    async with serve(f"status=429;retry_after=20;times={_CLIENTS}") as server, AsyncExitStack() as stack:
+        clients = [client_of(server, *plays, max_retries=1) for _ in range(_CLIENTS)]
+        for number, client in enumerate(clients):
+            client.api_key = f"sk-test-{number}"  # limits belong to a key
+            await stack.enter_async_context(client)
+        await asyncio.gather(*map(create, clients))
+        log, records = server.log, [client.last_call for client in clients]
+    refused, served = ([each.received_ns / NS for each in log if each.status == status] for status in (429, 200))
+    waits = [at_s - max(refused) for at_s in served]
+    assert len(waits) == _CLIENTS
+    assert min(waits) >= 19.9
+    assert max(waits) <= 25.1
+    assert max(sum(at_s <= other_s < at_s + 0.5 for other_s in waits) for at_s in waits) < _CLIENTS / 3
+    for record in records:
+        assert record is not None
+        first, second = (each.wire for each in record.attempts)
+        assert 20 <= (second.started_ns - (first.ended_ns or 0)) / NS <= 25
 
 
 @pytest.mark.parametrize(("given", "expected_s"), [({}, 600), ({"timeout": 45}, 45)], ids=["default", "45 s"])

@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import math
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -27,6 +29,7 @@ from openai._types import NotGiven
 
 from ..decode import answer_decoder, probes as _seams
 from ..engine.effects import Await, Close, Compute, Flow, ReadBody, Sleep
+from ..protocol.header_times import jitter_s
 from ..records.attempts import AttemptKind, Form
 from .requests import build_request
 
@@ -302,6 +305,19 @@ def _paused(state: Any, options: Any, retries_taken: int, max_retries: int, resp
     # Applications' tests mock these functions.
     pause: Any = _base_client.anyio.sleep if client._asynchronous else _base_client.time.sleep
     yield Sleep(client._client, seconds, None if pause in _SLEEP else pause)
+
+
+def jittered_wait_s(client: Any, openais_s: float, headers: Any) -> float:
+    """Return openai's pause before a retry; if the provider has announced it, with jitter on top.
+
+    `openais_s`: what openai's client waits, in seconds. It ignores an announced pause that is too long, and has jitter
+    of its own if none is announced. `headers`: those of the unsuccessful response; None if there was none.
+    """
+    announced_s = client._parse_retry_after_header(headers)
+    # A pause until a date is some microseconds shorter when it is read again.
+    if announced_s is None or not math.isclose(announced_s, openais_s, abs_tol=0.1):
+        return openais_s
+    return openais_s + jitter_s(openais_s, random.random)
 
 
 def _send_arguments(client: Any, options: Any) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from .._clock import wall_ns
 MAX_RETRY_S = 86_400.0
 """A `Retry-After` of more than a day is ignored."""
 
+_JITTER, _MAX_JITTER_S = 0.25, 5.0
+
 Wall: TypeAlias = Callable[[], float]
 """Seconds since 1970."""
 
@@ -46,6 +48,15 @@ def retry_after_s(names: tuple[str, ...], headers: Mapping[str, str], wall: Wall
         if seconds is not None and 0 <= seconds <= MAX_RETRY_S:
             return seconds
     return None
+
+
+def jitter_s(wait_s: float, random: Callable[[], float]) -> float:
+    """Return the seconds to add to a pause that a provider has announced: up to a quarter of it, at most 5 s.
+
+    `random` returns a number from [0, 1). All that were refused together got the same pause, and would be back at once.
+    See "Exponential Backoff And Jitter", AWS Architecture Blog, 2015. The announced pause stays the minimum.
+    """
+    return random() * min(_MAX_JITTER_S, _JITTER * wait_s)
 
 
 def number(written: str | None) -> float | None:

@@ -205,7 +205,8 @@ class RateLimiter:
 
     def others_rest(self, now_ns: int, rest_s: float) -> None:
         """Another replica was asked to rest. Anybody who can write into the store may have written that."""
-        until_s = now_ns / _NS + min(rest_s, MAX_WAIT_S)
+        rest_s = min(rest_s, MAX_WAIT_S)
+        until_s = now_ns / _NS + rest_s + self._jitter_s(rest_s)
         if now_ns / _NS >= self._doubted_until_s and until_s > self._rest_until_s:
             self._rest_until_s, self._rested, self._is_others_rest = until_s, self._number, True
 
@@ -238,6 +239,9 @@ class RateLimiter:
         known = [one.per_s for one in self._announced.values() if one.counts == "requests" and one.window_s <= _EVEN_S]
         return min(known, default=math.inf)
 
+    def _jitter_s(self, rest_s: float) -> float:
+        return self._random() * min(_MAX_REST_JITTER_S, _REST_JITTER * rest_s)
+
     def _rest_after(
         self, now_s: float, sent: Reservation, status: int, asked_s: float | None, *, is_explained: bool
     ) -> float:
@@ -245,7 +249,7 @@ class RateLimiter:
         if asked_s is not None:
             self._asked_until_s = max(self._asked_until_s, now_s + asked_s)
             rest_s = min(MAX_WAIT_S, asked_s)
-            rest_s += self._random() * min(_MAX_REST_JITTER_S, _REST_JITTER * rest_s)
+            rest_s += self._jitter_s(rest_s)
         elif status == _REFUSED and not is_explained:
             rest_s = min(_MAX_REST_S, _FIRST_REST_S * 2.0 ** min(self._in_vain, 16)) * (1 + 0.5 * self._random())
         self._rest_until_s = max(self._rest_until_s, now_s + rest_s)

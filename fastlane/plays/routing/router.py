@@ -15,6 +15,7 @@ from fastlane.knowledge.call_sizes import CallSizes, RunningMean
 from fastlane.knowledge.sightings import Sighting, Upstream
 from fastlane.knowledge.speed import Speed, deviations_of
 from fastlane.knowledge.table import Table
+from fastlane.protocol.header_times import jitter_s
 
 from .catalog.scores import Score, clears
 
@@ -167,7 +168,9 @@ class Breaker:
             return
         pause_s = min(_LONGEST_PAUSE_S, _GROWTH**self._pauses) * self._random.uniform(1.0 - _JITTER, 1.0 + _JITTER)
         self._pauses = min(_MOST_PAUSES, self._pauses + 1)
-        self.until_ns = max(until_ns, now_ns + round(max(pause_s, min(_LONGEST_PAUSE_S, rest_s or 0.0)) * 1e9))
+        rest_s = min(_LONGEST_PAUSE_S, rest_s or 0.0)
+        rest_s += jitter_s(rest_s, self._random.random)
+        self.until_ns = max(until_ns, now_ns + round(max(pause_s, rest_s) * 1e9))
 
     def answered(self, now_ns: int) -> None:
         """Note an answer: it closes, unless the answer was on its way before the breaker opened."""

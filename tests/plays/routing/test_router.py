@@ -107,7 +107,7 @@ def test_waiting_call_counts_unless_a_later_one_was_answered(has_token: bool, ch
         ("fa-f", 2, "closed"),
         ("f" + 61 * "-" + "f", 61, "closed"),
         ("r", 29, "open"),
-        ("r", 31, "half-open"),
+        ("r", 36, "half-open"),
         # An answer that was under way does not end a rest that the provider asked for.
         ("r-a", 2, "open"),
         # A rest of hours is one of a minute.

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..records.bursts import BUFFERING_ADVICE
+
 State = Literal["seen", "notable", "failed", "left out"]
 """What became of a check.
 
@@ -74,7 +76,7 @@ PROBLEMS: Mapping[State, Mapping[str, str]] = {
         "not listed": "Check --model; some providers list not all.",
         "limit ignored": "It ignores {ignored}: answers can grow longer than they may.",
         "not answered": "",
-        "bundles": "They come in bundles: what is shown stutters, whatever the client does.",
+        "bursts": f"They come in bursts: what is shown stutters, whatever the client does. {BUFFERING_ADVICE}",
         "no usage": "Tokens of streams are not known here: rates and costs can only be estimated.",
         "no end": "A stream that broke off can look like one that has ended.",
         "cache not reported": "Whether prompts are cached can only be seen from times.",

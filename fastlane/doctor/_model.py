@@ -17,6 +17,7 @@ from .._clock import now_ns
 from ..protocol.content import choices_kind
 from ..protocol.events import EventReader
 from ..records.attempts import Form
+from ..records.bursts import bursts_of
 from ..records.formatting import counted, duration
 from ..records.quantiles import quantile
 from ._findings import MeasuredFact, ProviderFinding, found, in_ms
@@ -157,10 +158,6 @@ STREAM_TOKENS = 64
 _COUNTING = "Count from 1 to 40 in words, one number after the other, separated by commas. Nothing else."
 _MOST_STREAM_BYTES = 4 * 1_048_576
 
-# A stream of bundles: so many events at once, over a time in which a user sees them arrive.
-_EVENTS_PER_BUNDLE = 3
-_NOTICED_NS = 100_000_000
-
 
 class StreamEvent(NamedTuple):
     """One event of a stream, with the moment at which its bytes were read, and their number with line ends."""
@@ -259,8 +256,7 @@ def _judge_chunks(output: Sequence[StreamEvent], tokens: Any) -> ProviderFinding
         median_ns, late_ns = quantile(gaps, 0.5), quantile(gaps, 0.9)
         value |= {"gap_p50_ms": in_ms(median_ns), "gap_p90_ms": in_ms(late_ns)}
         words += f"; gaps p50 {duration(median_ns / 1e9)}, p90 {duration(late_ns / 1e9)}"
-    bundled = count >= _EVENTS_PER_BUNDLE * reads and moments[-1] - moments[0] > _NOTICED_NS
-    return found("chunks", words, bundled and "bundles", value=value)
+    return found("chunks", words, bursts_of(moments, 0) is not None and "bursts", value=value)
 
 
 # The prompt cache

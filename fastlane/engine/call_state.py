@@ -35,6 +35,7 @@ from ..records.section import RecordSection
 from ..records.timeline import Timeline, TokenKind, WireStamps
 from ..records.usage import Usage
 from ..transport.protocols.exchange import Opening, Phases
+from .buffering import Punctuality, note_stream, suspects, watch
 from .pipeline import NO_SESSIONS, Pipeline, Sessions, Watch
 from .session import STOP, CallOutcome, MakeSection, Stop
 from .user_action import current_action, current_user_action
@@ -124,6 +125,8 @@ class CallState:
     received_bytes = 0
     unreturned: Any = None
     """A whole answer that has not been returned to the caller yet."""
+    punctuality: Punctuality | None = None
+    """Measures this process while a stream is read that may be held back on its way; None: not needed."""
     cached_path: tuple[str, ...] = ()
     """The path below `usage` to the cached tokens; empty if it is OpenAI's."""
 
@@ -219,6 +222,8 @@ class CallState:
         self.next_kind = None
         attempt = AttemptState(request_body_bytes, kind=kind, form=form, origin=self.origin, model=self.model)
         self.attempts.append(attempt)
+        if self.stream and suspects:
+            watch(self)
         return attempt
 
     def attempt_failed(self, error: BaseException) -> None:
@@ -466,6 +471,8 @@ class CallState:
             if last.ended_ns is None:
                 read_whole = self.is_done or self.exhausted
                 last.ended_ns = (self.answer.arrived_ns if read_whole else 0) or self.ended_ns
+            if self.answer.token_ns or self.punctuality is not None:
+                note_stream(self)
         if self._headers is not None and self.answer.request_id is None:
             self.answer.request_id = self._headers.get("x-request-id")
         self._headers = self._body_error = self.encoded = self.issued = None

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any, Literal, TypeVar
 
 from .attempts import Attempt
+from .bursts import bursts_of
 from .ledger import Entry
 from .plays import (
     BoundedOutputRecord,
@@ -218,6 +219,18 @@ class CallRecord:
         return max(0, output - self.usage.reasoning_tokens)
 
     @property
+    def bursts(self) -> int | None:
+        """In how many bursts a stream came that something on the way held back, such as a buffering gateway.
+
+        None if it was not held back, or if the arrival of its bytes was not observed. An event loop that is blocked
+        again and again looks the same here; the warning in the log tells the two apart.
+        """
+        last = self.last_attempt
+        if last is None or not len(last.wire.data_ns):
+            return None
+        return bursts_of(self.timeline.token_ns, last.wire.send_ended_ns)
+
+    @property
     def time_per_output_token_s(self) -> float | None:
         """(API end-to-end - time to first token) / (output tokens - 1), in seconds.
 
@@ -266,6 +279,7 @@ class CallRecord:
             "decode_rate": self.decode_rate,
             "api_end_to_end_s": self.api_end_to_end_s,
             "duration_s": self.duration_s,
+            "bursts": self.bursts,
         }
         data["savings"] = {
             name: {"value": entry.value, "unit": entry.unit, "basis": entry.basis}

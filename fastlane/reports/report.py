@@ -75,7 +75,7 @@ class Report:
     attempts: Mapping[str, int]
     """Attempts of all calls by kind, the most frequent first."""
     warnings: Mapping[str, int]
-    """Calls by what a play says to look at ("cache miss, timestamp"), the most frequent first."""
+    """Calls by what to look at ("cache miss, timestamp", "stream held back on its way"), the most frequent first."""
     ledger: Ledger
     filters: Mapping[str, Any]
     """The filters: `model`, `user_action`, `since_s`."""
@@ -139,7 +139,7 @@ def report_of(
         outcomes=_most_frequent(record.outcome for record in kept),
         unanswered=_unanswered(kept),
         attempts=_most_frequent(attempt.kind for record in kept for attempt in record.attempts),
-        warnings=_most_frequent(one.warning for record in kept for one in record.sections if one.warning),
+        warnings=_most_frequent(warning for record in kept for warning in _warnings_of(record)),
         ledger=ledger_of(kept, opening_s),
         filters={name: value for name, value in asked.items() if value is not None},
     )
@@ -147,6 +147,11 @@ def report_of(
 
 def _names_of(record: CallRecord) -> tuple[str | None, ...]:
     return (record.model, record.response_model, *[name for one in record.sections for name in one.model_names])
+
+
+def _warnings_of(record: CallRecord) -> list[str]:
+    warnings = [one.warning for one in record.sections if one.warning]
+    return warnings if record.bursts is None else [*warnings, "stream held back on its way"]
 
 
 def _most_frequent(values: Iterable[Any]) -> dict[Any, int]:

@@ -100,7 +100,7 @@ def text(content: str) -> bytes:
 END = event(choices=[], usage={"completion_tokens": 8}) + b"data: [DONE]\n\n"
 STEADY = [(0.01, text("a"))] * 8
 BROKEN_OFF = (0, b"")
-BUNDLES = [(0.1, text("a") * 8)] * 3
+BURSTS = [(0.3, text("a") * 8)] * 3
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ BUNDLES = [(0.1, text("a") * 8)] * 3
     [
         ([*STEADY, (0, END)], "token counts", "seen", ""),
         ([*STEADY, (0, END)], "end", "seen", ""),
-        ([*BUNDLES, (0, END)], "chunks", "notable", ""),
+        ([*BURSTS, (0, END)], "chunks", "notable", ""),
         ([(0, b"data: {broken\n\n" + END)], "the stream", "failed", ""),
         ([(0, b"data: {broken\n\n" + END)], "end", "seen", ""),
         ([*STEADY, BROKEN_OFF], "the stream", "failed", "broken off ("),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from scipy.stats import binomtest, fisher_exact, ks_2samp
 
+from ...records.bursts import BURST_NS_PER_EVENT
 from .._formatting import percent
 from ..recorded import RecordedRun, Sample, Vitals, errors_of, metric_named
 from ..statistics import percentile
@@ -252,8 +253,6 @@ BUSY_LAG_MS: Final = 10.0
 """A p95 of an arm's lags above this comes from a busy machine, not from the client."""
 EARLY_MS: Final = 1.0
 """A token cannot be seen before it arrives: the emulated wire is timed to less than this."""
-BURST_S_PER_TOKEN: Final = 0.0001
-"""10,000 tokens/s in one stream come from a buffer: several times what the fastest hosted models decode."""
 BURST_SHARE: Final = 0.1
 """More bursts than one in ten, and a cell's higher percentiles are of them."""
 FEWEST_TOKENS: Final = 8
@@ -427,7 +426,7 @@ def in_order(arm: ArmView) -> Outcome | None:
 def streamed(arm: ArmView) -> Outcome:
     tokens = [(each, max(each.output_tokens or 0, len(each.token_ns))) for each in arm.answered]
     bursts = [
-        (each.generation_time_s or 0.0) < BURST_S_PER_TOKEN * (count - 1)
+        (each.generation_time_s or 0.0) < BURST_NS_PER_EVENT * 1e-9 * (count - 1)
         for each, count in tokens
         if count >= FEWEST_TOKENS
     ]

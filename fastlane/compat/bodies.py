@@ -44,6 +44,12 @@ class Observer(Protocol):
     def closing_events(self, typed: Callable[[Any], Any], /) -> list[Any]:
         """Return the events that end a stopped stream; `typed` makes each from its JSON."""
 
+    def check_whole(self, request: Any, /) -> None:
+        """Raise an error if the events have ended amid the answer, and a play continues broken streams."""
+
+    def broken(self, error: BaseException, /) -> Callable[[], Any] | None:
+        """Return a function that continues a broken stream; None to raise its error."""
+
     def note_raw_answer(self, body: bytes, /) -> None:
         """Record a whole body that the caller reads undecoded."""
 
@@ -190,6 +196,8 @@ class _Body:
         self.reader: _UndecodedReader | None = None
         self.peeked: PeekedPieces | None = None
         """The peeked pieces; None if the body was not peeked at."""
+        self.following: Any = None
+        """The response that continues this one, and is closed with it; None without one."""
 
     @property
     def elapsed(self) -> Any:
@@ -264,6 +272,8 @@ class SyncResponseBody(_Body):
             self._inner.close()
         finally:
             self._closed()
+            if self.following is not None:
+                self.following.close()
 
 
 class AsyncResponseBody(_Body):
@@ -301,6 +311,8 @@ class AsyncResponseBody(_Body):
             await self._inner.aclose()
         finally:
             self._closed()
+            if self.following is not None:
+                await self.following.aclose()
 
 
 class _UndecodedReader:

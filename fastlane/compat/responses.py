@@ -406,6 +406,12 @@ def open_stream(client: Any, reply: Reply, stream_cls: Any) -> Any:
     return stream_cls(cast_to=_event_type(stream_cls), response=reply.response, client=client, options=attempt.options)
 
 
+def stream_of(client: Any, reply: Reply, stream_cls: Any) -> Any:
+    """Return the stream of an unread response, also where the application reads the raw response of the call."""
+    options = None if reply.attempt is None else reply.attempt.options
+    return stream_cls(cast_to=_event_type(stream_cls), response=reply.response, client=client, options=options)
+
+
 def _streams_are_as_expected() -> bool:
     parameters = {"self", "cast_to", "response", "client", "options"}
     return all(set(inspect.signature(made.__init__).parameters) == parameters for made in (Stream, AsyncStream))

@@ -169,6 +169,14 @@ class Reading:
         self.source = stream._iterator
         return self.source, _single
 
+    def join(self, stream: Any) -> Any:
+        """Let the closing of this response close another one too, which continues it. Returns the other's events."""
+        body = self.response.stream
+        if isinstance(body, SyncResponseBody | AsyncResponseBody):
+            body.observer, body.following = None, stream.response
+            self.response.is_closed = False
+        return stream._iterator
+
     def closing_events(self) -> list[Any]:
         """Return the events that end a stream which a play has stopped."""
         return self.observer.closing_events(lambda event: construct_type(value=event, type_=self._cast_to))
@@ -183,7 +191,7 @@ def _single(event: Any) -> tuple[Any]:
 
 def read_events(reading: Reading) -> Generator[Any, None, None]:
     """Yield the events of a stream, after passing each to the observer."""
-    observer = reading.observer
+    observer, go_on = reading.observer, None
     observer.decoded = True
     see, watched, decode = observer.answer.event, bool(observer.watchers), reading.decode
     try:
@@ -214,21 +222,38 @@ def read_events(reading: Reading) -> Generator[Any, None, None]:
                 yield event
             if reading.rest is not None:
                 items, split = reading.resume()
+        if watched:
+            observer.check_whole(reading.response.request)
     except BaseException as error:
-        observer.failed(error)
-        raise
+        go_on = observer.broken(error)
+        if go_on is None:
+            observer.failed(error)
+            raise
     finally:
         observer.pulling = True
         try:
             (reading.response if reading.source is None else reading.source).close()
         finally:
             observer.pulling = False
-            observer.finish()
+            if go_on is None:
+                observer.finish()
+    continuation = None if go_on is None else go_on()
+    if continuation is not None:
+        stream, adapt = continuation
+        events = reading.join(stream)
+        try:
+            for event in events:
+                adapted = adapt(event)
+                if adapted is not None:
+                    yield adapted
+        finally:
+            events.close()
+            reading.response.is_closed = True
 
 
 async def async_read_events(reading: Reading) -> AsyncGenerator[Any, None]:
     """See `read_events`."""
-    observer, dropped = reading.observer, False
+    observer, dropped, go_on = reading.observer, False, None
     observer.decoded = True
     see, watched, decode = observer.answer.event, bool(observer.watchers), reading.decode
     try:
@@ -259,10 +284,14 @@ async def async_read_events(reading: Reading) -> AsyncGenerator[Any, None]:
                 yield event
             if reading.rest is not None:
                 items, split = reading.resume()
+        if watched:
+            observer.check_whole(reading.response.request)
     except BaseException as error:
         dropped = isinstance(error, GeneratorExit)
-        observer.failed(error)
-        raise
+        go_on = observer.broken(error)
+        if go_on is None:
+            observer.failed(error)
+            raise
     finally:
         observer.pulling = True
         try:
@@ -271,7 +300,21 @@ async def async_read_events(reading: Reading) -> AsyncGenerator[Any, None]:
             await (reading.response if dropped or reading.source is None else reading.source).aclose()
         finally:
             observer.pulling = False
-            observer.finish()
+            if go_on is None:
+                observer.finish()
+    continuation = None if go_on is None else await go_on()
+    if continuation is not None:
+        stream, adapt = continuation
+        events = reading.join(stream)
+        try:
+            async for event in events:
+                adapted = adapt(event)
+                if adapted is not None:
+                    yield adapted
+        finally:
+            # Ends the other generator too, which the event loop may be closing by itself.
+            await stream.response.aclose()
+            reading.response.is_closed = True
 
 
 def _remaining_bytes(

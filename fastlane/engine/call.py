@@ -70,6 +70,9 @@ class Call:
     """openai's `post_parser`, which parses the answer into your classes; None without one."""
     is_helped: bool = False
     """Whether a `.stream()` helper of openai reads the answer, and parses it into classes unknown to the call."""
+    fetch: tuple[str, Mapping[str, Any]] | None = None
+    """The path below the endpoint and the query of a GET that continues the answer, to be sent in place of the call;
+    None: the call itself."""
     caller: Any = None
     """The client that makes the call: an `engine.client_state.Caller`."""
     data: Mapping[type, Any] = field(default_factory=dict)

@@ -23,6 +23,7 @@ from ..compat.bodies import OBSERVER, watch_body
 from ..compat.clients import RAW_RESPONSES, underlying_stream
 from ..compat.context import in_finalizer
 from ..compat.requests import Issued, body_of, issued
+from ..compat.responses import stream_of
 from ..errors import PlayError
 from ..protocol.cache_reasons import cache_miss_reason
 from ..protocol.content import RESPONSE_ENDS, RESPONSE_KINDS, choices_kind, finish_reason_of
@@ -36,8 +37,10 @@ from ..records.timeline import Timeline, TokenKind, WireStamps
 from ..records.usage import Usage
 from ..transport.protocols.exchange import Opening, Phases
 from .buffering import Punctuality, note_stream, suspects, watch
+from .drivers import async_run, run
+from .effects import Flow
 from .pipeline import NO_SESSIONS, Pipeline, Sessions, Watch
-from .session import STOP, CallOutcome, MakeSection, Stop
+from .session import STOP, CallOutcome, Continuation, MakeSection, Stop
 from .user_action import current_action, current_user_action
 
 if TYPE_CHECKING:
@@ -306,6 +309,51 @@ class CallState:
             answer.event(event)
         answer.token_ns, answer.events = stamped, counted
         return events
+
+    def check_whole(self, request: Any) -> None:
+        """Raise an openai error if the stream has ended amid the answer, and a play continues broken streams.
+
+        `request`: the HTTP library's, for the error.
+        """
+        if "on_broken" not in self.sessions.by_hook or self.is_over or not self.finishes:
+            return
+        if not (self.answer.finished or self.is_done):
+            raise openai.APIConnectionError(message="The stream ended amid the answer.", request=request)
+
+    def broken(self, error: BaseException) -> Callable[[], Any] | None:
+        """Return a function that continues the broken stream as a play wants it; None to raise the error.
+
+        It returns the stream that goes on and what adapts its events, or None to end; an async client awaits that.
+        """
+        if self.is_over or self.outcome == "stopped" or not isinstance(error, Exception):
+            return None
+        for play, session in self.sessions.by_hook.get("on_broken", ()):
+            try:
+                flow = session.on_broken(error)
+            except Exception as raised:  # noqa: BLE001 - a play must not break a call
+                self.pipeline.report_error(play, "on_broken", raised)
+                continue
+            if flow is not None:
+                self.attempt_failed(self._body_error or error)
+                self.attempts[-1].response_body_bytes = self.received_bytes
+                self._body_error, self.exhausted, self.outcome = None, False, "failed"
+                self._run_ends()
+                # The choice between upstreams is over.
+                self.upstream = None
+                return partial(async_run if self.client._asynchronous else run, self._continued(flow))
+        return None
+
+    def _continued(self, flow: Flow) -> Flow:
+        try:
+            continuation: Continuation | None = yield from flow
+            if continuation is None:
+                self.outcome = None
+                self.finish()
+                return None
+            return stream_of(self.client, continuation.reply, self.stream_cls), continuation.adapt
+        except BaseException as error:
+            self.end_with_error(error)
+            raise
 
     def note_answer(self, result: Any) -> None:
         """Record the usage and the finish reason of a whole answer."""

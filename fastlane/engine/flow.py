@@ -255,7 +255,8 @@ def send_planned(state: CallState, options: Any, given: Call | None = None, call
     """
     client = state.client
     refused_upstreams: list[tuple[RefusingUpstream, tuple[str, ...]]] = []
-    planned: Any = None
+    is_fetch = call is not None and call.fetch is not None
+    planned: Any = _fetch_options(options, call) if call is not None and is_fetch else None
     refused_plans = 0
     if state.attempts and call is not None:
         state.begin_again(call.attempt_kind)
@@ -269,7 +270,9 @@ def send_planned(state: CallState, options: Any, given: Call | None = None, call
             if not is_stock and is_request_wrapped(client):
                 reply: Reply = yield from send_by_wrapped_request(state, planned)
             else:
-                reply = yield from attempt_with_retries(state, planned, _send_attempt_of(state), is_stock=is_stock)
+                # Plays limit and encode the requests of the call, not one that only fetches its answer.
+                send = partial(send_attempt, state) if is_fetch else _send_attempt_of(state)
+                reply = yield from attempt_with_retries(state, planned, send, is_stock=is_stock)
                 if state.stream:
                     reply.result = open_stream(client, reply, state.stream_cls)
                 else:
@@ -279,7 +282,7 @@ def send_planned(state: CallState, options: Any, given: Call | None = None, call
                 if not state.stream:
                     state.unreturned = reply.result
         except openai.APIStatusError as error:
-            if error.status_code not in _REFUSALS:
+            if is_fetch or error.status_code not in _REFUSALS:
                 raise
             planned = without_refused(state, planned, error, refused_upstreams)
             if planned is None:
@@ -329,6 +332,22 @@ def _planned_options(state: CallState, options: FinalRequestOptions, given: Call
     if changed:
         options = changed_options(options, changed)
     return options
+
+
+def _fetch_options(options: FinalRequestOptions, call: Call) -> FinalRequestOptions:
+    """Return the options of the GET that continues an answer."""
+    assert call.fetch is not None
+    path, query = call.fetch
+    changed: dict[str, Any] = {
+        "method": "get",
+        "url": f"{options.url}/{path}",
+        "params": {**options.params, **query},
+        "json_data": None,
+        "extra_json": None,
+    }
+    if call.max_retries is not None:
+        changed["max_retries"] = call.max_retries
+    return changed_options(options, changed)
 
 
 def _process(state: CallState, reply: Reply) -> Flow:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from ..compat.responses import RequestAttempt
+    from ..compat.responses import Reply, RequestAttempt
     from ..records.record import CallRecord, Outcome
     from ..records.section import RecordSection
     from ..records.usage import Usage
@@ -35,6 +35,15 @@ class Stop:
 
 
 STOP: Final = Stop()
+
+
+class Continuation(NamedTuple):
+    """What replaces the rest of a broken stream: the result of the flow that `Session.on_broken` returns."""
+
+    reply: Reply
+    """A reply whose stream has not been read."""
+    adapt: Callable[[Any], Any]
+    """Changes each event of that stream for the caller; returns None to drop it."""
 
 
 class Session:
@@ -74,6 +83,14 @@ class Session:
 
     def on_event(self, event: Any) -> Stop | None:
         """Handle a decoded event of the stream. Return STOP, or a `Stop`, to end the stream after it."""
+
+    def on_broken(self, error: Exception) -> Flow | None:
+        """Handle the break of a stream that the caller reads: an error while reading it, or its end amid the answer.
+
+        Return a flow, or None to leave the break to other sessions and the error to the caller. The flow returns a
+        `Continuation`, or None to end the stream without an error, or raises an error for the caller. It may send the
+        call again, by the function that `around_call` was given.
+        """
 
     def close(self, outcome: CallOutcome) -> RecordSection | MakeSection | None:
         """Handle the end of the call and its stream. Return the play's record section, or None.

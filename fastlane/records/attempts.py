@@ -10,7 +10,7 @@ from .timeline import WireStamps
 Form = Literal["json", "json+gzip", "msgpack", "msgpack+gzip"]
 """The encoding of a request's body: JSON or MessagePack, plain or gzipped."""
 
-AttemptKind = Literal["first", "plain", "retry", "repair", "fallback", "hedge"]
+AttemptKind = Literal["first", "plain", "retry", "repair", "fallback", "hedge", "resume"]
 """Why an attempt was made.
 
 - first: the first attempt of the call
@@ -19,6 +19,7 @@ AttemptKind = Literal["first", "plain", "retry", "repair", "fallback", "hedge"]
 - repair: the previous answer was not valid
 - fallback: another upstream, because the previous one failed
 - hedge: a second attempt while the first one was late; the first one may still win
+- resume: the stream of the previous attempt broke: this one goes on where it broke off
 """
 
 

@@ -67,13 +67,16 @@ class PendingRequest(Protocol):
 class Patience:
     """How long one request waits for each step. Other transports ignore it."""
 
-    __slots__ = ("_waiting", "avoid", "given_up", "until_ns")
+    __slots__ = ("_waiting", "avoid", "given_up", "silence_ns", "until_ns")
 
     def __init__(self, *, until_ns: int | None = None, avoid: str | None = None) -> None:
         self.until_ns = until_ns
         """When every wait for the request ends with a timeout (a connection, the head, each piece of the body), in
         nanoseconds of the one clock; None: it has only the timeouts of its own. Any thread may change it at any time,
         which counts from the next wait on."""
+        self.silence_ns: int | None = None
+        """Nanoseconds after which waits time out without `until_ns`, which the next wait sets to them. A reader that
+        sets `until_ns` to None with each event is not taken for a silent server while it does something else."""
         self.avoid = avoid
         """Local address (`Opening.local_address`) of a connection that is not to carry the request where another is to
         be had without a long wait."""
@@ -109,7 +112,9 @@ class Patience:
         """Return the seconds that a wait beginning now may last; None for no limit."""
         until_ns = self.until_ns
         if until_ns is None:
-            return timeout_s
+            if self.silence_ns is None:
+                return timeout_s
+            until_ns = self.until_ns = now_ns + self.silence_ns
         left_s = max(0.0, (until_ns - now_ns) / 1e9)
         return left_s if timeout_s is None else min(left_s, timeout_s)
 

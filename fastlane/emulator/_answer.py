@@ -10,10 +10,10 @@ from fastlane._clock import now_ns
 from fastlane.emulator import _tokens
 from fastlane.emulator._faults import Fault
 from fastlane.emulator._generation import generate
-from fastlane.emulator._http import Headers, ServedExchange
+from fastlane.emulator._http import Headers, ServedExchange, Stamp
 from fastlane.emulator._prompt import GenerationRequest
 from fastlane.emulator._provider import Provider
-from fastlane.emulator._reply import KEEP_ALIVE, MALFORMED, Reply, TokenUsage
+from fastlane.emulator._reply import KEEP_ALIVE, MALFORMED, Reply, ResponsesReply, StoredResponse, TokenUsage
 from fastlane.emulator._request import ApiError, Overrides, retry_after
 
 # A model without delays would otherwise keep the event loop to itself for a whole answer.
@@ -65,6 +65,7 @@ class AnswerStream:
         self._limit_headers: Headers = ()
         self._headers_sent = False
         self._struck: set[str] = set()
+        self._sent_bytes = 0
         self._comments: asyncio.Task[None] | None = None
 
     async def run(self, key: str, overrides: Overrides) -> None:
@@ -104,7 +105,10 @@ class AnswerStream:
                 number = record.sequence_number
                 reply = self._make_reply(prompt, choices, usage, number=number, tier=record.service_tier)
                 next_gap = provider.gaps_ns(luck=luck, tier=tier, overrides=overrides).__next__
-                if prompt.stream:
+                if prompt.stream and prompt.body.get("background") and isinstance(reply, ResponsesReply):
+                    provider.stored[reply.id] = stored = StoredResponse.of(prompt, reply, first_token_at, next_gap)
+                    await self.send_stored(stored, after=-1)
+                elif prompt.stream:
                     await self._stream(reply, first_token_at, next_gap)
                 else:
                     tokens = max(choice.tokens for choice in choices)
@@ -137,7 +141,7 @@ class AnswerStream:
             self._comments.cancel()
         self._send_headers()
         if not early:
-            exchange.send(reply.opening())
+            await self._send(reply.opening())
         for sent, tick in enumerate(reply.ticks()):
             if sent:
                 deadline += next_gap()
@@ -146,15 +150,42 @@ class AnswerStream:
                 await asyncio.sleep(0)
             if self._faults:
                 deadline += await self._strike(record.output_tokens)
-            if not exchange.writable:
-                await exchange.drained()
-            exchange.send(tick.data, record.stamp_token)
+            await self._send(tick.data, record.stamp_token)
             record.output_tokens += tick.tokens
             record.reasoning_tokens += tick.reasoning_tokens
         if self._faults:
             await self._strike(None)
-        exchange.send(reply.closing(usage="no_usage" not in self._faults, done="no_done" not in self._faults))
+        await self._send(reply.closing(usage="no_usage" not in self._faults, done="no_done" not in self._faults))
         self._end()
+
+    async def send_stored(self, stored: StoredResponse, *, after: int) -> None:
+        """Send the events of a stored response with a number above `after`, as they come into being."""
+        if self._comments:
+            self._comments.cancel()
+        self._send_headers()
+        for at_ns, number, data, tokens in stored.events:
+            if number > after:
+                await until(at_ns)
+                if self._faults:
+                    await self._strike(self._record.output_tokens)
+                await self._send(data, self._record.stamp_token if tokens else None)
+                self._record.output_tokens += tokens
+        self._end()
+
+    async def _send(self, data: bytes, stamp: Stamp | None = None) -> None:
+        """Send a part of the stream, and strike within it if a fault counts bytes."""
+        for fault in self._faults.values():
+            due = (
+                -1 if fault.after_bytes is None or fault.kind in self._struck else fault.after_bytes - self._sent_bytes
+            )
+            if 0 <= due < len(data):
+                self._exchange.send(data[:due])
+                self._sent_bytes, data = self._sent_bytes + due, data[due:]
+                await self._strike(None, only=(fault.kind,))
+        if not self._exchange.writable:
+            await self._exchange.drained()
+        self._exchange.send(data, stamp)
+        self._sent_bytes += len(data)
 
     async def _whole(self, reply: Reply, usage: TokenUsage, last_token_at: int) -> None:
         await until(last_token_at)
@@ -192,7 +223,7 @@ class AnswerStream:
         exchange = self._exchange
         for kind, fault in self._faults.items():
             early = sent is not None and sent < fault.after
-            if early or kind in self._struck or (only is not None and kind not in only):
+            if early or kind in self._struck or (fault.after_bytes is not None if only is None else kind not in only):
                 continue
             self._struck.add(kind)
             match kind:
@@ -207,7 +238,11 @@ class AnswerStream:
                 case "malformed" if self._prompt.stream:
                     exchange.send(MALFORMED)
                 case "stall":
+                    if "keepalive" in self._faults and self._prompt.stream:
+                        self._comments = asyncio.get_running_loop().create_task(self._send_comments())
                     await (asyncio.Event().wait() if fault.value is None else asyncio.sleep(fault.seconds))
+                    if self._comments:
+                        self._comments.cancel()
                     return round(fault.seconds * 1e9)
             if kind in ("drop", "reset", "truncate") or fault.value == "hard":
                 raise AnswerEnded

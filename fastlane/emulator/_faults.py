@@ -30,16 +30,18 @@ _WORDS: Mapping[str, tuple[str | None, ...]] = {"goaway": ("graceful", "hard"), 
 class Fault(TextSettings):
     """One thing that goes wrong. Raises ConfigurationError for an unknown kind or a setting that cannot work.
 
-    `after` counts tokens already sent. `times` ends it after so many strikes, counted by the request's
-    `x-emulator-tag` if it has one. `every` and `probability` pick requests when the fault is a rule of the server.
-    `only="encoded"` spares requests whose body is plain JSON: such a fault knows the others by their headers alone,
-    and `status` and `refuse` then strike before the body is read. `on="POST batches"` spares all other endpoints: a
-    pattern as of file names (`files/*/content`) for the path without `/v1/`, with the method before it or without one.
+    `after` counts tokens already sent; `after_bytes` counts bytes of the stream in their place. `times` ends it after
+    so many strikes, counted by the request's `x-emulator-tag` if it has one. `every` and `probability` pick requests
+    when the fault is a rule of the server. `only="encoded"` spares requests whose body is plain JSON: such a fault
+    knows the others by their headers alone, and `status` and `refuse` then strike before the body is read.
+    `on="POST batches"` spares all other endpoints: a pattern as of file names (`files/*/content`) for the path without
+    `/v1/`, with the method before it or without one.
     """
 
     kind: str
     value: float | Literal["graceful", "hard", "all"] | None = None
     after: Whole = 0
+    after_bytes: Whole | None = None
     code: Whole = 8
     last: int | None = None
     retry_after: Seconds | None = None

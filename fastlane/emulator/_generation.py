@@ -67,7 +67,7 @@ def generate(
 def _choice(
     index: int, prompt: GenerationRequest, overrides: Overrides, model: ProviderModel, *, seed: int
 ) -> GeneratedChoice:
-    digest = _tokens.fingerprint(prompt.text)
+    digest = _tokens.fingerprint(prompt.text if prompt.asked is None else prompt.asked)
     random = Random(f"{seed}:text:{digest}:{index}")
     # Drawn apart from the text, so that an answer in any manner begins as the exact one does.
     drawn_by = digest if overrides.draw is None else f"draw:{overrides.draw}"
@@ -85,6 +85,7 @@ def _choice(
     ends = [at for at in map(text.find, prompt.stop) if at >= 0]
     if ends and tool is None:
         text, finish = text[: min(ends)], "stop"
+    text = text.removeprefix(prompt.begun)
     reasoning, pieces = _tokens.split(review(random, tokens=thinking)), _tokens.split(text)
     if limit is not None and limit < len(reasoning) + len(pieces):
         reasoning, finish = reasoning[:limit], "length"

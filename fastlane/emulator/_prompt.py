@@ -53,6 +53,10 @@ class GenerationRequest:
     tools: Mapping[str, Schema] = field(default_factory=dict)
     """The function tools by name, each with the schema of its arguments."""
     forced_tool: str | None = None
+    begun: str = ""
+    """The beginning of the answer, which is to be continued."""
+    asked: str | None = None
+    """The text without that beginning, by which the answer is drawn; None: the text."""
 
 
 def read_chat(body: Body) -> GenerationRequest:
@@ -68,8 +72,12 @@ def read_chat(body: Body) -> GenerationRequest:
     _check_items(messages, "messages", _ROLES, required=True)
     form = _optional(body, "response_format", dict, {})
     described = form.get("json_schema")
+    last = messages[-1]
+    is_begun = last["role"] == "assistant" and (last.get("prefix") or body.get("continue_final_message"))
     return GenerationRequest(
         model=model,
+        begun=str(last.get("content") or "") if is_begun else "",
+        asked=_canonical(body.get("tools"), form, messages[:-1]) if is_begun else None,
         text=_canonical(body.get("tools"), form, messages),
         **_completion(body, _limit(body, "max_completion_tokens", "max_tokens")),
         schema=_schema(form, described if isinstance(described, dict) else {}, "response_format"),

@@ -17,6 +17,7 @@ from fastlane.emulator._faults import Fault, FaultRules
 from fastlane.emulator._log import RequestLog
 from fastlane.emulator._prefix_cache import ROUTED_CHARACTERS, PrefixCache
 from fastlane.emulator._prompt import GenerationRequest
+from fastlane.emulator._reply import StoredResponse
 from fastlane.emulator._request import ApiError, Overrides, retry_after
 from fastlane.emulator.settings import KeyRateLimits, ProviderModel, ServiceTier
 
@@ -52,6 +53,8 @@ class Provider:
         self.fault_random = Random(f"{seed}:faults")
         self.answers: deque[str] = deque()
         """What the next requests are answered, in this order; then answers are generated again."""
+        self.stored: dict[str, StoredResponse] = {}
+        """Responses that are or were generated in the background, by id."""
         self._attempts: Counter[tuple[str | None, int | None]] = Counter()
         self._begin()
 
@@ -96,6 +99,7 @@ class Provider:
         self._attempts.clear()
         self.records.clear()
         self.answers.clear()
+        self.stored.clear()
 
     def luck(self, number: int, prompt: GenerationRequest, overrides: Overrides) -> Luck:
         """Draw for one request. Requests with equal `x-emulator-draw` draw alike, whatever they ask."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 from fastlane.emulator._generation import GeneratedChoice
 from fastlane.emulator._prompt import Body, GenerationRequest
@@ -247,11 +247,12 @@ class ResponsesReply:
                 kind, item_id, fields = "message", f"msg_{number:012d}", {"role": "assistant"}
             self._items.append(_Item(kind, item_id, len(self._items), choice.pieces, fields, self._status))
         given = {name: prompt.body[name] for name in _ECHOED if prompt.body.get(name) is not None}
+        self.id = f"resp_{number:012d}"
         self._base: dict[str, Any] = {
-            "id": f"resp_{number:012d}",
+            "id": self.id,
             "object": "response",
             "created_at": CREATED,
-            "background": False,
+            "background": bool(prompt.body.get("background")),
             "error": None,
             "model": prompt.model,
             "service_tier": tier,
@@ -320,6 +321,30 @@ class ResponsesReply:
 
     def whole(self, *, usage: bool) -> bytes:
         return compact(self._finished(usage=usage)).encode()
+
+
+class StoredResponse(NamedTuple):
+    """A response that is generated in the background, whether its events are read or not."""
+
+    prompt: GenerationRequest
+    events: list[tuple[int, int, bytes, int]]
+    """When each comes into being, its number, its bytes, its tokens."""
+
+    @classmethod
+    def of(cls, prompt: GenerationRequest, reply: ResponsesReply, at_ns: int, next_gap: Callable[[], int]) -> Self:
+        events: list[tuple[int, int, bytes, int]] = []
+
+        def add(data: bytes, tokens: int) -> None:
+            for part in data.split(b"\n\n")[:-1]:
+                is_delta = b".delta\n" in part
+                events.append((at_ns, len(events), part + b"\n\n", tokens if is_delta else 0))
+
+        add(reply.opening(), 0)
+        for tick in reply.ticks():
+            add(tick.data, tick.tokens)
+            at_ns += next_gap()
+        add(reply.closing(usage=True, done=True), 0)
+        return cls(prompt, events)
 
 
 Reply: TypeAlias = ChatReply | CompletionReply | ResponsesReply

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Self
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 from fastlane.emulator import _request
 from fastlane.emulator._answer import AnswerEnded, AnswerStream, strike_before_answer
@@ -167,6 +167,14 @@ class Server:
             await answer_stream.run(key, overrides)
             return
         await strike_before_answer(exchange, faults)
+        if method == "GET" and resource.startswith("responses/"):
+            query = dict(parse_qsl(exchange.query))
+            stored = self.provider.stored.get(resource.partition("/")[2])
+            if stored is None or query.get("stream") != "true":
+                raise ApiError(404, f"No stream is stored for {resource}.", code="not_found")
+            answer_stream = AnswerStream(exchange, self.provider, stored.prompt, faults, GENERATING["responses"][1])
+            await answer_stream.send_stored(stored, after=int(query.get("starting_after", -1)))
+            return
         struck = {fault.kind: fault for fault in reversed(faults)}
 
         async def work() -> object:

@@ -27,6 +27,7 @@ from .engine.play import Play as Play, Stage as Stage
 from .engine.session import Session as Session
 from .engine.user_action import user_action as user_action
 from .errors import (
+    BrokenStreamError as BrokenStreamError,
     CallRefusedError as CallRefusedError,
     ConfigurationError as ConfigurationError,
     FastlaneError as FastlaneError,
@@ -35,6 +36,8 @@ from .errors import (
     PlayError as PlayError,
     QueueFullError as QueueFullError,
     QueueTimeoutError as QueueTimeoutError,
+    ReceivedAnswer as ReceivedAnswer,
+    StalledStreamError as StalledStreamError,
 )
 from .plays.urgency.level import urgency as urgency
 from .records.record import CallRecord as CallRecord
@@ -100,6 +103,7 @@ if TYPE_CHECKING:
         Reproducible as Reproducible,
         RequestEncoding as RequestEncoding,
         Routing as Routing,
+        Unbroken as Unbroken,
         Urgency as Urgency,
     )
 
@@ -160,11 +164,14 @@ __all__ = [
     "QueueFullError",
     "QueueTimeoutError",
     "RateLimits",
+    "ReceivedAnswer",
     "Reproducible",
     "RequestEncoding",
     "Routing",
     "Session",
     "Stage",
+    "StalledStreamError",
+    "Unbroken",
     "Urgency",
     "batch",
     "install",

@@ -7,6 +7,8 @@ FastlaneError (openai.OpenAIError)
  │    ├── QueueFullError               too many calls are waiting for a slot
  │    └── QueueTimeoutError            (openai.APITimeoutError)  no slot was free in time
  ├── InvalidOutputError (ValueError)   no answer was valid for its schema; holds all answers
+ ├── BrokenStreamError                 (openai.APIConnectionError)  a stream broke; holds what was received
+ │    └── StalledStreamError           (openai.APITimeoutError)  a stream stalled
  └── PlayError                         with raise_play_errors=True: a play or callback raised
 
 Errors of a call (timeouts, status codes, broken connections) are always openai's own types.
@@ -14,7 +16,7 @@ Errors of a call (timeouts, status codes, broken connections) are always openai'
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -119,6 +121,59 @@ class InvalidOutputError(FastlaneError, ValueError):
         return type(self), (str(self), self.attempts)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedAnswer:
+    """What was received of a stream before it broke."""
+
+    text: str = field(repr=False)
+    """The text of the answer, without reasoning, refusals and tool calls."""
+    response_id: str | None = None
+    """The id of the response, or of its chunks."""
+    model: str | None = None
+    """The model that the provider named."""
+    sequence_number: int | None = None
+    """Of a response: the number of its last event, for `responses.retrieve(..., starting_after=...)`."""
+
+
+class BrokenStreamError(FastlaneError, openai.APIConnectionError):
+    """A stream broke, and did not go on. Raised with the play `Unbroken`; the message has no text of the answer."""
+
+    received: ReceivedAnswer
+
+    def __init__(self, message: str, *, request: Any = None, received: ReceivedAnswer) -> None:
+        openai.APIConnectionError.__init__(self, message=message, request=request)
+        self.received = received
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), received=self.received), (str(self),)
+
+
+class StalledStreamError(BrokenStreamError, openai.APITimeoutError):
+    """A stream brought nothing for so long that it counts as broken."""
+
+    silent_s: float
+    """Seconds without any event."""
+    usual_gap_s: float | None
+    """The longest gap that streams of this model usually have, in seconds; None if it is not known yet."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        request: Any = None,
+        received: ReceivedAnswer,
+        silent_s: float,
+        usual_gap_s: float | None = None,
+    ) -> None:
+        super().__init__(message, request=request, received=received)
+        self.silent_s = silent_s
+        self.usual_gap_s = usual_gap_s
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        known: dict[str, Any] = {"received": self.received, "silent_s": self.silent_s, "usual_gap_s": self.usual_gap_s}
+        return partial(type(self), **known), (str(self),)
+
+
 class PlayError(FastlaneError):
     """Raised with `raise_play_errors=True` when a play or a callback raises; otherwise the error is logged."""
 
@@ -126,6 +181,6 @@ class PlayError(FastlaneError):
 # Tracebacks and logs name an error by where an application imports it from, as they do openai's own.
 for _error in (
     FastlaneError, ConfigurationError, MissingExtraError, CallRefusedError, QueueFullError, QueueTimeoutError,
-    InvalidOutputError, PlayError,
+    InvalidOutputError, ReceivedAnswer, BrokenStreamError, StalledStreamError, PlayError,
 ):  # fmt: skip
     _error.__module__ = "fastlane"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .reproducible.play import Reproducible as Reproducible
     from .request_encoding.play import RequestEncoding as RequestEncoding
     from .routing.play import Routing as Routing
+    from .unbroken.play import Unbroken as Unbroken
     from .urgency.play import Urgency as Urgency
 
 # The package of each play.
@@ -28,6 +29,7 @@ _PLAYS = {
     "RateLimits": "rate_limits",
     "Reproducible": "reproducible",
     "Routing": "routing",
+    "Unbroken": "unbroken",
     "Urgency": "urgency",
 }
 

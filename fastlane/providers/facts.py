@@ -260,6 +260,9 @@ class ProviderFacts(Part):
     output: Output = Output()
     reasoning: Reasoning = Reasoning()
     batch: Batch = Batch()
+    continued_by: Fact[Literal["prefix", "continue_final_message", "assistant_message"]] | None = None
+    """How a chat completion asks the model to continue an answer that is the last of the messages: `prefix` in that
+    message, `continue_final_message` in the body, or the message alone."""
 
     def forms(self, endpoint: str) -> tuple[Form, ...] | None:
         """Return the forms of request bodies that an endpoint takes; None if that is not known."""

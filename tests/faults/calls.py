@@ -26,6 +26,7 @@ from fastlane import (
     Routing,
     Session,
     Stage,
+    Unbroken,
     Urgency,
 )
 from fastlane.catalog import Catalog, CatalogModel
@@ -214,7 +215,10 @@ def our_call(cell: Cell, fault: Fault, base_url: str, tag: str, retries: int) ->
         options["http_client"] = _library(form, cell.protocol)
     else:
         plays.append(Connection(http2="require" if cell.protocol == "HTTP/2" else "never"))
-        plays += [PromptCache()] if cell.plays == "default" else _all_plays(fault, base_url)
+        if cell.plays == "unbroken":
+            plays.append(Unbroken(min_stall_s=0.5, max_stall_s=0.5))
+        else:
+            plays += [PromptCache()] if cell.plays == "default" else _all_plays(fault, base_url)
 
     async def listen() -> None:
         loop = asyncio.get_running_loop()

@@ -64,6 +64,8 @@ class Fault:
     tls: Literal["untrusted", "wrong host", "expired", "cut", "silent"] | None = None
     protocols: tuple[str, ...] = PROTOCOLS
     """The protocols that have such a thing."""
+    plays: tuple[str, ...] = PLAYS
+    """The sets of plays that it is run with; "unbroken" is `Unbroken` with `Connection`."""
     only_streams: bool = False
     """Whether it is about events: an unstreamed answer is a good one."""
     read_s: float = READ_S
@@ -217,6 +219,32 @@ def _statuses() -> Iterator[Fault]:
             yield _script(f"{status} {where}", script, family="redirect", hops=1)
 
 
+def _broken_streams() -> Iterator[Fault]:
+    """Streams that break, which one play continues or ends sooner."""
+    plays = ("default", "unbroken")
+    repeated = Difference(
+        plays=("unbroken",), retries=1, begun=2, why="`Unbroken` repeats a stream that has had no output"
+    )
+    yield _emulated(
+        "stream reset before output, once",
+        "reset;after=0;times=1",
+        only_streams=True,
+        plays=plays,
+        protocols=_H2,
+        differs=(repeated,),
+    )
+    early = replace(repeated, raises="StalledStreamError", retries=0, begun=1, why="`Unbroken` notices the stall")
+    yield _emulated(
+        "stream stalls after output",
+        "stall;after=2",
+        only_streams=True,
+        plays=plays,
+        read_s=WAITING_READ_S,
+        bound_s=40.0,
+        differs=(early,),
+    )
+
+
 def _frames() -> Iterator[Fault]:
     finished = Difference(
         plays=_OURS,
@@ -239,7 +267,9 @@ def _frames() -> Iterator[Fault]:
 
 
 FAULTS: dict[str, Fault] = {
-    fault.name: fault for part in (_connections, _transport, _bodies, _statuses, _frames) for fault in part()
+    fault.name: fault
+    for part in (_connections, _transport, _bodies, _statuses, _broken_streams, _frames)
+    for fault in part()
 }
 
 
@@ -251,7 +281,7 @@ def applicable() -> list[Cell]:
         for protocol in fault.protocols
         for form in FORMS
         for stream in STREAMS
-        for plays in PLAYS
+        for plays in fault.plays
         if stream or plays == "all" or not fault.only_streams
     ]
 

@@ -35,7 +35,7 @@ from benchmarks._report import Figure, Report
 from fastlane._clock import cpu_ns, now_ns
 from fastlane.emulator import Emulator, RequestLog, preset
 from fastlane.knowledge.tokens import counter
-from fastlane.plays.bounded_output.scanner import JsonScanner
+from fastlane.protocol.json_scanner import JsonScanner
 from fastlane.providers import ProviderFacts, registered
 from fastlane.providers.facts import Reasoning
 from fastlane.schemas.bound import schema_bound

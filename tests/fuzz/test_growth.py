@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fastlane.plays.bounded_output.scanner import JsonScanner
+from fastlane.protocol.json_scanner import JsonScanner
 from fastlane.protocol.assembly import assembly_of
 from fastlane.protocol.events import EventReader, EventSplitter
 from fastlane.transport import Phases

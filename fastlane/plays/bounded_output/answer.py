@@ -12,12 +12,12 @@ from fastlane.protocol.answer_texts import AnswerText, answer_texts, verdict_of
 from fastlane.protocol.assembly import AnswerCut, Assembly, assembly_of
 from fastlane.protocol.content import Channel, Delta, is_cut_off
 from fastlane.protocol.endpoints import CHAT, RESPONSES
+from fastlane.protocol.json_scanner import JsonScanner
 from fastlane.protocol.request_fields import ANY_OBJECT
 from fastlane.protocol.usage import estimated_usage, prompt_tokens
 from fastlane.records.plays import OutputVerdict, StopReason
 
 from .plan import OutputPlan
-from .scanner import JsonScanner
 from .validation import Problem, problem_in, problem_of, stopped
 
 # Behind these reasons, nothing that a text can still bring is wanted.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from fastlane.plays.bounded_output.scanner import JsonScanner
+from fastlane.protocol.json_scanner import JsonScanner
 from tests.fuzz.drawn import Drawn, chance, json_value
 from tests.fuzz.targets._target import holds
 

@@ -106,6 +106,13 @@ if TYPE_CHECKING:
         Unbroken as Unbroken,
         Urgency as Urgency,
     )
+    from .tools import (
+        ToolCall as ToolCall,
+        ToolResult as ToolResult,
+        ToolRunner as ToolRunner,
+        ToolTurn as ToolTurn,
+        tool_calls as tool_calls,
+    )
 
 sys.meta_path.insert(0, OpenAIModules)
 
@@ -115,6 +122,7 @@ AsyncClient = AsyncOpenAI
 
 # Loaded when they are first asked for, as the plays are: most applications use none of these modules.
 _MODULES = frozenset({"batch", "catalog", "experiments", "prompts", "reports", "schemas"})
+_TOOLS = frozenset({"ToolCall", "ToolResult", "ToolRunner", "ToolTurn", "tool_calls"})
 
 if not TYPE_CHECKING:
 
@@ -124,6 +132,8 @@ if not TYPE_CHECKING:
             return import_module(f".{name}", __name__)
         if name in plays.__all__:
             return getattr(plays, name)
+        if name in _TOOLS:
+            return getattr(import_module(".tools", __name__), name)
         value = getattr(openai, name, None) if not name.startswith("_") else None
         # Classes and functions, also those that are missing in `__all__`. What configures the module-level client is
         # left out: setting it here would change nothing there. `type()`, because `isinstance` would make that client.
@@ -171,12 +181,14 @@ __all__ = [
     "Session",
     "Stage",
     "StalledStreamError",
+    "ToolRunner",
     "Unbroken",
     "Urgency",
     "batch",
     "install",
     "record_of",
     "telemetry",
+    "tool_calls",
     "uninstall",
     "urgency",
     "user_action",

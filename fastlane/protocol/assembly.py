@@ -236,6 +236,10 @@ class ChoicesAssembly:
         choices = [self.choices[index].body(cut) for index in sorted(self.choices)]
         return {**found, "object": "chat.completion" if self.is_chat else "text_completion", "choices": choices}
 
+    def tool_call(self, channel: Channel) -> dict[str, Any]:
+        """Return the tool call of a channel as far as it has come, as it is in a message."""
+        return self.choices[channel[0]].tool_call(channel[1])
+
     def closing_events(self, cut: AnswerCut, *, include_usage: bool = False) -> list[dict[str, Any]]:
         """Return the chunks, as JSON, that end a stopped stream as its provider would have ended it.
 
@@ -351,6 +355,10 @@ class Choice:
     def _content_text(self) -> str:
         content = self._message["content"]
         return "".join(map(_part_text, content)) if isinstance(content, list) else text_of(content)
+
+    def tool_call(self, position: int) -> dict[str, Any]:
+        """Return one of its tool calls."""
+        return {} if self._calls is None else self._calls.at(position)
 
     def body(self, cut: AnswerCut | None) -> dict[str, Any]:
         """Return the choice as it is in an answer."""
@@ -484,11 +492,16 @@ class ToolCalls:
             merge(held, inner)
             _append_call(deltas, (self._choice, position), None if known else name, inner.get(arguments))
 
+    def at(self, position: int) -> dict[str, Any]:
+        """Return a copy of one call."""
+        call: dict[str, Any] = plain(self._calls[position])
+        return call
+
     def body(self, cut: AnswerCut | None) -> list[dict[str, Any]]:
         """Return the calls as they are in a message."""
         found = []
         for position in sorted(self._calls):
-            call = plain(self._calls[position])
+            call = self.at(position)
             for kind, name in TOOL_INPUTS.items():
                 inner = call.get(kind)
                 if cut is not None and isinstance(inner, dict) and isinstance(inner.get(name), str):
@@ -656,6 +669,11 @@ class ResponseAssembly:
         if cut is not None:
             self._cut(found, indexes, cut)
         return found
+
+    def tool_call(self, channel: Channel) -> dict[str, Any]:
+        """Return the item of a channel as far as it has come."""
+        item: dict[str, Any] = plain(self.items[channel[0]])
+        return item
 
     def _cut(self, response: dict[str, Any], indexes: Sequence[int], cut: AnswerCut) -> None:
         ended = self._final is not None and not (response.get("status") == "incomplete" and cut.ends)

@@ -187,7 +187,7 @@ def test_results_into_a_closed_pipe_print_no_error(where: Path, tmp_path: Path) 
     batch("cancel", where, "--all")
     command = f"{sys.executable} -m fastlane batch results {where} | head -1"
 
-    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=300)
 
     assert json.loads(ended.stdout)["custom_id"] == "0"
     assert ended.stderr == ""

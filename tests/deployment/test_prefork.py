@@ -87,7 +87,7 @@ def test_celery_prefork_pool_runs_every_task(provider: Emulator, tmp_path: Path)
     environment = {**environment_of(provider), "CELERY_FOLDER": str(folder)}
     celery = [sys.executable, "-m", "celery", "--app", "tests.deployment.celery_app"]
     queue = f"from tests.deployment.celery_app import call; [call.delay(number) for number in range({_CALLS})]"
-    subprocess.run([sys.executable, "-c", queue], env={**os.environ, **environment}, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", queue], env={**os.environ, **environment}, check=True, timeout=300)
     command = [*celery, "worker", "--pool", "prefork", "--concurrency", str(_WORKERS), "--without-mingle"]
     with running(command, {**environment, "FORKS": "1"}, log) as worker:
         wait_for(lambda: len(list(folder.glob("*.result"))) == _CALLS, worker, log)

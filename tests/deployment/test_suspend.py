@@ -47,7 +47,7 @@ def test_resumed_process_calls_over_a_new_connection(tmp_path: Path) -> None:
             process.stdin.write("\n")
             process.stdin.flush()
             assert process.stdout.readline() == "completed False 1\n"
-            process.communicate("\n", timeout=60)
+            process.communicate("\n", timeout=300)
         finally:
             process.kill()
             process.communicate()

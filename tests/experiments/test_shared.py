@@ -54,7 +54,7 @@ def process(base_url: str, store: Any, calls: int = 20, **settings: Any) -> subp
 
 
 def arms_of_process(one: subprocess.Popen[str]) -> list[str]:
-    out, _ = one.communicate(timeout=60)
+    out, _ = one.communicate(timeout=300)
     assert one.returncode == 0
     return list(json.loads(out))
 

@@ -162,6 +162,6 @@ def test_separate_program_exits_cleanly_mid_stream(
     program = tmp_path / "program.py"
     program.write_text(before + PROGRAM.format(url=url))
 
-    ran = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=300, check=False)
 
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "Rhine \n" * pieces, "")

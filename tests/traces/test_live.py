@@ -245,7 +245,7 @@ def test_running_application_is_followed_on_a_terminal(tmp_path: Path) -> None:
             with Emulator(model=preset("instant")) as emulator:
                 its = {**environment, **emulator.environment, "OPENAI_BASE_URL": emulator.base_url}
                 application = [sys.executable, "-c", APPLICATION]
-                done = subprocess.run(application, env=its, check=True, timeout=60, stdout=subprocess.PIPE, text=True)
+                done = subprocess.run(application, env=its, check=True, timeout=300, stdout=subprocess.PIPE, text=True)
             assert live.stdout is not None
             lines = [live.stdout.readline() for _ in range(4)]
         finally:
@@ -269,7 +269,7 @@ def test_running_application_is_followed_on_a_terminal(tmp_path: Path) -> None:
 
 def test_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fastlane", "live", str(tmp_path / "none")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     assert done.returncode == 2
     assert "is no directory of trace files yet" in done.stderr

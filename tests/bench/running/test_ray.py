@@ -38,7 +38,6 @@ def cluster() -> Iterator[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)  # on a busy machine, the eight processes take minutes to import what they need
 def test_two_nodes_send_a_part_each_and_their_records_are_merged(cluster: str, tmp_path: Path) -> None:
     talks = code_review().limited(2)
     experiment = Benchmark(

@@ -64,8 +64,8 @@ class Noted:
     def _opened(self, path: Any, mode: Any = None, flags: Any = 0) -> None:
         if isinstance(path, int):
             return
-        writes = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-        writes = writes or (isinstance(mode, str) and set(mode) & set("wax+"))
+        by_flags = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        writes = by_flags or (isinstance(mode, str) and set(mode) & set("wax+"))
         self.events["written" if writes else "read"].append(_text(path))
 
 

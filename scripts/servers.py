@@ -185,8 +185,8 @@ class LocalServer:
         command = self._command()
         with (self.directory / "log").open("ab") as log:
             # A session of its own, which ends as a whole and does not see Ctrl-C.
-            given = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "start_new_session": True}
-            self._process = subprocess.Popen(command, cwd=self.directory, **given, **self._options())
+            given: dict[str, Any] = {"stdin": subprocess.DEVNULL, "start_new_session": True, **self._options()}
+            self._process = subprocess.Popen(command, cwd=self.directory, stdout=log, stderr=log, **given)
         while self._process.poll() is None and time.monotonic() < until:
             if self._is_ready():
                 return True

@@ -21,7 +21,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from scripts.environments import ROOT
 
@@ -73,7 +73,7 @@ def _run_hatchling(source: Path, out: Path, umask: int, variables: Mapping[str, 
     """Build into `out`, and return the wheel and the source distribution."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SOURCE_DATE", "PYTHON", "LC_"))}
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(out)]
-    here = {"cwd": source, "env": {**kept, **variables}, "umask": umask}
+    here: dict[str, Any] = {"cwd": source, "env": {**kept, **variables}, "umask": umask}
     done = subprocess.run(command, **here, capture_output=True, text=True, timeout=120.0, check=False)
     if done.returncode:
         raise BuildError("hatchling: " + "\n".join((done.stderr or done.stdout).splitlines()[-5:]))

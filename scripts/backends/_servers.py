@@ -209,7 +209,8 @@ class MLflow(Backend):
         """Return all spans of the experiment."""
         where = {"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": {"experiment_id": project}}
         asked: dict[str, Any] = {"locations": [where], "max_results": 500}
-        traces, found = "/api/3.0/mlflow/traces", []
+        traces = "/api/3.0/mlflow/traces"
+        found: list[Any] = []
         while True:
             page = self.ask(f"{traces}/search", asked)
             for one in page.get("traces", []):

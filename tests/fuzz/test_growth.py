@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from fastlane.protocol.json_scanner import JsonScanner
 from fastlane.protocol.assembly import assembly_of
 from fastlane.protocol.events import EventReader, EventSplitter
+from fastlane.protocol.json_scanner import JsonScanner
 from fastlane.transport import Phases
 from fastlane.transport.protocols.exchange import Exchange, TransportError
 from fastlane.transport.protocols.h1 import Http1Connection

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from fastlane.batch import answers
-from fastlane.protocol import json_scanner as _scanner
 from fastlane.plays.rate_limits import headers
-from fastlane.protocol import assembly, events as _events
+from fastlane.protocol import assembly, events as _events, json_scanner as _scanner
 from fastlane.transport.protocols import h1 as _h1, h2 as _h2
 from tests.fuzz.drawn import mutate
 from tests.fuzz.targets import TARGETS

@@ -174,7 +174,6 @@ __all__ = [
     "QueueFullError",
     "QueueTimeoutError",
     "RateLimits",
-    "ReceivedAnswer",
     "Reproducible",
     "RequestEncoding",
     "Routing",

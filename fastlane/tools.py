@@ -154,7 +154,7 @@ def _parsed(text: str, model: type[pydantic.BaseModel] | None) -> tuple[Any, str
     return (arguments, None) if isinstance(arguments, dict) else (None, "they are not a JSON object")
 
 
-class ToolCalls(Iterator[ToolCall]):
+class ToolCallStream(Iterator[ToolCall]):
     """What `tool_calls()` returns for a synchronous stream."""
 
     def __init__(self, stream: Iterable[Any], models: Models | None, on_event: OnEvent | None) -> None:
@@ -174,7 +174,7 @@ class ToolCalls(Iterator[ToolCall]):
         return _messages(self._reader.assembly)
 
 
-class AsyncToolCalls(AsyncIterator[ToolCall]):
+class AsyncToolCallStream(AsyncIterator[ToolCall]):
     """What `tool_calls()` returns for an asynchronous stream."""
 
     def __init__(self, stream: AsyncIterable[Any], models: Models | None, on_event: OnEvent | None) -> None:
@@ -209,14 +209,14 @@ def _messages(assembly: Assembly | None) -> list[dict[str, Any]]:
 @overload
 def tool_calls(
     stream: AsyncIterable[Any], models: Models | None = None, *, on_event: OnEvent | None = None
-) -> AsyncToolCalls: ...
+) -> AsyncToolCallStream: ...
 @overload
 def tool_calls(
     stream: Iterable[Any], models: Models | None = None, *, on_event: OnEvent | None = None
-) -> ToolCalls: ...
+) -> ToolCallStream: ...
 def tool_calls(
     stream: Iterable[Any] | AsyncIterable[Any], models: Models | None = None, *, on_event: OnEvent | None = None
-) -> ToolCalls | AsyncToolCalls:
+) -> ToolCallStream | AsyncToolCallStream:
     """Yield each tool call of a streamed answer as soon as its arguments are complete.
 
     `stream`: what `chat.completions.create(stream=True)`, `responses.create(stream=True)` or the event stream of their
@@ -235,9 +235,9 @@ def tool_calls(
     if on_event is not None and not callable(on_event):
         raise ConfigurationError(f"on_event: expected a function that takes an event, not {on_event!r}")
     if isinstance(stream, AsyncIterable):
-        return AsyncToolCalls(stream, models, on_event)
+        return AsyncToolCallStream(stream, models, on_event)
     if isinstance(stream, Iterable):
-        return ToolCalls(stream, models, on_event)
+        return ToolCallStream(stream, models, on_event)
     raise ConfigurationError(
         f"tool_calls: expected a stream of openai's events, not {type(stream).__name__}: pass stream=True to create(), "
         "await an async create(), and enter a stream() helper with `with`"
@@ -315,7 +315,7 @@ class ToolRunner:
         """
         if coroutines := [name for name, tool in self._tools.items() if _is_coroutine(tool)]:
             raise ConfigurationError(f"run: the tools {coroutines!r} are coroutine functions: await run_async()")
-        calls = ToolCalls(stream, self._models, on_event)
+        calls = ToolCallStream(stream, self._models, on_event)
         pool = ThreadPoolExecutor(self._limit, thread_name_prefix="fastlane tool")
         try:
             late, running = [], []
@@ -331,7 +331,7 @@ class ToolRunner:
 
     async def run_async(self, stream: AsyncIterable[Any], *, on_event: OnEvent | None = None) -> ToolTurn:
         """Do as `run()` with an asynchronous stream, and with tools that may be coroutine functions."""
-        calls = AsyncToolCalls(stream, self._models, on_event)
+        calls = AsyncToolCallStream(stream, self._models, on_event)
         free = asyncio.Semaphore(self._limit)
         running: list[asyncio.Task[ToolResult]] = []
         try:

@@ -24,7 +24,7 @@ _ANSWERS = frozenset(
 _TEXT_OUTPUTS = frozenset(("function_call_output", "custom_tool_call_output"))
 
 
-class ToolCall(NamedTuple):
+class CalledTool(NamedTuple):
     """One call of a tool, as the model wrote it."""
 
     call_id: str
@@ -35,7 +35,7 @@ class MessageRole(NamedTuple):
     """What one message is to the conversation."""
 
     kind: PartKind
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[CalledTool, ...] = ()
     result_of: str | None = None
     """The id of the call whose result it is."""
     text_field: str | None = None
@@ -59,7 +59,7 @@ def read_role(message: Mapping[str, Any]) -> MessageRole:
         return MessageRole("other")
     call_id = message.get("call_id")
     if isinstance(call_id, str) and kind.endswith("_call"):
-        return MessageRole("answer", (ToolCall(call_id, _string(message.get("name")) or kind),))
+        return MessageRole("answer", (CalledTool(call_id, _string(message.get("name")) or kind),))
     if isinstance(call_id, str) and kind.endswith("_output"):
         return MessageRole("result", (), call_id, "output" if kind in _TEXT_OUTPUTS else None)
     return MessageRole("answer" if kind in _ANSWERS else "other")
@@ -77,7 +77,7 @@ def _of_role(kind: PartKind, message: Mapping[str, Any]) -> MessageRole:
     for call in given if isinstance(given, list | tuple) else ():
         inner = call.get("function", call.get("custom")) if isinstance(call, Mapping) else None
         if isinstance(inner, Mapping) and isinstance(call.get("id"), str):
-            calls.append(ToolCall(call["id"], _string(inner.get("name")) or "tool"))
+            calls.append(CalledTool(call["id"], _string(inner.get("name")) or "tool"))
     return MessageRole("answer", tuple(calls))
 
 

@@ -25,6 +25,7 @@ _FAMILIES: dict[str, tuple[str, ...]] = {
     "structured": ("early_stop", "bounded_ab", "bound_law", "bounded_cost"),
     "telemetry": ("telemetry_cost", "telemetry_down"),
     "transport": ("idle_reuse", "connection", "stale", "threads", "multiplexing", "early_close"),
+    "unbroken": ("unbroken",),
     "upstreams": ("routing", "failover", "hedging"),
 }
 """The modules, and the benchmarks of each: functions whose docstrings say what is inside their figures."""

@@ -25,6 +25,8 @@ _COMMANDS: Mapping[str, tuple[str, str, str]] = {
 }
 """Each with its module, in which it has its name, what it does, and the extras that it needs."""
 
+_RUN = "run a program, unchanged, with fastlane's clients"
+
 _INTERRUPTED = 130
 
 
@@ -33,12 +35,17 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         print(__version__)  # without typer, which a base install does not have
         return
+    if sys.argv[1:2] == ["run"]:
+        from fastlane_run import run
+
+        run(sys.argv[2:])
     try:
         app = command_line(*sys.argv[1:2])
     except MissingExtraError as error:
         if sys.argv[1:] not in ([], ["--help"]):
             sys.exit(f"fastlane: {error}")
         print(f"Usage: fastlane COMMAND [ARGS]...\n\n{_ABOUT}\n")
+        print(f"  {'run':10} {_RUN}")
         for name, (_, what, extras) in _COMMANDS.items():
             print(f"  {name:10} {what:60} pip install 'fastlane-llm[{extras}]'")
         print("\nIn a clone: pip install '.[cli]', and so on.")
@@ -96,6 +103,8 @@ def command_line(asked: str | None = None) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(options)
+    if asked not in _COMMANDS:
+        app.command("run", help=f"{_RUN}.")(lambda: None)  # `main` runs it, without typer
     for name, (module, _, extras) in _COMMANDS.items():
         if asked in _COMMANDS and asked != name:
             continue

@@ -103,7 +103,8 @@ def test(home: Home, frameworks: Sequence[Framework], more: Sequence[str]) -> bo
     named = [f"{each.name} {versions[each.distribution]}" for each in frameworks]
     print(*named, f"with openai {versions['openai']}", sep=", ", flush=True)
     tests = [str(framework.tests) for framework in frameworks]
-    arguments = ["-c", str(_TESTS / "pytest.toml"), "--disable-warnings", *tests, str(_TESTS / "test_page.py"), *more]
+    tests += [str(_TESTS / "test_page.py"), str(_TESTS / "test_auto.py")]
+    arguments = ["-c", str(_TESTS / "pytest.toml"), "--disable-warnings", *tests, *more]
     return run_tests(folder, arguments, {"FRAMEWORKS": ",".join(framework.name for framework in frameworks)})
 
 

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 from scripts.environments import ROOT
 
 PART = "wheel"
-# The package, and the plugin of pytest beside it.
-_CODE = ("fastlane", "fastlane_testing.py")
+# The package, and beside it the command `fastlane` and the plugin of pytest.
+_CODE = ("fastlane", "fastlane_run.py", "fastlane_testing.py")
 _METADATA = frozenset(("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"))
 
 

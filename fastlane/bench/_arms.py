@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import openai
 
+from ..compat.clients import stock_client
 from ..errors import ConfigurationError
 from ..plays import Connection, Hedging, Play, PromptCache, RequestEncoding
 
@@ -101,11 +102,13 @@ def _returns_asynchronous(client: MakeClient) -> bool:
 
 
 def stock(base_url: str, api_key: str) -> openai.OpenAI:
-    return openai.OpenAI(base_url=base_url, api_key=api_key)
+    client: openai.OpenAI = stock_client(openai.OpenAI, base_url=base_url, api_key=api_key)
+    return client
 
 
 def stock_async(base_url: str, api_key: str) -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(base_url=base_url, api_key=api_key)
+    client: openai.AsyncOpenAI = stock_client(openai.AsyncOpenAI, base_url=base_url, api_key=api_key)
+    return client
 
 
 # There are no facts about the embedded provider, or about a server of yours.

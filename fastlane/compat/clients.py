@@ -144,3 +144,36 @@ def set_module_client_classes(classes: Mapping[str, Any]) -> None:
     if pool_settings_of(last) is not None or type(last) is stock_http_client_class(asynchronous=False):
         openai.http_client = None
     openai._reset_client()
+
+
+_replacements: dict[type[Any], type[Any]] = {}
+
+
+def replace_classes(replacements: Mapping[type[Any], type[Any]]) -> None:
+    """Have stock classes make objects of these subclasses of theirs, and all others what they make by themselves.
+
+    The classes stay, and so do names that were imported before. Their other subclasses make what they made.
+    """
+    _replacements.clear()
+    _replacements.update(replacements)
+    # Azure's classes inherit from these. It is never deleted: CPython's `object.__new__` would then refuse arguments.
+    for stock in (openai.OpenAI, openai.AsyncOpenAI):
+        if replacements and "__new__" not in vars(stock):
+            stock.__new__ = _maker(stock)  # type: ignore[method-assign]
+
+
+def _maker(stock: type[Any]) -> Any:
+    def make(cls: type[Any], *args: Any, **options: Any) -> Any:
+        kind = _replacements.get(cls, cls)
+        inherited = super(stock, kind).__new__
+        return inherited(kind) if inherited is object.__new__ else inherited(kind, *args, **options)
+
+    make.__wrapped__ = stock.__init__  # type: ignore[attr-defined]  # for `inspect.signature`
+    return staticmethod(make)
+
+
+def stock_client(stock: type[Any], **options: Any) -> Any:
+    """Make a client of exactly a stock class, also while another one replaces it."""
+    client = object.__new__(stock)
+    client.__init__(**options)
+    return client

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .pool.settings import (
-    PoolSettings as PoolSettings,
-    ProxyRule as ProxyRule,
-    ProxyServer as ProxyServer,
-    certificates_now as certificates_now,
-    proxy_server as proxy_server,
-)
+from .pool.settings import PoolSettings as PoolSettings, certificates_now as certificates_now
 from .protocols.exchange import (
     PATIENCE as PATIENCE,
     PHASES as PHASES,

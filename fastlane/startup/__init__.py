@@ -1,0 +1,1 @@
+"""The folder that `fastlane run` puts on PYTHONPATH, for its `sitecustomize`."""

@@ -24,7 +24,8 @@ _FAMILIES: dict[str, tuple[str, ...]] = {
     "streams": ("stream_cpu", "streams_per_core", "call_cpu", "history_cpu", "cold_start"),
     "structured": ("early_stop", "bounded_ab", "bound_law", "bounded_cost"),
     "telemetry": ("telemetry_cost", "telemetry_down"),
-    "transport": ("idle_reuse", "connection", "stale", "threads", "multiplexing", "early_close"),
+    "transport": ("idle_reuse", "connection", "stale", "threads", "multiplexing", "early_close", "proxy"),
+    "unbroken": ("unbroken",),
     "upstreams": ("routing", "failover", "hedging"),
 }
 """The modules, and the benchmarks of each: functions whose docstrings say what is inside their figures."""

@@ -197,6 +197,31 @@ def at_once(connection: Connection) -> None:
     connection.poll(None)
 
 
+def connect_proxy(connection: Connection) -> None:
+    """Open tunnels by CONNECT, until the connection is closed; send the port."""
+
+    def pass_on(source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(_READ_BYTES):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def speak(client: socket.socket) -> None:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += _received(client)
+        host, _, port = head.split()[1].decode().rpartition(":")
+        with socket.create_connection((host, int(port))) as server:
+            for end in (client, server):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            threading.Thread(target=pass_on, args=(server, client), daemon=True).start()
+            pass_on(client, server)
+
+    connection.send(_listen(speak))
+    connection.poll(None)
+
+
 # Collectors
 
 _TAKEN = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n"

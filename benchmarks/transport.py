@@ -11,6 +11,7 @@ import asyncio
 import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain
 from threading import Barrier
 from typing import Any
@@ -42,7 +43,8 @@ from benchmarks._client import (
 from benchmarks._paired import added, cpu_pairs, in_turns, middle, paired, percentile, ttft, turns
 from benchmarks._provider import MODEL, ROUND_TRIP_TIME_S, providers
 from benchmarks._report import Figure, Report
-from fastlane._clock import now_ns
+from benchmarks._servers import child, connect_proxy
+from fastlane._clock import cpu_ns, now_ns
 from fastlane.emulator import RequestLog
 
 
@@ -402,4 +404,59 @@ def early_close(quick: bool) -> Report:
     return Report(
         figures=figures,
         reach={f"{mode}_fastlane_{name}": target for mode in MODES for name, target in targets.items()},
+    )
+
+
+# Through a proxy
+
+_ROUTES = ("direct", "proxy")
+_PROXIED_TOKENS = 300
+
+
+def proxy(quick: bool) -> Report:
+    """Measure what a proxy (CONNECT, in a process of its own, on loopback) adds to a warm call: direct against proxied.
+
+    Inside, of time to first token: from a streamed call to its first content. Inside, of CPU: this process's, all
+    threads, while a stream of 300 tokens, one every millisecond, is read. Inside, of streams that are closed after
+    their third token: tokens that the provider gave to its socket after `close()`.
+    """
+    rounds, streams = (10, 8) if quick else (40, 30)
+    figures: dict[str, Figure] = {}
+    closed: dict[str, Figure] = {}
+    with providers(round_trip_time_s=ROUND_TRIP_TIME_S) as (emulator,), child(connect_proxy) as connection:
+        url = f"http://127.0.0.1:{connection.recv()}"
+        for mode in MODES:
+            through: dict[str, Any] = {"direct": False, "proxy": url}
+
+            async def measure(mode: str = mode, through: dict[str, Any] = through) -> None:
+                clients = {route: ours(mode, emulator.base_url, proxy=through[route]) for route in _ROUTES}
+                taken: dict[str, list[float]] = {route: [] for route in _ROUTES}
+                spent: dict[str, list[float]] = {route: [] for route in _ROUTES}
+                for number, route in turns(_ROUTES, rounds, warm_ups=2):
+                    first_ms = await in_mode(clients[route], first_content_ms)
+                    began_ns = cpu_ns()
+                    long = partial(first_content_ms, text=None, output_tokens=_PROXIED_TOKENS, token_ms=1)
+                    await in_mode(clients[route], long)
+                    if number >= 0:
+                        taken[route].append(first_ms)
+                        spent[route].append((cpu_ns() - began_ns) / 1e3 / _PROXIED_TOKENS)
+                for number in range(streams):
+                    tag = f"{mode}_proxy:{number}"
+                    closed[tag] = await in_mode(clients["proxy"], _close_early, tag)
+                for client in clients.values():
+                    await settled(client.close())
+                figures.update(paired(f"{mode}_ttft", taken["proxy"], taken["direct"]))
+                figures.update(paired(f"{mode}_cpu_per_chunk", spent["proxy"], spent["direct"]))
+                figures.update({f"{mode}_{route}_ttft_ms": middle(taken[route]) for route in _ROUTES})
+                figures.update({f"{mode}_{route}_cpu_per_chunk_us": middle(spent[route]) for route in _ROUTES})
+
+            run(measure())
+        log = emulator.log()
+    for mode in MODES:
+        figures |= _after_close(f"{mode}_proxy", closed, log)
+    targets = {"ttft_ratio": "<= 1.1", "cpu_per_chunk_ratio": "<= 1.1"}
+    ends = {"proxy_tokens_after_close_max": f"<= {_ALLOWED_TOKENS}", "proxy_connections": "== 1"}
+    return Report(
+        figures=figures,
+        reach={f"{mode}_{name}": target for mode in MODES for name, target in {**targets, **ends}.items()},
     )

@@ -55,6 +55,8 @@ _PROGRAMS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "postgres": (("initdb",), "postgresql"),
     "prometheus": (("prometheus",), "prometheus"),
     "promtool": (("promtool",), "prometheus"),
+    "tinyproxy": (("tinyproxy",), "tinyproxy"),
+    "microsocks": (("microsocks",), "microsocks"),
 }
 """Of each: what its program may be called, and the package that has it."""
 
@@ -513,6 +515,48 @@ class Prometheus(HttpServer):
             if time.monotonic() > until:
                 raise UnavailableError(f"{expression} should come to {at_least}, and is {found} after {within_s:.0f} s")
             time.sleep(0.25)
+
+
+# Proxies
+
+
+class ProxyProgram(LocalServer):
+    """A real proxy, which wants a user name and a password."""
+
+    user, password = "proxy-user", "proxy-password"
+
+    @property
+    def url(self) -> str:
+        """Its address, password included."""
+        scheme = "http" if self.name == "tinyproxy" else "socks5h"
+        return f"{scheme}://{self.user}:{self.password}@127.0.0.1:{self.port}"
+
+    def _is_ready(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1.0):
+            return True
+        return False
+
+
+class Tinyproxy(ProxyProgram):
+    """An HTTP proxy."""
+
+    name = "tinyproxy"
+
+    def _command(self) -> list[str]:
+        file = self.directory / "tinyproxy.conf"
+        settings = (f"Port {self.port}", "Listen 127.0.0.1", "Timeout 600", f"BasicAuth {self.user} {self.password}")
+        file.write_text("\n".join(settings) + "\n", encoding="utf-8")
+        return [program("tinyproxy"), "-d", "-c", str(file)]
+
+
+class Microsocks(ProxyProgram):
+    """A SOCKS 5 proxy."""
+
+    name = "microsocks"
+
+    def _command(self) -> list[str]:
+        address = ("-i", "127.0.0.1", "-p", str(self.port))
+        return [program("microsocks"), *address, "-u", self.user, "-P", self.password]
 
 
 # The command line

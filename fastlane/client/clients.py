@@ -11,6 +11,7 @@ import openai
 from .._environment import is_disabled
 from ..compat import resources as _resources
 from ..compat.clients import http_client_of, pool_settings_of
+from ..compat.proxies import ProxySetting, proxy_setting, stock_http_client
 from ..compat.requests import Requests, share_requests
 from ..engine.client_state import ClientState
 from ..engine.drivers import call_off_waits
@@ -31,6 +32,8 @@ from .configuration import (
     make_pipeline,
     pipeline_for_copy,
     pooled_http_client,
+    proxy_of,
+    refuse_proxy,
     wanted_settings,
     warn_of_plays_without_transport,
 )
@@ -58,6 +61,7 @@ class _Client:
     _fastlane: ClientState | None = None
     _experiment: Experiment | None = None
     _obstacle: Obstacle | None = None
+    _proxy: ProxySetting = None
 
     def __init__(
         self,
@@ -67,8 +71,10 @@ class _Client:
         on_call_end: OnCallEnd | Iterable[OnCallEnd] | None = None,
         raise_play_errors: bool = False,
         experiment: Experiment | None = None,
+        proxy: Any = None,
         **options: Any,
     ) -> None:
+        self._proxy = proxy_setting(proxy)
         self._experiment = checked_experiment(experiment)
         kind, pipeline = _pipeline_of_copy.get() or (None, None)
         is_copy = kind is type(self)
@@ -78,11 +84,20 @@ class _Client:
             pipeline = make_pipeline(plays, only_plays, on_call_end, raise_play_errors, asynchronous=self._asynchronous)
         else:
             _pipeline_of_copy.set(None)  # a constructor may make further clients
+        timeout = options.get("timeout", openai.NOT_GIVEN)
+        if isinstance(timeout, openai.NotGiven):
+            timeout = openai.DEFAULT_TIMEOUT
+        has_http_client = options.get("http_client") is not None
+        if has_http_client and not is_copy:
+            refuse_proxy(pipeline, self._proxy, OWN_HTTP_CLIENT)
+        chosen = proxy_of(pipeline, self._proxy)
         if is_disabled():
+            if chosen is not None and not has_http_client:
+                options["http_client"] = stock_http_client(chosen, timeout, asynchronous=self._asynchronous)
             super().__init__(**options)
             return
         transport = "caller"
-        if options.get("http_client") is not None:
+        if has_http_client:
             self._obstacle = OWN_HTTP_CLIENT
         else:
             wanted = wanted_settings(
@@ -90,14 +105,15 @@ class _Client:
                 workload_identity=options.get("workload_identity"),
                 provider=options.get("provider"),
                 asynchronous=self._asynchronous,
+                proxy=self._proxy,
             )
             if isinstance(wanted, Obstacle):
                 transport, self._obstacle = "stock", wanted
+                if chosen is not None:
+                    options["http_client"] = stock_http_client(chosen, timeout, asynchronous=self._asynchronous)
             else:
                 transport = "fastlane"
-                options["http_client"] = pooled_http_client(
-                    wanted, options.get("timeout", openai.NOT_GIVEN), asynchronous=self._asynchronous
-                )
+                options["http_client"] = pooled_http_client(wanted, timeout, asynchronous=self._asynchronous)
         super().__init__(**options)
         self._fastlane = ClientState(pipeline, transport, Requests(type(self)))
         if experiment is not None:
@@ -201,7 +217,7 @@ class _Client:
         finally:
             _pipeline_of_copy.reset(token)
         client_state: ClientState | None = copied._fastlane
-        copied._experiment, copied._obstacle = experiment, obstacle
+        copied._experiment, copied._obstacle, copied._proxy = experiment, obstacle, self._proxy
         if original is None or client_state is None:
             return copied  # type: ignore[no-any-return]
         if given:
@@ -238,7 +254,8 @@ class OpenAI(_Client, Calls, openai.OpenAI):
     are on. `on_call_end` is a function or a list of functions, called with the `CallRecord` of every call that has
     ended; an async client also takes coroutine functions, and waits for them in `close()`. `raise_play_errors=True`
     raises the errors of plays and callbacks instead of logging them. An `experiment` sends a share of the calls through
-    other plays. The environment variable FASTLANE_DISABLED=1 gives the stock behaviour. Threads may share a client.
+    other plays. `proxy` is the URL of a proxy, or an `httpx2.Proxy`; False is for none, and without it the environment
+    says which. The environment variable FASTLANE_DISABLED=1 gives the stock behaviour. Threads may share a client.
     """
 
     _asynchronous = False
@@ -283,8 +300,7 @@ class OpenAI(_Client, Calls, openai.OpenAI):
         """Open a connection now, HTTP/2 SETTINGS included, and keep it open for the first call.
 
         Returns True when the connection is open, and False without fastlane's transport (an `http_client` of your own,
-        a proxy, FASTLANE_DISABLED). Raises openai.APIConnectionError, or APITimeoutError after the client's connect
-        timeout.
+        FASTLANE_DISABLED). Raises openai.APIConnectionError, or APITimeoutError after the client's connect timeout.
         """
         return _connections.warm(self)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
-import urllib.request
 from collections.abc import Callable, Iterable
 from inspect import iscoroutinefunction
 from typing import Any, NamedTuple
@@ -13,15 +11,13 @@ from typing import Any, NamedTuple
 import openai
 
 from ..compat.clients import http_client_of, pool_settings_of, provider_of, stock_http_client_class
+from ..compat.proxies import ProxySetting, environment_proxies, proxy_setting, stock_http_client
 from ..engine.pipeline import OnCallEnd, Pipeline
 from ..errors import ConfigurationError
 from ..plays import Connection, Play, PromptCache
-from ..transport import PoolSettings, certificates_now
+from ..transport import PoolSettings, ProxyRule, certificates_now
 
 log = logging.getLogger("fastlane")
-
-_PROXY_VARIABLES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
-
 
 _warned: set[str] = set()
 
@@ -159,22 +155,39 @@ def pipeline_for_copy(
     )
 
 
+def proxy_of(pipeline: Pipeline, given: ProxySetting) -> ProxySetting:
+    """Return the proxy of a client: the given one, or that of its `Connection` play."""
+    if given is not None:
+        return given
+    return next((proxy_setting(play.proxy) for play in pipeline.plays if isinstance(play, Connection)), None)
+
+
+def refuse_proxy(pipeline: Pipeline, proxy: ProxySetting, obstacle: Obstacle) -> None:
+    """Raise ConfigurationError if the client has a proxy that the HTTP client which carries its calls would not use."""
+    if proxy_of(pipeline, proxy) is not None:
+        raise ConfigurationError(
+            f"proxy= cannot be used: {obstacle.why}. Give that HTTP client its proxy, or {obstacle.remedy}"
+        )
+
+
 def wanted_settings(
-    pipeline: Pipeline, *, workload_identity: Any, provider: Any, asynchronous: bool
+    pipeline: Pipeline, *, workload_identity: Any, provider: Any, asynchronous: bool, proxy: ProxySetting = None
 ) -> PoolSettings | Obstacle:
-    """Return the pool settings of the `Connection` play, or why fastlane's transport cannot be used."""
-    connection = next((play for play in pipeline.plays if isinstance(play, Connection)), None)
-    if connection is None:
-        return _NO_CONNECTION
-    proxy = _proxy()
-    if proxy is not None:
-        return proxy
+    """Return the pool settings of the `Connection` play, or why fastlane's transport cannot be used.
+
+    Raises ConfigurationError for a proxy that cannot be used.
+    """
     for name, given in (("workload_identity", workload_identity), ("provider", provider)):
         if given is not None:
-            return Obstacle(
+            obstacle = Obstacle(
                 f"the client was made with {name}=, which binds its credentials to the HTTP client that openai makes",
                 "make the client with api_key= to use fastlane's transport",
             )
+            refuse_proxy(pipeline, proxy, obstacle)
+            return obstacle
+    connection = next((play for play in pipeline.plays if isinstance(play, Connection)), None)
+    if connection is None:
+        return _NO_CONNECTION
     bases = stock_http_client_class(asynchronous=asynchronous).__mro__
     base = next((base for base in bases if base.__module__.startswith("httpx")), None)
     if base is None:
@@ -190,6 +203,7 @@ def wanted_settings(
             "remove the patch to use fastlane's transport; set SSL_CERT_FILE to trust other certificates",
             is_chosen=False,
         )
+    chosen = proxy_of(pipeline, proxy)
     return PoolSettings(
         library=library,
         http2=connection.http2,
@@ -197,16 +211,15 @@ def wanted_settings(
         max_connections=connection.max_connections,
         ping_s=None if connection.ping_s is None else float(connection.ping_s),
         certificates=certificates_now(),
+        proxies=environment_proxies(library) if chosen is None else (ProxyRule(None, chosen),) if chosen else (),
     )
 
 
 def pooled_http_client(settings: PoolSettings, timeout: Any, *, asynchronous: bool) -> Any:
-    """Make an HTTP client on the shared pool with these settings. `timeout`: as in openai's constructor."""
+    """Make an HTTP client on the shared pool with these settings."""
     # Imported with the first client, not with `import fastlane`.
     from ..transport.drivers.transports import shared_transport
 
-    if isinstance(timeout, openai.NotGiven):
-        timeout = openai.DEFAULT_TIMEOUT
     transport = shared_transport(settings, asynchronous=asynchronous)
     return stock_http_client_class(asynchronous=asynchronous)(timeout=timeout, transport=transport)
 
@@ -243,31 +256,15 @@ def http_client_for_copy(client: Any, pipeline: Pipeline, *, asynchronous: bool)
         workload_identity=client.workload_identity,
         provider=provider_of(client),
         asynchronous=asynchronous,
+        proxy=client._proxy,
     )
     settings, obstacle = (None, wanted) if isinstance(wanted, Obstacle) else (wanted, None)
-    if settings == pool_settings_of(http_client_of(client)):
+    chosen = proxy_of(pipeline, client._proxy)
+    if settings == pool_settings_of(http_client_of(client)) and (settings is not None or chosen is None):
         return None, obstacle  # share the connections and cookies
     if settings is None:
-        return stock_http_client_class(asynchronous=asynchronous)(timeout=client.timeout), obstacle
+        return stock_http_client(chosen, client.timeout, asynchronous=asynchronous), obstacle
     return pooled_http_client(settings, client.timeout, asynchronous=asynchronous), None
-
-
-def _proxy() -> Obstacle | None:
-    """Return the obstacle if a proxy is configured, which fastlane's transport does not support; None otherwise."""
-    # `getproxies()` reads the whole environment, which doubles the cost of making a client. It is needed only on
-    # systems with proxy settings outside of the environment.
-    has_system_settings = sys.platform in ("darwin", "win32")
-    if has_system_settings and not any(scheme in ("http", "https", "all") for scheme in urllib.request.getproxies()):
-        return None
-    variable = next((name for name in _PROXY_VARIABLES if os.environ.get(name)), None)
-    if variable is None and not has_system_settings:
-        return None
-    return Obstacle(
-        f"{variable or 'the proxy setting of the system'} names a proxy, which fastlane's transport does not use",
-        f"{f'unset {variable}' if variable else 'remove the setting'} if the provider can be reached without the "
-        "proxy (NO_PROXY does not help here)",
-        is_chosen=False,
-    )
 
 
 def _is_adapted(client: type[Any], library: Any, *, asynchronous: bool) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from openai import NOT_GIVEN
+from openai import DEFAULT_TIMEOUT
 
 from ..compat.clients import forget_given, http_client_of, pool_settings_of, validates_strictly
 from ..compat.requests import Requests
@@ -54,6 +54,8 @@ def _http_client(client: Any, *, asynchronous: bool) -> Any:
         if client_state.transport == "caller" and not any(isinstance(play, Connection) for play in pipeline.plays):
             # The application's `http_client` is for its own provider: use the default connections for others.
             pipeline = make_pipeline(None, [Connection()], None, False, asynchronous=asynchronous)
-        wanted = wanted_settings(pipeline, workload_identity=None, provider=None, asynchronous=asynchronous)
+        wanted = wanted_settings(
+            pipeline, workload_identity=None, provider=None, asynchronous=asynchronous, proxy=client._proxy
+        )
         settings = None if isinstance(wanted, Obstacle) else wanted
-    return None if settings is None else pooled_http_client(settings, NOT_GIVEN, asynchronous=asynchronous)
+    return None if settings is None else pooled_http_client(settings, DEFAULT_TIMEOUT, asynchronous=asynchronous)

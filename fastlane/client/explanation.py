@@ -11,6 +11,7 @@ import openai
 from ..compat.clients import http_client_of, pool_settings_of, stock_http_client_class, transport_of
 from ..decode.probes import unexpected_seams
 from ..plays import Play
+from ..transport import PoolSettings
 from .configuration import OWN_HTTP_CLIENT, Obstacle
 
 Transport = Literal["fastlane", "stock", "caller"]
@@ -40,6 +41,8 @@ class Explanation:
     """What carries the calls: "fastlane", "stock" (openai's own HTTP client) or "caller" (the given `http_client`)."""
     http2: Literal["prefer", "require", "never"] | None
     """The setting of fastlane's transport; None for other transports."""
+    proxy: str | None = None
+    """The proxy on the way to the base URL, without username and password; None for none, and for other transports."""
     experiment: str | None
     """The name of the experiment that sends a share of the calls through other plays."""
     limitations: tuple[Limitation, ...]
@@ -53,6 +56,8 @@ class Explanation:
         from .._version import __version__
 
         how = f"fastlane's, {_HTTP2[self.http2]}" if self.http2 is not None else _CARRIERS[self.transport]
+        if self.proxy is not None:
+            how += f", through {self.proxy}"
         lines = [
             f"fastlane {__version__} with openai {openai.__version__}: {'on' if self.is_enabled else 'off'}",
             f"transport: {how}",
@@ -65,7 +70,7 @@ class Explanation:
 
 
 def explain(client: Any) -> Explanation:
-    """Return the explanation of a client. It contains no key, header or URL."""
+    """Return the explanation of a client. It contains no key, header or password."""
     client_state = client._fastlane
     if client_state is None:
         own = type(http_client_of(client)) is stock_http_client_class(asynchronous=client._asynchronous)
@@ -90,9 +95,18 @@ def explain(client: Any) -> Explanation:
         # The application may have replaced the client's HTTP client.
         transport="caller" if settings is None and client_state.transport == "fastlane" else client_state.transport,
         http2=None if settings is None else settings.http2,
+        proxy=_proxy_of(client, settings),
         experiment=None if experiment is None else experiment.name,
         limitations=(*_of_transport(client), *_of_short_path(client), *_of_extras(client_state.pipeline.plays)),
     )
+
+
+def _proxy_of(client: Any, settings: PoolSettings | None) -> str | None:
+    url = client.base_url
+    if settings is None or not url.host:
+        return None
+    proxy = settings.proxy_for(url.scheme, url.raw_host.decode("ascii"), url.port)
+    return None if proxy is None else str(proxy)
 
 
 def _of_transport(client: Any) -> list[Limitation]:

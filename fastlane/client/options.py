@@ -6,7 +6,7 @@ A contract test compares openai's names with `inspect.signature` of the installe
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 import httpx2
 from openai import NotGiven, Timeout
@@ -24,6 +24,7 @@ class _OwnOptions(TypedDict, total=False):
     on_call_end: OnCallEnd | Iterable[OnCallEnd] | None
     raise_play_errors: bool
     experiment: Experiment | None
+    proxy: str | httpx2.URL | httpx2.Proxy | Literal[False] | None
 
 
 class _CommonOptions(TypedDict, total=False):

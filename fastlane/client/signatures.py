@@ -33,7 +33,7 @@ def _adopted(ours: Any, stock: Any) -> Any:
     own = [
         parameter
         for parameter in inspect.signature(unwrapped).parameters.values()
-        if parameter.name in ("plays", "only_plays", "on_call_end", "raise_play_errors", "experiment")
+        if parameter.name in ("plays", "only_plays", "on_call_end", "raise_play_errors", "experiment", "proxy")
     ]
     signature = inspect.signature(stock)
     adopted.__signature__ = signature.replace(  # type: ignore[attr-defined]

@@ -35,7 +35,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 
 PROBLEMS: Mapping[State, Mapping[str, str]] = {
     "left out": {
-        "proxy": "Calls go through the proxy too, over the HTTP library's own connections.",
+        "proxy": "Calls go through the proxy too.",
         "not run": "",
     },
     "failed": {

@@ -827,7 +827,7 @@ class AttemptState:
             }
             if opening is not None:
                 known["connection_id"] = opening.local_address
-                known |= {name: getattr(opening, name) for name in ("alpn", "tls_version", "peer_address")}
+                known |= {name: getattr(opening, name) for name in ("alpn", "tls_version", "peer_address", "proxy")}
         return Attempt(
             number=number,
             kind=self.kind,
@@ -862,7 +862,7 @@ class AttemptState:
         return WireStamps(
             started_ns=self.started_ns,
             connection_wait_started_ns=phases.connection_wait_started_ns,
-            **{name: getattr(opened, name) for name in _OPENING_STAMPS} if opened is not None else {},
+            **_opening_stamps(opened),
             send_started_ns=_until(over_ns, phases.send_started_ns),
             send_ended_ns=_until(over_ns, phases.send_ended_ns),
             headers_received_ns=first_byte_ns,
@@ -874,6 +874,16 @@ class AttemptState:
 _OPENING_STAMPS = (
     "dns_started_ns", "dns_ended_ns", "connect_started_ns", "connect_ended_ns", "tls_started_ns", "tls_ended_ns",
 )  # fmt: skip
+
+
+def _opening_stamps(opened: Opening | None) -> dict[str, Any]:
+    if opened is None:
+        return {}
+    stamps = {name: getattr(opened, name) for name in _OPENING_STAMPS}
+    if opened.proxy is not None:
+        stamps |= {"connect_started_ns": None, "connect_ended_ns": None}
+        stamps |= {"proxy_started_ns": opened.connect_started_ns, "proxy_ended_ns": opened.proxy_ended_ns}
+    return stamps
 
 
 def _until(over_ns: int, stamp: int | None) -> int | None:

@@ -54,7 +54,9 @@ class Attempt:
     """The protocol negotiated by ALPN ("h2", "http/1.1")."""
     tls_version: str | None = None
     peer_address: str | None = None
-    """Host and port of the remote address."""
+    """Host and port of the remote address: the proxy's if there is one."""
+    proxy: str | None = None
+    """Host and port of the proxy as it was configured, without username and password; None without a proxy."""
     round_trip_time_s: float | None = None
     """Seconds of round-trip time when the request was sent: the kernel's smoothed value (Linux). With a proxy in
     between, or on other systems, the smallest recent value measured on HTTP."""

@@ -33,6 +33,10 @@ class WireStamps:
     """TCP connect began, name resolution included if `dns_s` is unknown; None on a reused connection."""
     connect_ended_ns: int | None = None
     """TCP was connected, to the winning address if several were tried."""
+    proxy_started_ns: int | None = None
+    """TCP connect to the proxy began; then `connect_started_ns` and `connect_ended_ns` are None."""
+    proxy_ended_ns: int | None = None
+    """The proxy passes bytes on: TCP, TLS with an `https://` proxy, and its tunnel are open."""
     tls_started_ns: int | None = None
     tls_ended_ns: int | None = None
     send_started_ns: int | None = None
@@ -63,7 +67,7 @@ class WireStamps:
 
     @property
     def _connected_from_ns(self) -> int | None:
-        for moment in (self.dns_started_ns, self.connect_started_ns):
+        for moment in (self.dns_started_ns, self.connect_started_ns, self.proxy_started_ns):
             if moment is not None:
                 return moment
         return self.send_started_ns
@@ -77,6 +81,11 @@ class WireStamps:
     def connect_s(self) -> float | None:
         """Seconds of TCP connect, name resolution included if `dns_s` is unknown; None on a reused connection."""
         return seconds(self.connect_started_ns, self.connect_ended_ns)
+
+    @property
+    def proxy_s(self) -> float | None:
+        """Seconds until the proxy passed bytes on: TCP, TLS with it, its tunnel; None on a reused connection."""
+        return seconds(self.proxy_started_ns, self.proxy_ended_ns)
 
     @property
     def tls_s(self) -> float | None:

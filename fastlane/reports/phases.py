@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from ..records.record import CallRecord
 
 Phase = Literal[
-    "prepare", "wait_for_place", "earlier attempts", "queue", "dns", "connect", "tls", "send", "wait", "first token",
-    "decode", "body", "tail", "validate", "hand over", "other",
+    "prepare", "wait_for_place", "earlier attempts", "queue", "dns", "connect", "proxy", "tls", "send", "wait",
+    "first token", "decode", "body", "tail", "validate", "hand over", "other",
 ]  # fmt: skip
 """A part of a call's time; docs/reports.md defines each. From `queue` to `wait`: of the attempt that answered."""
 
@@ -30,7 +30,8 @@ def phases_of(record: CallRecord) -> dict[Phase, float]:
     waited_ns = round((record.queued_s or 0.0) * 1e9) if len(record.attempts) == 1 else 0
     placed_ns = begun_ns - min(waited_ns, max(0, begun_ns - started_ns))
     sent_ns, head_ns = wire.send_ended_ns, wire.headers_received_ns
-    queued_until_ns = wire.dns_started_ns or wire.connect_started_ns or wire.send_started_ns
+    opening_ns = wire.dns_started_ns or wire.connect_started_ns or wire.proxy_started_ns
+    queued_until_ns = opening_ns or wire.send_started_ns
     # A check that began before the last byte counts only from there.
     checked_ns, check_started_ns, check_ended_ns = done_ns, timeline.validate_started_ns, timeline.validate_ended_ns
     if done_ns is not None and check_started_ns is not None and check_ended_ns is not None:
@@ -43,6 +44,7 @@ def phases_of(record: CallRecord) -> dict[Phase, float]:
         ("queue", wire.started_ns, queued_until_ns),
         ("dns", wire.dns_started_ns, wire.dns_ended_ns),
         ("connect", wire.connect_started_ns, wire.connect_ended_ns),
+        ("proxy", wire.proxy_started_ns, wire.proxy_ended_ns),
         ("tls", wire.tls_started_ns, wire.tls_ended_ns),
         ("send", wire.send_started_ns, sent_ns),
         ("wait", sent_ns, head_ns),
@@ -70,8 +72,9 @@ def opening_of(record: CallRecord) -> list[tuple[str, float]]:
     found = []
     for attempt in record.attempts:
         wire = attempt.wire
-        began_ns = wire.dns_started_ns if wire.dns_started_ns is not None else wire.connect_started_ns
-        ended_ns = wire.tls_ended_ns if wire.tls_started_ns is not None else wire.connect_ended_ns
+        began_ns = wire.dns_started_ns or wire.connect_started_ns or wire.proxy_started_ns
+        connected_ns = wire.connect_ended_ns if wire.proxy_started_ns is None else wire.proxy_ended_ns
+        ended_ns = wire.tls_ended_ns if wire.tls_started_ns is not None else connected_ns
         took = seconds(began_ns, ended_ns)
         if took is not None and attempt.origin is not None:
             found.append((attempt.origin, took))

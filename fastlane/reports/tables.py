@@ -22,7 +22,9 @@ _BAR = 24
 _LEAST_SHARE = 0.0005
 """Of the time: phases that took less are only named."""
 _MOST_NAMED = 3
-_AVOIDABLE: tuple[Phase, ...] = ("wait_for_place", "earlier attempts", "queue", "dns", "connect", "tls", "hand over")
+_AVOIDABLE: tuple[Phase, ...] = (
+    "wait_for_place", "earlier attempts", "queue", "dns", "connect", "proxy", "tls", "hand over",
+)  # fmt: skip
 
 
 def text_of(report: Report) -> str:

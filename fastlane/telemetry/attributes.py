@@ -241,6 +241,7 @@ def wire_attributes(wire: WireStamps) -> Attributes:
         "fastlane.wire.queue.duration": wire.connection_wait_s,
         "fastlane.wire.dns.duration": wire.dns_s,
         "fastlane.wire.connect.duration": wire.connect_s,
+        "fastlane.wire.proxy.duration": wire.proxy_s,
         "fastlane.wire.tls.duration": wire.tls_s,
         "fastlane.wire.send.duration": wire.send_s,
     })  # fmt: skip

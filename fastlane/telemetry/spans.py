@@ -276,7 +276,9 @@ def _phases(attempt: Attempt, record: CallRecord) -> Iterator[tuple[Step, Sequen
     server = server_attributes(attempt.origin or record.origin)
     host = server["server.address"]
     address = f"{host}:{server.get('server.port', '')}"
-    opening_ns = wire.dns_started_ns if wire.dns_started_ns is not None else wire.connect_started_ns
+    begun = (wire.dns_started_ns, wire.connect_started_ns, wire.proxy_started_ns)
+    opening_ns = next((moment for moment in begun if moment is not None), None)
+    name = host if attempt.proxy is None else attempt.proxy.rpartition(":")[0]
     wait_ended_ns = wire.send_started_ns if opening_ns is None else opening_ns
     if wire.connection_wait_started_ns is not None and wait_ended_ns is not None:
         yield Step(f"HTTP wait_for_connection {address}", wire.connection_wait_started_ns, wait_ended_ns), ()
@@ -284,13 +286,14 @@ def _phases(attempt: Attempt, record: CallRecord) -> Iterator[tuple[Step, Sequen
         tls = {} if attempt.tls_version is None else {"tls.protocol.version": attempt.tls_version.removeprefix("TLSv")}
         peer = attempt.peer_address or address
         possible: tuple[tuple[str, int | None, int | None, Attributes], ...] = (
-            (f"DNS lookup {host}", wire.dns_started_ns, wire.dns_ended_ns, {"dns.question.name": host}),
+            (f"DNS lookup {name}", wire.dns_started_ns, wire.dns_ended_ns, {"dns.question.name": name}),
             (f"socket connect {peer}", wire.connect_started_ns, wire.connect_ended_ns, {}),
+            (f"proxy connect {attempt.proxy}", wire.proxy_started_ns, wire.proxy_ended_ns, {}),
             (f"TLS client handshake {host}", wire.tls_started_ns, wire.tls_ended_ns, tls),
         )
         steps = [
-            Step(name, from_ns, until_ns, attributes)
-            for name, from_ns, until_ns, attributes in possible
+            Step(title, from_ns, until_ns, attributes)
+            for title, from_ns, until_ns, attributes in possible
             if from_ns is not None and until_ns is not None
         ]
         end_ns = max([opening_ns, *(step.end_ns for step in steps)])

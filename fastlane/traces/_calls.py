@@ -14,6 +14,7 @@ _BY_NAME: Final = (
     ("HTTP connection_setup", "connection"),
     ("DNS lookup", "dns"),
     ("socket connect", "connect"),
+    ("proxy connect", "proxy"),
     ("TLS client handshake", "tls"),
     ("HTTP send_request", "send"),
     ("HTTP wait_for_response", "wait"),
@@ -24,7 +25,7 @@ _BY_NAME: Final = (
 )
 _ACTIONS: Final = frozenset({"invoke_workflow", "invoke_agent"})
 _CALLS: Final = frozenset({"chat", "text_completion", "embeddings", "generate_content"})
-_WIRE: Final = ("queue", "dns", "connect", "tls", "send")
+_WIRE: Final = ("queue", "dns", "connect", "proxy", "tls", "send")
 _ATTRIBUTES: Final = {
     "prepare": "fastlane.prepare.duration",
     **{name: f"fastlane.wire.{name}.duration" for name in _WIRE},

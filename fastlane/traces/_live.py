@@ -213,7 +213,7 @@ def _is_slow(before: Sequence[float], measured_s: float) -> bool:
 
 
 def _opening_s(call: TraceCall) -> float:
-    return sum(call.durations_s.get(name, 0.0) for name in ("dns", "connect", "tls"))
+    return sum(call.durations_s.get(name, 0.0) for name in ("dns", "connect", "proxy", "tls"))
 
 
 def reasons(call: TraceCall, waited_s: float | None) -> Iterator[str]:

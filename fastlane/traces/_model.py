@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 PHASES: Final = (
-    "prepare", "retries", "queue", "dns", "connect", "tls", "send", "server", "unsplit", "decode", "validate", "other",
+    "prepare", "retries", "queue", "dns", "connect", "proxy", "tls", "send", "server", "unsplit", "decode", "validate",
+    "other",
 )  # fmt: skip
 """The parts of a call's time, in the order in which they pass; together they are the whole.
 
 - prepare: planning and encoding, before anything is sent
 - retries: attempts that failed or lost, and the pauses after them
 - queue: for a slot that a play gives, and for a connection of the answering attempt
-- dns, connect, tls, send: of the answering attempt
+- dns, connect, proxy, tls, send: of the answering attempt
 - server: from the last byte sent to the first token, to the response's head without a stream, or to a timeout
 - unsplit: until the first token, where no span says what it was spent with
 - decode: from the first token to the last

@@ -12,6 +12,7 @@
     queue: ["queue", "waiting for a slot or a connection"],
     dns: ["DNS", "looking up the host's address"],
     connect: ["connect", "opening the TCP connection"],
+    proxy: ["proxy", "the proxy: TCP and TLS with it, and its tunnel"],
     tls: ["TLS", "the TLS handshake"],
     send: ["send", "from the request's first byte to its last"],
     server: ["server wait", "from the last byte sent to the first token: network, provider's queue, prefill"],

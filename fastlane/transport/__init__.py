@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .pool.settings import PoolSettings as PoolSettings, certificates_now as certificates_now
+from .pool.settings import (
+    PoolSettings as PoolSettings,
+    ProxyRule as ProxyRule,
+    ProxyServer as ProxyServer,
+    certificates_now as certificates_now,
+    proxy_server as proxy_server,
+)
 from .protocols.exchange import (
     PATIENCE as PATIENCE,
     PHASES as PHASES,

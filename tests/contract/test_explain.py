@@ -79,19 +79,6 @@ def test_repr_of_a_client_names_host_transport_and_plays() -> None:
 # Why anything is off
 
 
-@pytest.mark.parametrize("variable", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY"])
-@pytest.mark.parametrize("name", CLIENTS)
-def test_explain_names_the_proxy_variable(monkeypatch: pytest.MonkeyPatch, name: str, variable: str) -> None:
-    monkeypatch.setenv(variable, PROXY)
-    explanation = made(name, plays=[Hedging()]).explain()
-
-    assert explanation.transport == "stock"
-    (limitation,) = explanation.limitations
-    assert limitation.what == "Connection, Hedging"
-    assert limitation.why.startswith(f"{variable} names a proxy")
-    assert f"Unset {variable}" in limitation.remedy
-
-
 @pytest.mark.parametrize("name", CLIENTS)
 def test_explain_names_the_given_http_client(name: str) -> None:
     client = made(name, http_client=http_client(name))
@@ -178,7 +165,7 @@ def test_explain_of_a_disabled_client_names_the_variable(name: str, monkeypatch:
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_explain_shows_no_secret(name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", PROXY)
+    monkeypatch.setenv("HTTP_PROXY", PROXY)
     client = made(
         name,
         base_url="http://url-user:url-password@127.0.0.1:9/v1",
@@ -187,26 +174,12 @@ def test_explain_shows_no_secret(name: str, monkeypatch: pytest.MonkeyPatch, cap
         http_client=None,
     )
     shown = f"{client.explain()} {client.explain().to_dict()} {client.explain()!r} {caplog.text}"
-    assert "HTTPS_PROXY" in shown
+    assert client.explain().proxy == "http://127.0.0.1:9"
     for secret in (KEY, "proxy-user", "proxy-password", "url-password", "header-secret"):
         assert secret not in shown
 
 
 # The warning
-
-
-@pytest.mark.parametrize("name", CLIENTS)
-def test_default_client_behind_proxy_warns_once(
-    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", PROXY)
-    for _ in range(3):
-        made(name).with_options(timeout=3.0)
-
-    (warning,) = warnings(caplog)
-    assert warning.startswith("Connection needs fastlane's transport")
-    assert "HTTPS_PROXY names a proxy" in warning
-    assert "unset HTTPS_PROXY" in warning
 
 
 NAMED: dict[str, tuple[dict[str, Any], str | None]] = {

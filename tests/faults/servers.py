@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
+import pytest
 import trustme
 
 from fastlane.emulator import Emulator
 from tests.faults.scripts import answer
 from tests.faults.table import Cell, Fault
 from tests.faults.wire import Counts, Server
+from tests.transport.connect_proxy import ConnectProxy
 from tests.transport.peer import LOCAL_NAMES, authority
 
 
@@ -46,6 +48,9 @@ def serving(cell: Cell, fault: Fault, emulator: Emulator, large_bytes: int) -> I
             yield FaultServer(emulator.base_url)
         elif fault.tls in ("cut", "silent"):
             yield FaultServer(f"https://127.0.0.1:{stack.enter_context(_no_handshake(fault.tls))}/v1")
+        elif fault.peer == "proxy":
+            stack.enter_context(_proxy(fault.proxy))
+            yield FaultServer("https://127.0.0.1:9/v1")
         elif fault.peer == "none" and fault.name.startswith("DNS"):
             # Reserved for names that there are not (RFC 6761).
             yield FaultServer("https://no-such-host.invalid/v1")
@@ -79,6 +84,16 @@ def _context(tls: str, protocol: str) -> ssl.SSLContext:
     issuer.issue_cert(*names, not_after=expires).configure_cert(context)
     context.set_alpn_protocols(["h2" if protocol == "HTTP/2" else "http/1.1"])
     return context
+
+
+@contextmanager
+def _proxy(answer: bytes | None) -> Iterator[None]:
+    """A proxy in the environment of the clients that are made meanwhile."""
+    with socket.socket() as unused, ConnectProxy(answer=answer) as proxy, pytest.MonkeyPatch.context() as patch:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}" if answer is None else proxy.url
+        patch.setenv("HTTPS_PROXY", url)
+        yield
 
 
 @contextmanager

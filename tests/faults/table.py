@@ -52,8 +52,8 @@ class Fault:
     """One thing that goes wrong."""
 
     name: str
-    peer: Literal["none", "tls", "script", "emulator"]
-    """What causes it: a missing server, a server's TLS, a scripted server, the embedded provider."""
+    peer: Literal["none", "tls", "script", "emulator", "proxy"]
+    """What causes it: a missing server, a server's TLS, a scripted server, the embedded provider, a proxy."""
     family: str = ""
     """Faults of one family differ in a number or a name alone: the covering part has each of them once, and all pairs
     of the other dimensions over the whole family."""
@@ -61,6 +61,8 @@ class Fault:
     """What the scripted server does with every request."""
     emulator: str = ""
     """The settings of the embedded provider."""
+    proxy: bytes | None = None
+    """What the proxy says to each client before it closes; None: nothing listens there."""
     tls: Literal["untrusted", "wrong host", "expired", "cut", "silent"] | None = None
     protocols: tuple[str, ...] = PROTOCOLS
     """The protocols that have such a thing."""
@@ -154,6 +156,19 @@ def _connections() -> Iterator[Fault]:
     yield Fault(
         name="TLS: handshake stalls", peer="tls", tls="silent", read_s=WAITING_READ_S, bound_s=40.0, differs=(_LATE,)
     )
+
+
+def _proxies() -> Iterator[Fault]:
+    answers = {
+        "refused": None,
+        "407": b"HTTP/1.1 407 Authenticate\r\ncontent-length: 0\r\n\r\n",
+        "502": b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 3\r\n\r\nbad",
+        "503": b"HTTP/1.1 503 Unavailable\r\n\r\n",
+        "malformed answer": b"SSH-2.0-OpenSSH_9.2p1\r\n\r\n",
+        "cut": b"HTTP/1.1 20",
+    }
+    for name, answer in answers.items():
+        yield Fault(name=f"proxy: {name}", peer="proxy", proxy=answer, family="proxy")
 
 
 def _transport() -> Iterator[Fault]:
@@ -268,7 +283,7 @@ def _frames() -> Iterator[Fault]:
 
 FAULTS: dict[str, Fault] = {
     fault.name: fault
-    for part in (_connections, _transport, _bodies, _statuses, _broken_streams, _frames)
+    for part in (_connections, _proxies, _transport, _bodies, _statuses, _broken_streams, _frames)
     for fault in part()
 }
 

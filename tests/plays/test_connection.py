@@ -11,7 +11,6 @@ import pytest
 from fastlane import Connection
 from fastlane.emulator import Emulator, preset
 from tests.transport.callers import CALLERS, Caller
-from tests.transport.connect_proxy import ConnectProxy
 
 
 @pytest.fixture(params=CALLERS)
@@ -138,19 +137,3 @@ def test_no_socket_is_left_when_the_last_client_closes(make_caller: Any, argumen
 
     assert during - before >= 4
     assert open_sockets() == before
-
-
-# Where the environment has a say
-
-
-def test_proxy_of_the_environment_is_used(
-    make_caller: Any, arguments: dict[str, Any], provider: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with ConnectProxy() as proxy:
-        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
-        with make_caller(**arguments, max_retries=0) as caller:
-            assert caller.ask(output_tokens=1).choices
-            assert caller.read(output_tokens=1)
-
-            assert caller.last_call.transport == "stock"
-        assert set(proxy.asked) == {provider.base_url.split("/")[2]}

@@ -25,8 +25,8 @@ from fastlane.records import (
 from tests.reports.made import MS, attempt, failed, record, report
 
 PHASES = (
-    "prepare", "wait_for_place", "earlier attempts", "queue", "dns", "connect", "tls", "send", "wait", "first token",
-    "decode", "body", "tail", "validate", "hand over", "other",
+    "prepare", "wait_for_place", "earlier attempts", "queue", "dns", "connect", "proxy", "tls", "send", "wait",
+    "first token", "decode", "body", "tail", "validate", "hand over", "other",
 )  # fmt: skip
 
 

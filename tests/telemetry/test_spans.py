@@ -31,6 +31,7 @@ from tests.attempts.scripted import (
     used_to,
 )
 from tests.telemetry.conftest import Listening, attributes_of, seconds
+from tests.transport.connect_proxy import ConnectProxy
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
 LEVELS = ("call", "attempts", "phases")
@@ -90,6 +91,21 @@ def test_cold_call_shows_how_its_connection_was_opened(provider: Emulator, liste
     assert seconds(captured.the("socket connect")) == pytest.approx(wire.connect_s, abs=1e-6)
     assert attributes_of(captured.the("POST"))["fastlane.connection.reused"] is False
     assert attributes_of(captured.the("chat"))["fastlane.wire.tls.duration"] == pytest.approx(wire.tls_s)
+
+
+def test_proxy_has_a_span_and_a_phase_of_its_own(provider: Emulator, listening: Listening) -> None:
+    captured = listening(level="phases")
+    with ConnectProxy() as proxy:
+        with fastlane.OpenAI(api_key="sk-test", base_url=provider.base_url, proxy=proxy.url) as client:
+            stream_one(client)
+            record = client.last_call
+        assert record is not None
+        below = captured.below(captured.the("HTTP connection_setup"))
+        assert below[0] == f"proxy connect {proxy.address}"
+        assert [name.rpartition(" ")[0] for name in below[1:]] == ["TLS client handshake"]
+    proxy_s = record.attempts[0].wire.proxy_s
+    assert seconds(captured.the("proxy connect")) == pytest.approx(proxy_s, abs=1e-6)
+    assert attributes_of(captured.the("chat"))["fastlane.wire.proxy.duration"] == pytest.approx(proxy_s)
 
 
 @pytest.mark.parametrize("level", LEVELS)

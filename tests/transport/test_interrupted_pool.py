@@ -86,7 +86,7 @@ def origins() -> Iterator[tuple[ServerOrigin, ServerOrigin]]:
 
 
 def pool_of_one() -> ThreadPool:
-    return ThreadPool(PoolSettings(max_connections=1, http2="never"), ssl.create_default_context)
+    return ThreadPool(PoolSettings(max_connections=1, http2="never"), lambda _: ssl.create_default_context())
 
 
 def can_be_used(pool: ThreadPool, *origins: ServerOrigin) -> None:
@@ -130,7 +130,7 @@ def test_interrupted_wait_for_connection_loses_no_slot() -> None:
             filler.setblocking(False)
             filler.connect_ex(deaf.getsockname())
         for interrupt in each_point():
-            pool = ThreadPool(PoolSettings(http2="never"), ssl.create_default_context)
+            pool = ThreadPool(PoolSettings(http2="never"), lambda _: ssl.create_default_context())
 
             with interrupt.disturbing(), contextlib.suppress(TransportError):
                 pool.acquire(there, impatient)

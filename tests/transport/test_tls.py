@@ -36,7 +36,8 @@ class Relay(ConnectProxy):
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sockets.append(server)
         self.start(self._pass_back, server, client)
-        self._pump(client, server)
+        while data := client.recv(65_536):
+            server.sendall(data)
 
     def _pass_back(self, server: socket.socket, client: socket.socket) -> None:
         while data := bytearray(server.recv(65_536)):

@@ -15,7 +15,6 @@ import pytest
 
 from fastlane import Connection, OpenAI
 from tests.transport.callers import comes_true_for
-from tests.transport.connect_proxy import ConnectProxy
 from tests.transport.peer import ENHANCE_YOUR_CALM, Peer, PeerConnection
 
 
@@ -78,16 +77,6 @@ def test_many_threads_that_warm_at_once_open_one_connection(peer: Callable[..., 
         assert all(beside.map(lambda _: client.warm(), range(40)))
 
     assert len(server.connections) == 1
-
-
-def test_connections_through_a_proxy_are_not_warmed(
-    make_caller: Any, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with ConnectProxy() as proxy:
-        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
-        with make_caller(**arguments, only_plays=[Connection()]) as caller:
-            assert warm(caller) is False
-        assert proxy.asked == []
 
 
 @pytest.mark.parametrize("plays", [None, [Connection()]])

@@ -23,6 +23,7 @@ TITLES: Final[Mapping[str, str]] = {
     "queue": "queue",
     "dns": "DNS",
     "connect": "TCP connect",
+    "proxy": "proxy",
     "tls": "TLS",
     "opening": "client and connection",
     "send": "upload",
@@ -112,7 +113,7 @@ def _ends(
     if sources.records and wire is not None:
         yield "prepare", (sample.call or {})["attempts"][0]["wire"]["started_ns"]
         yield "retries", wire["started_ns"]
-        for name in ("dns", "connect", "tls"):
+        for name in ("dns", "connect", "proxy", "tls"):
             started, ended = wire.get(f"{name}_started_ns"), wire.get(f"{name}_ended_ns")
             if started is not None and ended is not None:
                 yield "queue", started

@@ -33,7 +33,7 @@ _LEAST_SHARE: Final = 0.07
 """Of the longest bar: a phase that is shorter has no figure in its bar."""
 _LEAST_SHOWN: Final = 0.004
 """A phase that is shorter in every bar is not in the legend."""
-_DEEP: Final = frozenset({"retries", "dns", "connect", "tls"})
+_DEEP: Final = frozenset({"retries", "dns", "connect", "proxy", "tls"})
 """Phases whose colour is dark on a light page."""
 _CONFIG: Final = {
     "background": None,

@@ -171,7 +171,7 @@ def _phase_lines(material: Material, groups: Sequence[ArmGroup]) -> Iterator[Tex
     shown = [key for key in TITLES if key in largest]
     kinds = [group.kind for group in groups] if len(groups) > 1 else [""]
     yield Text(f"{'Where from (mean)':<{_NAME}}" + "".join(f"{kind:>14}" for kind in kinds), style="bold")
-    opening = next((key for key in shown if key in ("opening", "connect", "tls")), None)
+    opening = next((key for key in shown if key in ("opening", "connect", "proxy", "tls")), None)
     for key in shown:
         first = changes[0][key]
         bar = "#" * round(_BAR * abs(first) / (max(size.values()) or 1.0))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, PlainValidator
 
+from fastlane.compat.proxies import proxy_setting
 from fastlane.engine.play import Play, Stage
 from fastlane.engine.settings import settings
+from fastlane.transport import ProxyServer
 
 from .section import ConnectionSection
 
@@ -38,6 +40,10 @@ class Connection(Play):
     # https://github.com/grpc/grpc/blob/master/doc/keepalive.md); they say so (ENHANCE_YOUR_CALM), which ends the pings.
     ping_s: Annotated[float, Field(ge=1, le=86_400)] | None = 45.0
     """Seconds between two HTTP/2 pings on a connection without a call; None for none."""
+    proxy: Annotated[str | ProxyServer | Literal[False] | None, PlainValidator(proxy_setting)] = None
+    """The URL of a proxy for all calls (`http://`, `https://`, `socks5://` or `socks5h://`), with its username and
+    password if it needs them; False: no proxy. None: what the environment says for each host. It is shown without its
+    username and password."""
 
     @property
     def needs_transport(self) -> bool:

@@ -71,11 +71,6 @@ class UnbrokenSection(RecordSection):
         """Where parts join, in characters of the text."""
         return tuple(part.at_character for part in self.parts[1:])
 
-    def to_dict(self) -> dict[str, Any]:
-        """The section as plain JSON data."""
-        shown = RecordSection.to_dict(self)
-        return {**shown, "breaks": self.breaks, "stalls": self.stalls, "seams": list(self.seams)}
-
     def attributes(self) -> dict[str, Any]:
         """The breaks and the stalls."""
         return {BREAKS: self.breaks, STALLS: self.stalls} if self.breaks else {}

@@ -60,6 +60,8 @@ class UnbrokenSession(Session):
         limit_s = play.max_stall_s if self._usual_s is None else self._usual_s * play.stall_factor
         self._stall_ns = int(min(play.max_stall_s, max(play.min_stall_s, limit_s)) * 1e9)
         self._thinking_ns = None if play.max_thinking_s is None else int(play.max_thinking_s * 1e9)
+        self._begin_ns = self._thinking_ns
+        """How long the first event of the next request may take."""
         # The requests
         self._request: Any = None
         self._patience: Patience | None = None
@@ -102,7 +104,7 @@ class UnbrokenSession(Session):
         self._request, self._patience = request, None
         self._sent += 1
         self._at_ns = now_ns()
-        patience.silence_ns = self._thinking_ns
+        patience.silence_ns = self._begin_ns
         return request
 
     # While the stream is read
@@ -187,13 +189,15 @@ class UnbrokenSession(Session):
 
     def _go_on(self, error: Exception) -> Flow:
         try:
-            stalled_s = self._note_break(error)
+            was_steady, stalled_s = self._is_steady, self._note_break(error)
             if self._is_finished:
                 self._why_not = "the answer was whole"
                 return None
             how = self._how_to_go_on(error)
             if how is None:
                 raise self._error(error, stalled_s)
+            if was_steady and how != "repeated":
+                self._begin_ns = int(self._play.max_stall_s * 1e9)  # it is not about to think
             retries = self._retries(how)
             if retries:
                 yield Sleep(self._call.caller.http_client, min(_MOST_PAUSE_S, _PAUSE_S * 2 ** (retries - 1)))
@@ -298,10 +302,11 @@ class UnbrokenSession(Session):
         self._parts.append(StreamPart(how=how, at_character=sum(map(len, self._texts))))
         if not self._is_response:
             return self._adapter_of_chunks(len(self._parts))
-        last, seen = self._sequence, deque(self._opening if how == "repeated" else ())
-        if how == "repeated":
-            self._sequence, self._opening, self._head = -1, [], {}
-        return _renumbering(last, seen) if how == "repeated" else _without_repeated(last)
+        if how == "resumed":
+            return _adapter_of_events(self._sequence, deque(), renumbers=False)
+        adapt = _adapter_of_events(self._sequence, deque(self._opening), renumbers=True)
+        self._sequence, self._opening, self._head = -1, [], {}
+        return adapt
 
     def _adapter_of_chunks(self, number: int) -> Callable[[Any], Any]:
         head = self._head
@@ -366,35 +371,25 @@ def _named(error: BaseException) -> str:
     return f"status {status}" if status is not None else type(cause if cause is not None else error).__name__
 
 
-def _without_repeated(last: int) -> Callable[[Any], Any]:
-    """Return what drops the events of a response up to the number `last`, and any that comes twice."""
+def _adapter_of_events(last: int, seen: deque[Any], *, renumbers: bool) -> Callable[[Any], Any]:
+    """Return what drops the opening events that have been `seen`, and those with a number up to `last`.
+
+    `renumbers`: the events are another response's, and go on from `last` in their numbers.
+    """
+    offset = None if renumbers else 0
 
     def adapt(event: Any) -> Any:
-        nonlocal last
-        number = field(event, "sequence_number")
-        if not isinstance(number, int):
-            return event
-        if number <= last:
-            return None
-        last = number
-        return event
-
-    return adapt
-
-
-def _renumbering(last: int, seen: deque[Any]) -> Callable[[Any], Any]:
-    """Return what drops the opening events that have been `seen`, and numbers all others from `last` on."""
-    offset: int | None = None
-
-    def adapt(event: Any) -> Any:
-        nonlocal offset
+        nonlocal last, offset
         if seen and field(event, "type") == seen[0]:
             seen.popleft()
             return None
         number = field(event, "sequence_number")
-        if isinstance(number, int):
-            offset = last + 1 - number if offset is None else offset
-            event.sequence_number = number + offset
+        if not isinstance(number, int):
+            return event
+        offset = last + 1 - number if offset is None else offset
+        if number + offset <= last:
+            return None
+        last = event.sequence_number = number + offset
         return event
 
     return adapt

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import ssl
 import sys
 import weakref
 from collections import deque
@@ -19,7 +18,7 @@ from ..pool.settings import PoolSettings, ServerOrigin
 from ..protocols.exchange import TAIL_BYTES, Exchange, Patience, Phases, RequestHead, TransportError
 from ..protocols.limits import STREAM_WINDOW
 from .connect import connect_asyncio
-from .connection import CLOSED, MOST_OPENING_S, ClientConnection, PooledExchange, PoolWaiter, Tls, is_ready
+from .connection import CLOSED, MOST_OPENING_S, ClientConnection, PooledExchange, PoolWaiter, TlsContexts, is_ready
 from .requests import Timeouts
 
 
@@ -237,9 +236,8 @@ class AsyncioConnection(ClientConnection, asyncio.BufferedProtocol):
         except TransportError as error:
             failure = error
         except TimeoutError:
-            failure = TransportError(
-                "ConnectTimeout", f"No connection to {self.origin.host}:{self.origin.port} in time."
-            )
+            server = f"{self.origin.host}:{self.origin.port}"
+            failure = self.of_proxy(TransportError("ConnectTimeout", f"No connection to {server} in time."))
         except OSError as error:
             failure = TransportError("ConnectError", str(error))
             failure.__cause__ = error
@@ -258,6 +256,7 @@ class AsyncioConnection(ClientConnection, asyncio.BufferedProtocol):
 
     def _opening_failed(self, error: TransportError) -> None:
         self._dead = True
+        self._layers = None
         if self._transport is not None:
             self._transport.abort()
         else:
@@ -270,29 +269,28 @@ class AsyncioConnection(ClientConnection, asyncio.BufferedProtocol):
         owner = self._owner()
         if owner is None or self._dead:
             raise TransportError("ConnectError", CLOSED)
-        if self.origin.scheme == "https":
-            self.tls = Tls(owner.context(), self.origin.server_hostname)
+        self.begin_handshakes(owner.context)
         del owner
-        sock, opening = await connect_asyncio(self.origin.host, self.origin.port)
+        try:
+            sock, opening = await connect_asyncio(*self.connects_to)
+        except TransportError as error:
+            raise self.of_proxy(error) from error.__cause__
         self._socket = sock
         try:
             await self.loop.create_connection(lambda: self, sock=sock)
         except BaseException:
             sock.close()
             raise
-        tls_started_ns = None
-        if self.tls is not None:
-            tls_started_ns = now_ns()
-            self._shaken = self.loop.create_future()
-            self._shake(b"")
-            try:
-                await self._shaken
-            finally:
-                self._shaken = None
+        self._shaken = self.loop.create_future()
+        self._shake(b"")
+        try:
+            await self._shaken
+        finally:
+            self._shaken = None
         owner = self._owner()
         if owner is None or self._dead or self._transport is None or self._transport.is_closing():
             raise TransportError("ConnectError", CLOSED)
-        self.establish(opening, tls_started_ns, now_ns())
+        self.establish(opening, now_ns())
         self._write()
         self._timer = self.loop.call_later(self.tick_s, self._look)
         self._be_ready()
@@ -399,9 +397,7 @@ class AsyncioConnection(ClientConnection, asyncio.BufferedProtocol):
         """Handle the peer's end of the stream."""
         shaken = self._shaken
         if shaken is not None and not shaken.done():
-            shaken.set_exception(
-                TransportError("ConnectError", "The server closed the connection during the TLS handshake.")
-            )
+            shaken.set_exception(self.cut_off())
         elif not self._dead and self.http is not None:
             self.is_reading = True
             try:
@@ -419,7 +415,7 @@ class AsyncioConnection(ClientConnection, asyncio.BufferedProtocol):
         shaken = self._shaken
         text = str(exc) if exc is not None else CLOSED
         if shaken is not None and not shaken.done():
-            shaken.set_exception(TransportError("ConnectError", text))
+            shaken.set_exception(self.of_proxy(TransportError("ConnectError", text)))
         self._end(TransportError("ReadError", text), by_peer=True)
         self._be_gone()
 
@@ -649,7 +645,7 @@ class LoopWaiter(PoolWaiter[AsyncioConnection]):
 class LoopPool:
     """The connections on one event loop. To be used on that loop only."""
 
-    def __init__(self, settings: PoolSettings, context: Callable[[], ssl.SSLContext]) -> None:
+    def __init__(self, settings: PoolSettings, context: TlsContexts) -> None:
         self.settings = settings
         self.context = context
         self.loop = asyncio.get_running_loop()

@@ -20,6 +20,7 @@ from fastlane._clock import now_ns
 
 from ..pool.settings import Http2
 from ..protocols.exchange import Opening, TransportError
+from ..protocols.tunnel import authority_of
 
 # Two silences end a connection after the same 90 s. Sent data that is not acknowledged (TCP_USER_TIMEOUT; Linux alone
 # would go on for about 15 minutes), and a connection that waits for a response and whose peer does not acknowledge the
@@ -67,8 +68,7 @@ class Address(NamedTuple):
 
 def address_text(socket_address: tuple[Any, ...]) -> str:
     """Return host and port, such as "1.2.3.4:443" or "[::1]:443"."""
-    host, port = socket_address[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return authority_of(*socket_address[:2])
 
 
 def interleave(addresses: Iterable[Address]) -> list[Address]:

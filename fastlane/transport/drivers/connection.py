@@ -7,18 +7,20 @@ import select
 import socket
 import ssl
 from collections import deque
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Any, Generic, NoReturn, TypeVar, cast
 
 from fastlane._clock import now_ns
 
 from ..pool.pool import Pool, PooledConnection
-from ..pool.settings import PoolSettings, ServerOrigin, tick_s
+from ..pool.settings import PoolSettings, ProxyServer, ServerOrigin, tick_s
 from ..protocols.exchange import (
     GIVEN_UP,
     Exchange,
     Opening,
     Patience,
+    RequestHead,
     TransportError,
     avoidance_wait_s,
     ends_soon,
@@ -26,15 +28,19 @@ from ..protocols.exchange import (
 from ..protocols.h1 import Http1Connection
 from ..protocols.h2 import Http2Connection
 from ..protocols.limits import STREAM_WINDOW
+from ..protocols.tunnel import authority_of, merged_headers
 from .requests import Timeouts
 
 
 def opening_round_trip_ns(opening: Opening) -> int:
     """Return the first estimate of the round trip: TCP takes one, and TLS two (1.2) or one (RFC 8446, 2)."""
-    round_trips = 1
+    started_ns, round_trips = opening.connect_started_ns, 1
     if opening.tls_ended_ns is not None:
         round_trips = 2 if opening.tls_version == "TLSv1.3" else 3
-    return max(0, opening.ended_ns - opening.connect_started_ns) // round_trips
+        if opening.tls_started_ns is not None and opening.proxy is not None:
+            # What came before says how far the proxy is.
+            started_ns, round_trips = opening.tls_started_ns, round_trips - 1
+    return max(0, opening.ended_ns - started_ns) // round_trips
 
 
 def is_ready(sock: socket.socket, timeout_s: float | None, *, write: bool) -> bool:
@@ -49,6 +55,9 @@ def is_ready(sock: socket.socket, timeout_s: float | None, *, write: bool) -> bo
     except (OSError, ValueError):
         return True  # closed: the next use says so
 
+
+TlsContexts = Callable[[ProxyServer | None], ssl.SSLContext]
+"""Gives the TLS context for a proxy, or for servers (None)."""
 
 # A connection and its requests
 
@@ -180,6 +189,29 @@ class Tls:
         return self._tls
 
 
+class TlsInTls(Tls):
+    """TLS with a server inside TLS with a proxy."""
+
+    def __init__(self, context: ssl.SSLContext, server_hostname: str, outer: Tls) -> None:
+        super().__init__(context, server_hostname)
+        self._outer = outer
+
+    def feed(self, data: bytes | memoryview) -> bytes:
+        """Decrypt bytes from the proxy, and then what is in them from the server."""
+        outer = self._outer
+        plain = super().feed(outer.feed(data))
+        self.error = self.error or outer.error
+        self.ended = self.ended or outer.ended
+        return plain
+
+    def data_to_send(self) -> bytes:
+        """Take the bytes to send to the proxy."""
+        data = self.outgoing.read()
+        if data:
+            self._outer.wrap(data)
+        return self._outer.data_to_send()
+
+
 # After `data: [DONE]`, or behind the head of a refusal, the end of the answer is in the same packet or right behind it.
 # Waiting for it this long, and up to the next look at the time, spares the server a reset (HTTP/2).
 LINGER_NS = 1_000_000_000
@@ -196,6 +228,7 @@ MOST_OPENING_S = 600.0
 
 CLOSED = "The connection was closed."
 _CLOSED_EARLY = "The answer was closed before its end."
+_CLOSED_BY_PROXY = "it closed the connection before it had answered"
 
 _ENHANCE_YOUR_CALM = 11  # RFC 9113, 7
 
@@ -227,7 +260,15 @@ class ClientConnection(PooledConnection):
         self.http_version = b"HTTP/2"
         """As the library's extensions have it."""
         self._opened_ns = 0
+        self.proxy = settings.proxy_for(*origin[:3])
+        """What is connected to instead of the server."""
+        self._forwards = self.proxy is not None and self.proxy.forwards(origin)
+        self._proxy_ended_ns: int | None = None
         self.tls: Tls | None = None
+        """The innermost: with the server, or with the proxy that forwards to it."""
+        self._tls_started_ns: int | None = None
+        self._layers: Generator[None, bytes, bytes] | None = None
+        self._to_proxy = b""
         self._http2 = settings.http2
         self._idle_ns = int(settings.idle_s * 1e9)
         self._ping_ns = None if settings.ping_s is None else int(settings.ping_s * 1e9)
@@ -246,26 +287,120 @@ class ClientConnection(PooledConnection):
 
     # Opening
 
+    @property
+    def connects_to(self) -> tuple[str, int]:
+        """Host and port to which TCP is opened."""
+        end = self.proxy or self.origin
+        return end.host, end.port
+
+    def begin_handshakes(self, context: TlsContexts) -> None:
+        """Prepare what comes after TCP."""
+        proxy = self.proxy
+        to_proxy = context(proxy) if proxy is not None and proxy.scheme == "https" else None
+        to_server = context(None) if self.origin.scheme == "https" else None
+        self._layers = self._open_layers(to_proxy, to_server)
+        next(self._layers)
+
+    def _open_layers(
+        self, to_proxy: ssl.SSLContext | None, to_server: ssl.SSLContext | None
+    ) -> Generator[None, bytes, bytes]:
+        """Take what the peer sends, until the server can be spoken to; return what came behind the last handshake."""
+        data, proxy = (yield), self.proxy
+        if proxy is not None:
+            try:
+                if to_proxy is not None:
+                    self.tls = Tls(to_proxy, proxy.host)
+                    data = yield from self._agree(self.tls, data)
+                if not self._forwards:
+                    data = yield from self._open_tunnel(proxy, data)
+                elif self._http2 == "require":
+                    why = 'it forwards plain http:// over HTTP/1.1, and http2="require" asks for HTTP/2'
+                    raise TransportError("ConnectError", why)
+                if data and to_server is not None:
+                    raise TransportError("ProxyError", "it sent bytes that the server cannot have sent")
+            except TransportError as error:
+                raise self.of_proxy(error) from error.__cause__
+            self._proxy_ended_ns = now_ns()
+        if to_server is not None:
+            outer, name = self.tls, self.origin.server_hostname
+            self._tls_started_ns = now_ns()
+            self.tls = Tls(to_server, name) if outer is None else TlsInTls(to_server, name, outer)
+            data = yield from self._agree(self.tls, data)
+        return data
+
+    @staticmethod
+    def _agree(tls: Tls, data: bytes) -> Generator[None, bytes, bytes]:
+        # The flight that ends the handshake may bring the server's SETTINGS along.
+        early = b""
+        while True:
+            if data:
+                early += tls.feed(data)
+            if tls.handshake():
+                return early
+            data = yield
+
+    def _open_tunnel(self, proxy: ProxyServer, data: bytes) -> Generator[None, bytes, bytes]:
+        tunnel, tls = proxy.tunnel(self.origin), self.tls
+        outgoing = next(tunnel)
+        while True:
+            if tls is None:
+                self._to_proxy += outgoing
+            elif outgoing:
+                tls.wrap(outgoing)
+            while not data:
+                data = yield
+                if tls is not None and data:
+                    data = tls.feed(data)
+                    if tls.ended:
+                        raise TransportError("ProxyError", _CLOSED_BY_PROXY)
+            try:
+                outgoing, data = tunnel.send(data), b""
+            except StopIteration as end:
+                return cast("bytes", end.value)
+
+    def of_proxy(self, error: TransportError) -> TransportError:
+        """Return an error of opening the connection, with the proxy's name where it is the proxy's."""
+        if self.proxy is None or self._proxy_ended_ns is not None:
+            return error
+        made = TransportError(error.name, f"The proxy {self.proxy.address} failed: {error.message}")
+        made.__cause__ = error.__cause__
+        return made
+
+    def cut_off(self) -> TransportError:
+        """Return the error for the peer's end of the stream amid a handshake."""
+        if self.proxy is not None and self._proxy_ended_ns is None:
+            return self.of_proxy(TransportError("ProxyError", _CLOSED_BY_PROXY))
+        return TransportError("ConnectError", "The server closed the connection during the TLS handshake.")
+
     def handshake(self, data: bytes = b"") -> bool:
-        """Continue the TLS handshake; return whether it is done. Send `handshake_output()` in any case."""
-        tls = self.tls
-        if tls is None:
+        """Continue the handshakes; return whether they are done. Send `handshake_output()` in any case."""
+        if self._layers is None:
+            self._early += data if self.tls is None else self.tls.feed(data)
             return True
-        if data:
-            # The flight that ends the handshake may bring the server's SETTINGS along.
-            self._early += tls.feed(data)
-        return tls.handshake()
+        try:
+            self._layers.send(data)
+        except StopIteration as end:
+            self._layers, self._early = None, end.value
+            return True
+        return False
 
     def handshake_output(self) -> bytes:
-        """Take the bytes that the handshake has to send."""
-        return b"" if self.tls is None else self.tls.data_to_send()
+        """Take the bytes that the handshakes have to send."""
+        data, self._to_proxy = self._to_proxy, b""
+        return data if self.tls is None else self.tls.data_to_send()
 
-    def establish(self, opening: Opening, tls_started_ns: int | None, time_ns: int) -> None:
+    def establish(self, opening: Opening, time_ns: int) -> None:
         """Start the negotiated protocol. Raises TransportError if it is not one of those allowed."""
-        tls = self.tls
+        tls = None if self._tls_started_ns is None else self.tls
+        if self.proxy is not None:
+            opening = replace(opening, proxy=self.proxy.address, proxy_ended_ns=self._proxy_ended_ns)
         if tls is not None:
             opening = replace(
-                opening, tls_started_ns=tls_started_ns, tls_ended_ns=time_ns, alpn=tls.alpn, tls_version=tls.version
+                opening,
+                tls_started_ns=self._tls_started_ns,
+                tls_ended_ns=time_ns,
+                alpn=tls.alpn,
+                tls_version=tls.version,
             )
         self.opening = opening
         wants_http2 = opening.alpn == "h2" if tls is not None else self._http2 == "require"
@@ -364,6 +499,8 @@ class ClientConnection(PooledConnection):
         """Begin to send a request; `end` if it has no body. Raises TransportError."""
         http, phases = self.http, exchange.phases
         assert http is not None
+        if self._forwards:
+            exchange.request_head = self._forwarded(exchange.request_head)
         http.begin(exchange, end=end)
         if self.is_http1:
             self._exchange = exchange
@@ -373,6 +510,15 @@ class ClientConnection(PooledConnection):
         assert self.opening is not None
         # The smallest that was seen of late: each takes as long as the server takes to answer, too.
         phases.round_trip_time_ns = min((opening_round_trip_ns(self.opening), *http.round_trips_ns))
+
+    def _forwarded(self, head: RequestHead) -> RequestHead:
+        """Return the head of a request as the proxy that forwards it gets it."""
+        assert self.proxy is not None
+        target = head.target
+        if target.startswith(b"/"):
+            authority = authority_of(self.origin.host, self.origin.port).removesuffix(":80")
+            target = f"http://{authority}".encode("ascii") + target
+        return replace(head, target=target, headers=merged_headers(self.proxy.all_headers, head.headers))
 
     @property
     def local_address(self) -> str | None:
@@ -532,8 +678,8 @@ class PoolWaiter(Generic[Connection]):
         elif not self._opening:
             self._error = TransportError("PoolTimeout", "No connection became free in time.")
         elif self._pool.is_opening(self.origin):
-            host, port = self.origin.host, self.origin.port
-            self._error = TransportError("ConnectTimeout", f"No connection to {host}:{port} in time.")
+            route = self._pool.settings.route_to(self.origin)
+            self._error = TransportError("ConnectTimeout", f"No connection to {route} in time.")
         # Otherwise the connection came, and has no place: from here on it is the pool's time.
         return self._error is not None
 

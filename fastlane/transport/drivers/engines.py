@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 from fastlane._clock import now_ns
 
 from ..pool.pool import PooledConnection
-from ..pool.settings import PoolSettings, library_of
+from ..pool.settings import Http2, PoolSettings, ProxyServer, library_of
 from ..protocols.exchange import (
     PHASES,
     Exchange,
@@ -196,6 +196,8 @@ def body_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
 # no accident.
 _MOST_CONNECTIONS = 5
 
+_HTTP1: Http2 = "never"
+
 ENGINES: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -210,10 +212,18 @@ class Engine:
         self._body_class = body_class(self.library, asynchronous=self._asynchronous)
         ENGINES.add(self)
 
-    def context(self) -> ssl.SSLContext:
-        """Return the TLS context of the pool."""
+    def context(self, proxy: ProxyServer | None = None) -> ssl.SSLContext:
+        """Return the TLS context of the pool, or the one for a proxy, which is spoken to over HTTP/1.1."""
         settings = self.settings
-        return ssl_context(settings.verify, settings.certificates, settings.http2, library=settings.library)
+        verify, http2 = (settings.verify, settings.http2) if proxy is None else (proxy.verify, _HTTP1)
+        return ssl_context(verify, settings.certificates, http2, library=settings.library)
+
+    def make_contexts(self) -> None:
+        """Read the certificates now, which takes milliseconds, and not on the first call's path."""
+        self.context()
+        for _, proxy in self.settings.proxies:
+            if proxy is not None and proxy.scheme == "https":
+                self.context(proxy)
 
     def _response(self, request: Any, outgoing: OutgoingRequest, exchange: Any, connection: Any) -> Any:
         head = exchange.answer_head

@@ -20,7 +20,7 @@ from ..pool.pool import GROW_AGAIN_NS, Pool, PooledConnection
 from ..pool.settings import PoolSettings, ServerOrigin
 from ..protocols.exchange import Exchange, Patience, Phases, RequestHead, TransportError
 from .connect import connect_sync
-from .connection import CLOSED, MOST_OPENING_S, ClientConnection, PooledExchange, PoolWaiter, Tls, is_ready
+from .connection import CLOSED, MOST_OPENING_S, ClientConnection, PooledExchange, PoolWaiter, TlsContexts, is_ready
 from .requests import Timeouts
 
 
@@ -163,14 +163,15 @@ class ThreadConnection(ClientConnection):
         owner = self._owner()
         if owner is None:
             raise TransportError("ConnectError", CLOSED)
-        if self.origin.scheme == "https":
-            self.tls = Tls(owner.context(), self.origin.server_hostname)
+        self.begin_handshakes(owner.context)
         del owner
-        sock, opening = connect_sync(self.origin.host, self.origin.port, cancelled=lambda: self._dead)
+        try:
+            sock, opening = connect_sync(*self.connects_to, cancelled=lambda: self._dead)
+        except TransportError as error:
+            raise self.of_proxy(error) from error.__cause__
         self._socket = sock
         if self._dead:  # it was not wanted any more, and there was no socket to be closed yet
             raise TransportError("ConnectError", CLOSED)
-        tls_started_ns = None if self.tls is None else now_ns()
         self._handshake(sock)
         established_ns = now_ns()
         # Two views of one socket, because a timeout belongs to the view: the reader waits, writers do not.
@@ -178,7 +179,7 @@ class ThreadConnection(ClientConnection):
         self._writer.settimeout(0)
         sock.settimeout(self.tick_s)
         with self.lock:
-            self.establish(opening, tls_started_ns, established_ns)
+            self.establish(opening, established_ns)
             if self._dead:
                 raise TransportError("ConnectError", CLOSED)
             self._flush()
@@ -198,11 +199,11 @@ class ThreadConnection(ClientConnection):
                     return
                 data = sock.recv(READ_BYTES)
                 if not data:
-                    raise TransportError("ConnectError", "The server closed the connection during the TLS handshake.")
+                    raise self.cut_off()
         except TimeoutError:
-            raise TransportError("ConnectTimeout", "The TLS handshake took too long.") from None
+            raise self.of_proxy(TransportError("ConnectTimeout", "The handshake took too long.")) from None
         except OSError as error:
-            raise TransportError("ConnectError", str(error)) from error
+            raise self.of_proxy(TransportError("ConnectError", str(error))) from error
 
     def _let_go(self) -> None:
         writer, self._writer = self._writer, None
@@ -245,6 +246,7 @@ class ThreadConnection(ClientConnection):
             failure = (
                 error if isinstance(error, TransportError) else TransportError("ConnectError", type(error).__name__)
             )
+            self._layers = None
             self._let_go()
             self._tell(lambda owner: owner.failed(self, failure))
             if self.error is not None:
@@ -566,7 +568,7 @@ class ThreadWaiter(PoolWaiter[ThreadConnection]):
 class ThreadPool:
     """The connections of a synchronous transport."""
 
-    def __init__(self, settings: PoolSettings, context: Callable[[], ssl.SSLContext]) -> None:
+    def __init__(self, settings: PoolSettings, context: TlsContexts) -> None:
         self.settings = settings
         self.context = context
         self._lock = threading.Lock()

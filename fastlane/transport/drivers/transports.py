@@ -10,6 +10,7 @@ import socket
 import ssl
 import sys
 import threading
+from collections.abc import Callable
 from functools import cache
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
@@ -17,7 +18,16 @@ from weakref import WeakSet
 
 import httpx2
 
-from ..pool.settings import Http2, PoolSettings, certificates_now, core_name, library_of
+from ..pool.settings import (
+    Http2,
+    PoolSettings,
+    ProxyRule,
+    ProxyServer,
+    certificates_now,
+    core_name,
+    library_of,
+    proxy_server,
+)
 from ..protocols.exchange import FALLBACK_TRACE
 from .connect import ssl_context
 from .engines import ENGINES, AsyncEngine, Engine, SyncEngine
@@ -153,6 +163,9 @@ class LibraryTransports:
                 self._pools.pop(run, None)
 
     def _make(self) -> Any:
+        return _ProxyPools(self._settings, self._pool_through) if self._settings.proxies else self._pool_through(None)
+
+    def _pool_through(self, proxy: ProxyServer | None) -> Any:
         settings = self._settings
         core = importlib.import_module(self._core_name)
         pool = core.AsyncConnectionPool if self._asynchronous else core.ConnectionPool
@@ -168,7 +181,14 @@ class LibraryTransports:
             http1=not http2,
             http2=http2,
             socket_options=_SOCKET_OPTIONS,
+            **({} if proxy is None else {"proxy": self._core_proxy(core, proxy)}),
         )
+
+    def _core_proxy(self, core: ModuleType, proxy: ProxyServer) -> Any:
+        settings, context = self._settings, None
+        if proxy.scheme == "https":
+            context = ssl_context(proxy.verify, settings.certificates, "never", library=settings.library)
+        return core.Proxy(str(proxy), auth=proxy.credentials, headers=list(proxy.headers), ssl_context=context)
 
     def close(self) -> None:
         """Close its connections."""
@@ -181,6 +201,33 @@ class LibraryTransports:
         pool = self._pools.pop(_running(), None)
         if pool is not None:
             await pool.aclose()
+
+
+class _ProxyPools:
+    """The library's pools, one for each proxy, as one pool."""
+
+    def __init__(self, settings: PoolSettings, make: Callable[[ProxyServer | None], Any]) -> None:
+        self._settings, self._make = settings, make
+        self._pools: dict[ProxyServer | None, Any] = {}
+
+    def _pool_for(self, request: Any) -> Any:
+        url = request.url
+        proxy = self._settings.proxy_for(url.scheme.decode("ascii"), url.host.decode("ascii"), url.port)
+        return self._pools.get(proxy) or self._pools.setdefault(proxy, self._make(proxy))
+
+    def handle_request(self, request: Any) -> Any:
+        return self._pool_for(request).handle_request(request)
+
+    async def handle_async_request(self, request: Any) -> Any:
+        return await self._pool_for(request).handle_async_request(request)
+
+    def close(self) -> None:
+        while self._pools:
+            self._pools.popitem()[1].close()
+
+    async def aclose(self) -> None:
+        while self._pools:
+            await self._pools.popitem()[1].aclose()
 
 
 def _trio_token() -> Any:
@@ -258,7 +305,7 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
             with _Engines.lock:  # first, so that no client that is closed meanwhile closes the engine
                 _Engines.users.add(self)
             self._engine: Any = (_Engines.async_engine if asynchronous else _Engines.sync_engine)(settings)
-            self._engine.context()  # now, as the stock client does, and not on the first call's path
+            self._engine.make_contexts()  # now, as the stock client does
 
         @property
         def _pool(self) -> Any:
@@ -348,6 +395,7 @@ class _OwnPool(Engine):
         idle_s: float = 300.0,
         ping_s: float | None = 45.0,
         verify: bool | ssl.SSLContext = True,
+        proxy: str | httpx2.URL | httpx2.Proxy | None = None,
     ) -> None:
         super().__init__(
             PoolSettings(
@@ -357,9 +405,10 @@ class _OwnPool(Engine):
                 ping_s=None if ping_s is None else float(ping_s),
                 verify=verify,
                 certificates=certificates_now(),
+                proxies=() if proxy is None else (ProxyRule(None, proxy_server(proxy)),),
             )
         )
-        self.context()
+        self.make_contexts()
 
 
 class Transport(_OwnPool, SyncEngine, httpx2.BaseTransport):
@@ -367,7 +416,8 @@ class Transport(_OwnPool, SyncEngine, httpx2.BaseTransport):
 
     `http2`: "prefer" (HTTP/2 where the server speaks it), "require" or "never". `max_connections`: open at once.
     `idle_s`: seconds for which a connection without a request is kept. `ping_s`: seconds between pings on a connection
-    without a request; None for none. `verify`: False for no verification at all, or an `ssl.SSLContext`.
+    without a request; None for none. `verify`: False for no verification at all, or an `ssl.SSLContext`. `proxy`: what
+    `httpx2.HTTPTransport` takes; raises ValueError for a URL that is none of a proxy. The environment is not read.
     """
 
 

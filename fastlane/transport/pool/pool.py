@@ -234,6 +234,7 @@ class Pool:
     """
 
     def __init__(self, settings: PoolSettings, make: Callable[[ServerOrigin], PooledConnection]) -> None:
+        self.settings = settings
         self._max_connections = settings.max_connections
         self._http2 = settings.http2
         self._idle_ns = int(settings.idle_s * 1e9)

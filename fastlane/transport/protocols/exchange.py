@@ -14,6 +14,7 @@ ErrorName = Literal[
     "ConnectTimeout",
     "LocalProtocolError",
     "PoolTimeout",
+    "ProxyError",
     "ReadError",
     "ReadTimeout",
     "RemoteProtocolError",
@@ -139,6 +140,7 @@ class Opening:
     """None if the host is an address already."""
     dns_ended_ns: int | None
     connect_started_ns: int
+    """TCP, to the proxy where there is one."""
     connect_ended_ns: int
     local_address: str
     """Host and port of our end: tells connections apart while they are open."""
@@ -149,11 +151,15 @@ class Opening:
     alpn: str | None = None
     """The protocol that TLS agreed on ("h2", "http/1.1"); None without TLS or where the server named none."""
     tls_version: str | None = None
+    proxy: str | None = None
+    """Host and port of the proxy that it goes through."""
+    proxy_ended_ns: int | None = None
+    """The proxy was ready to pass bytes on: TLS with it and its tunnel were open."""
 
     @property
     def ended_ns(self) -> int:
         """When the connection could be used."""
-        return self.connect_ended_ns if self.tls_ended_ns is None else self.tls_ended_ns
+        return self.tls_ended_ns or self.proxy_ended_ns or self.connect_ended_ns
 
 
 class Phases:

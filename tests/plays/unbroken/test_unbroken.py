@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
@@ -394,10 +393,3 @@ def test_settings_are_validated() -> None:
         with pytest.raises(fastlane.ConfigurationError, match="Unbroken"):
             Unbroken(**given_settings)
     assert copy.deepcopy(CONTINUED) == CONTINUED
-
-
-def test_section_is_plain_data(emulator: Emulator) -> None:
-    with client_of(emulator) as client:
-        shown = response(client, "truncate;after=5").section.to_dict()
-    assert (shown["breaks"], shown["stalls"], shown["seams"]) == (1, 0, [20])
-    assert json.loads(json.dumps(shown)) == json.loads(json.dumps(shown, sort_keys=True))

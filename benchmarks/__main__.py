@@ -14,6 +14,7 @@ from typing import Any
 from benchmarks._report import Report, as_json, print_reach, print_report
 
 _FAMILIES: dict[str, tuple[str, ...]] = {
+    "agents": ("early_tools",),
     "batch_crash": ("batch_crash",),
     "limits": ("pacing", "urgency_mixed"),
     "measuring": ("fidelity", "dashboard_lie", "omission"),

@@ -337,6 +337,27 @@ def test_broken_stream_leaves_waiting_functions_unstarted() -> None:
     assert started == ["sky"]
 
 
+@pytest.mark.parametrize("endpoint", ["chat", "responses"])
+def test_results_go_back_to_the_provider(arguments: dict[str, Any], endpoint: str) -> None:
+    schema = {"type": "object", "properties": {"at": {"enum": ["sky", "sea"]}}, "required": ["at"]}
+    functions: list[Any] = [{"name": name, "parameters": schema} for name in ("look", "book")]
+    runner = ToolRunner(
+        {"look": lambda look: look.at, "book": lambda look: look.at}, models={"look": Look, "book": Look}
+    )
+    conversation: list[Any] = list(MESSAGES)
+    with OpenAI(**arguments, default_headers={"x-emulator-tool-call": "look&book"}) as client:
+        for _ in range(2):
+            if endpoint == "chat":
+                tools: Any = [{"type": "function", "function": function} for function in functions]
+                stream: Any = client.chat.completions.create(model="m", messages=conversation, tools=tools, stream=True)
+            else:
+                tools = [{"type": "function", **function} for function in functions]
+                stream = client.responses.create(model="m", input=conversation, tools=tools, stream=True)
+            made = runner.run(stream)
+            assert [one.output in ("sky", "sea") for one in made.results] == [True, True]
+            conversation += made.messages
+
+
 async def coroutine() -> None: ...
 
 

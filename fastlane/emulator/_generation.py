@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from random import Random
@@ -42,13 +43,16 @@ _ANY_OBJECT: Mapping[str, object] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratedChoice:
-    """One answer: reasoning pieces first, then the pieces of the text or of the tool's arguments."""
+    """One answer: reasoning pieces first, then the pieces of the text or of the tools' arguments."""
 
     index: int
     reasoning: tuple[str, ...]
     pieces: tuple[str, ...]
-    tool: str | None
     finish_reason: FinishReason
+    tools: tuple[str, ...] = ()
+    """The tools that it calls."""
+    owners: tuple[int, ...] = ()
+    """Of each piece, which of the calls it belongs to."""
     manner: tuple[str, ...] = ()
 
     @property
@@ -60,7 +64,7 @@ def generate(
     prompt: GenerationRequest, overrides: Overrides, model: ProviderModel, *, seed: int
 ) -> tuple[GeneratedChoice, ...]:
     if prompt.prewarm:
-        return (GeneratedChoice(index=0, reasoning=(), pieces=(), tool=None, finish_reason="stop"),)
+        return (GeneratedChoice(index=0, reasoning=(), pieces=(), finish_reason="stop"),)
     return tuple(_choice(index, prompt, overrides, model, seed=seed) for index in range(prompt.choices))
 
 
@@ -76,22 +80,37 @@ def _choice(
     thinking = overrides.reasoning_tokens
     if thinking is None:
         thinking = model.reasoning_tokens if prompt.reasoning else 0
-    tool = prompt.forced_tool or (overrides.tool_call if overrides.tool_call in prompt.tools else None)
-    tool = habits.called(prompt.tools, tool)
+    named = overrides.tool_call or ""
+    wanted = [name for name in re.split("[,&]", named) if name in prompt.tools]
+    tool = habits.called(prompt.tools, prompt.forced_tool or next(iter(wanted), None))
+    tools = tuple(wanted) if len(wanted) > 1 else () if tool is None else (tool,)
     limit = prompt.output_limit
     most = min(model.run_on_tokens if limit is None else limit, model.context_window_tokens)
-    text, cut = _written(prompt, overrides, model, tool, random, habits, tokens=max(1, most - thinking))
-    finish: FinishReason = "length" if cut else "stop" if tool is None else "tool_calls"
-    ends = [at for at in map(text.find, prompt.stop) if at >= 0]
-    if ends and tool is None:
-        text, finish = text[: min(ends)], "stop"
-    text = text.removeprefix(prompt.begun)
-    reasoning, pieces = _tokens.split(review(random, tokens=thinking)), _tokens.split(text)
-    if limit is not None and limit < len(reasoning) + len(pieces):
+    texts, cut = [], False
+    for each in tools or (None,):
+        text, is_cut = _written(prompt, overrides, model, each, random, habits, tokens=max(1, most - thinking))
+        texts.append(text)
+        cut = cut or is_cut
+    finish: FinishReason = "length" if cut else "tool_calls" if tools else "stop"
+    ends = [at for at in map(texts[0].find, prompt.stop) if at >= 0]
+    if ends and not tools:
+        texts, finish = [texts[0][: min(ends)]], "stop"
+    texts[0] = texts[0].removeprefix(prompt.begun)
+    reasoning = _tokens.split(review(random, tokens=thinking))
+    written = [(at, owner, piece) for owner, text in enumerate(texts) for at, piece in enumerate(_tokens.split(text))]
+    if "&" in named:
+        written.sort()
+    if limit is not None and limit < len(reasoning) + len(written):
         reasoning, finish = reasoning[:limit], "length"
-        pieces = pieces[: limit - len(reasoning)]
+        written = written[: limit - len(reasoning)]
     return GeneratedChoice(
-        index=index, reasoning=reasoning, pieces=pieces, tool=tool, finish_reason=finish, manner=tuple(habits.shown)
+        index=index,
+        reasoning=reasoning,
+        pieces=tuple(piece for _, _, piece in written),
+        finish_reason=finish,
+        tools=tools,
+        owners=tuple(owner for _, owner, _ in written),
+        manner=tuple(habits.shown),
     )
 
 

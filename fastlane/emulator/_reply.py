@@ -85,6 +85,18 @@ class TokenUsage:
         return shown
 
 
+def _pieces_of_calls(choice: GeneratedChoice) -> list[tuple[int, tuple[str, ...]]]:
+    """Return the calls of tools that have begun, by their number, with the pieces of their arguments."""
+    pieces: dict[int, list[str]] = {}
+    for owner, piece in zip(choice.owners, choice.pieces, strict=True):
+        pieces.setdefault(owner, []).append(piece)
+    return [(owner, tuple(pieces[owner])) for owner in sorted(pieces)]
+
+
+def _suffix(owner: int) -> str:
+    return f"_{owner}" if owner else ""
+
+
 class Tick(NamedTuple):
     data: bytes
     tokens: int
@@ -134,7 +146,9 @@ class ChatReply:
 
     def opening(self) -> bytes:
         """Return what comes before the first token: the role chunks."""
-        roles = ({"role": "assistant", "content": None if each.tool else "", "refusal": None} for each in self._choices)
+        roles = (
+            {"role": "assistant", "content": None if each.tools else "", "refusal": None} for each in self._choices
+        )
         return b"".join(map(self._chunk, self._choices, map(compact, roles)))
 
     @cached_property
@@ -155,14 +169,16 @@ class ChatReply:
             return self._chunk(choice, f'{{"reasoning_content":{json.dumps(choice.reasoning[at])}}}')
         at -= len(choice.reasoning)
         piece = choice.pieces[at]
-        if choice.tool is None:
+        if not choice.tools:
             return self._chunk(choice, f'{{"content":{json.dumps(piece)}}}')
-        call = self._call(choice, piece) if at == 0 else {"function": {"arguments": piece}}
-        return self._chunk(choice, compact({"tool_calls": [{"index": 0, **call}]}))
+        owner = choice.owners[at]
+        is_first = choice.owners.index(owner) == at
+        call = self._call(choice, owner, piece) if is_first else {"function": {"arguments": piece}}
+        return self._chunk(choice, compact({"tool_calls": [{"index": owner, **call}]}))
 
-    def _call(self, choice: GeneratedChoice, arguments: str) -> dict[str, Any]:
-        call_id = f"call_{self._number:012d}{choice.index:03d}"
-        return {"id": call_id, "type": "function", "function": {"name": choice.tool, "arguments": arguments}}
+    def _call(self, choice: GeneratedChoice, owner: int, arguments: str) -> dict[str, Any]:
+        call_id = f"call_{self._number:012d}{choice.index:03d}{_suffix(owner)}"
+        return {"id": call_id, "type": "function", "function": {"name": choice.tools[owner], "arguments": arguments}}
 
     def _last(self, choice: GeneratedChoice) -> dict[str, Any]:
         return {"index": choice.index, "delta": {}, "logprobs": None, "finish_reason": choice.finish_reason}
@@ -172,8 +188,9 @@ class ChatReply:
         message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
         if choice.reasoning:
             message["reasoning_content"] = "".join(choice.reasoning)
-        if choice.tool:
-            message |= {"content": None, "tool_calls": [self._call(choice, text)]}
+        if choice.tools:
+            calls = [self._call(choice, owner, "".join(pieces)) for owner, pieces in _pieces_of_calls(choice)]
+            message |= {"content": None, "tool_calls": calls}
         return {"index": choice.index, "message": message, "logprobs": None, "finish_reason": choice.finish_reason}
 
 
@@ -239,13 +256,15 @@ class ResponsesReply:
         if choice.reasoning:
             fields: dict[str, Any] = {"summary": []}
             self._items.append(_Item("reasoning", f"rs_{number:012d}", 0, choice.reasoning, fields, "completed"))
-        if choice.pieces:
-            if choice.tool:
-                kind, item_id = "function_call", f"fc_{number:012d}"
-                fields = {"call_id": f"call_{number:012d}", "name": choice.tool}
-            else:
-                kind, item_id, fields = "message", f"msg_{number:012d}", {"role": "assistant"}
-            self._items.append(_Item(kind, item_id, len(self._items), choice.pieces, fields, self._status))
+        if choice.pieces and not choice.tools:
+            fields = {"role": "assistant"}
+            self._items.append(
+                _Item("message", f"msg_{number:012d}", len(self._items), choice.pieces, fields, self._status)
+            )
+        for owner, pieces in _pieces_of_calls(choice) if choice.tools else ():
+            id_ = f"{number:012d}{_suffix(owner)}"
+            fields = {"call_id": f"call_{id_}", "name": choice.tools[owner]}
+            self._items.append(_Item("function_call", f"fc_{id_}", len(self._items), pieces, fields, self._status))
         given = {name: prompt.body[name] for name in _ECHOED if prompt.body.get(name) is not None}
         self.id = f"resp_{number:012d}"
         self._base: dict[str, Any] = {

@@ -104,6 +104,25 @@ def test_tools_are_called_only_if_forced_or_named_by_header(http: httpx2.Client)
     assert post(http, chat(tools=tools), x_emulator_tool_call="look_up")["choices"][0]["message"]["tool_calls"]
 
 
+@pytest.mark.parametrize(("separator", "interleaves"), [(",", False), ("&", True)])
+def test_several_tools_are_called_in_one_answer(http: httpx2.Client, separator: str, interleaves: bool) -> None:
+    city = {"enum": ["Oslo in Norway", "Rome in Italy"]}
+    schema = {"type": "object", "properties": {"city": city}, "required": ["city"]}
+    names = ["look_up", "book", "fly"]
+    tools = [{"type": "function", "function": {"name": name, "parameters": schema}} for name in names]
+    named = {"x_emulator_tool_call": separator.join(names)}
+    calls = post(http, chat(tools=tools), **named)["choices"][0]["message"]["tool_calls"]
+    deltas = [
+        choice["delta"] for event in events(stream(http, chat(tools=tools), **named)) for choice in event["choices"]
+    ]
+    owners = [part["index"] for delta in deltas for part in delta.get("tool_calls", ())]
+
+    assert [call["function"]["name"] for call in calls] == names
+    assert len({call["id"] for call in calls}) == 3
+    assert {json.loads(call["function"]["arguments"])["city"][:4] for call in calls} <= {"Oslo", "Rome"}
+    assert (owners != sorted(owners)) == interleaves
+
+
 def test_reasoning_comes_first_and_is_counted(http: httpx2.Client) -> None:
     body = chat(reasoning_effort="low", stream_options={"include_usage": True})
     chunks = events(stream(http, body))

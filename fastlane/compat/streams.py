@@ -78,7 +78,7 @@ class Reading:
 
     __slots__ = (
         "_cast_to", "_phases", "_piece", "_pieces", "_splitter", "decode", "observer", "reopen", "response", "rest",
-        "source",
+        "source", "was_closed",
     )  # fmt: skip
 
     def __init__(self, observer: Observer, response: Any, cast_to: Any) -> None:
@@ -92,6 +92,8 @@ class Reading:
         """openai's own iterator, once it is in use."""
         self.rest: list[bytes] | None = None
         """Received bytes that openai's code has to read, followed by the rest of the body; None: not needed."""
+        self.was_closed = False
+        """Whether the application closed the response while it was read, in another thread or task."""
         self._cast_to = cast_to
         self._splitter = EventSplitter()
         self._piece: bytes | None = None
@@ -151,6 +153,7 @@ class Reading:
                 self.observer.done()
             return None, _single
         self.rest = self._splitter.unended()
+        self.was_closed = self.response.is_closed
         if is_end:
             return self.resume()
         self.observer.body_failed(error)
@@ -222,10 +225,10 @@ def read_events(reading: Reading) -> Generator[Any, None, None]:
                 yield event
             if reading.rest is not None:
                 items, split = reading.resume()
-        if watched:
+        if watched and not reading.was_closed:
             observer.check_whole(reading.response.request)
     except BaseException as error:
-        go_on = observer.broken(error)
+        go_on = None if reading.was_closed else observer.broken(error)
         if go_on is None:
             observer.failed(error)
             raise
@@ -284,11 +287,11 @@ async def async_read_events(reading: Reading) -> AsyncGenerator[Any, None]:
                 yield event
             if reading.rest is not None:
                 items, split = reading.resume()
-        if watched:
+        if watched and not reading.was_closed:
             observer.check_whole(reading.response.request)
     except BaseException as error:
         dropped = isinstance(error, GeneratorExit)
-        go_on = observer.broken(error)
+        go_on = None if reading.was_closed else observer.broken(error)
         if go_on is None:
             observer.failed(error)
             raise

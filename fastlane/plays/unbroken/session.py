@@ -177,7 +177,8 @@ class UnbrokenSession(Session):
                 self._opening.append(kind)
         else:
             self._has_output = True
-            self._is_finished = self._is_finished or kind in RESPONSE_ENDS
+            # The application gets the provider's error as an event.
+            self._is_finished = self._is_finished or kind in RESPONSE_ENDS or kind == "error"
         return False
 
     # When it breaks
@@ -191,7 +192,7 @@ class UnbrokenSession(Session):
         try:
             was_steady, stalled_s = self._is_steady, self._note_break(error)
             if self._is_finished:
-                self._why_not = "the answer was whole"
+                self._why_not = "the answer had ended"
                 return None
             how = self._how_to_go_on(error)
             if how is None:
@@ -243,7 +244,9 @@ class UnbrokenSession(Session):
                 self._why_not = why_not_continued(self._call, only_text=only_text, text="".join(self._texts))
         elif body.get("conversation") is not None:
             self._why_not = "the provider holds the conversation, and would hold the request twice"
-        if self._why_not is None and self._retries(how) >= self._call.caller.max_retries:
+        if self._call.caller.http_client.is_closed:
+            self._why_not = "the client was closed"
+        elif self._why_not is None and self._retries(how) >= self._call.caller.max_retries:
             self._why_not = "no retry is left"
         return how if self._why_not is None else None
 

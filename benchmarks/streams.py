@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any, NamedTuple, TypeVar
 
 import openai
@@ -447,16 +448,59 @@ def _first_token(package: str, provider: Emulator) -> _Child:
     return _Child(wall_ms, 1e3 * (taken.ru_utime + taken.ru_stime), taken.ru_maxrss / per_mib)
 
 
+# A server that imports the application, makes its client, and forks a worker for each line that it reads.
+_FORKING = """
+import os, sys, time
+sys.modules["trio"] = None
+from {package} import OpenAI
+question = [{{"role": "user", "content": "Is water wet?"}}]
+client = OpenAI(base_url="{base_url}", api_key="none")
+for _ in sys.stdin:
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        continue
+    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    for chunk in client.chat.completions.create(model="instant", messages=question, stream=True):
+        if chunk.choices and chunk.choices[0].delta.content:
+            break
+    print(1e3 * (time.perf_counter() - wall_s), 1e3 * (time.process_time() - cpu_s), flush=True)
+    os._exit(0)
+"""
+
+
+def _first_call(server: subprocess.Popen[str]) -> tuple[float, ...]:
+    """Fork a worker; return the wall and CPU milliseconds of its first call."""
+    assert server.stdin is not None
+    assert server.stdout is not None
+    server.stdin.write("\n")
+    server.stdin.flush()
+    return tuple(map(float, server.stdout.readline().split()))
+
+
 def cold_start(quick: bool) -> Report:
     """Measure a fresh process up to its first streamed token from the emulator without delays, fastlane / openai.
 
-    Inside: wall time from the interpreter's start to the token, CPU time to its end, and the most resident memory.
-    Outside: trio, which openai's HTTP library imports if it is installed.
+    Inside: wall time from the interpreter's start to the token, CPU time to its end, and the most resident memory; and
+    wall and CPU time of the first call of a forked worker, whose parent has made the client and not used it.
+    Outside: trio, which openai's HTTP library imports if it is installed; what the parent does at its first fork.
     """
-    with Emulator(model=preset("instant"), seed=0) as provider:
+    sides = ("openai", "fastlane")
+    with Emulator(model=preset("instant"), seed=0) as provider, ExitStack() as stack:
         rounds = 8 if quick else 30
-        taken = in_turns(lambda side: _first_token(side, provider), ("openai", "fastlane"), rounds, warm_ups=1)
+        taken = in_turns(lambda side: _first_token(side, provider), sides, rounds, warm_ups=1)
+        servers = {}
+        for side in sides:
+            command = [sys.executable, "-c", _FORKING.format(package=side, base_url=provider.base_url)]
+            pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            server = subprocess.Popen(command, env={**os.environ, **provider.environment}, **pipes)
+            servers[side] = stack.enter_context(server)
+        forked = in_turns(lambda side: _first_call(servers[side]), sides, rounds, warm_ups=1)
     figures: dict[str, Figure] = {}
+    for at, what in enumerate(("fork_wall", "fork_cpu")):
+        ours, theirs = ([one[at] for one in forked[package]] for package in ("fastlane", "openai"))
+        figures |= paired(what, ours, theirs)
+        figures |= {f"fastlane_{what}_ms": middle(ours), f"openai_{what}_ms": middle(theirs)}
     for at, what in enumerate(("wall", "cpu")):
         ours, theirs = ([one[at] for one in taken[package]] for package in ("fastlane", "openai"))
         figures |= paired(what, ours, theirs)
@@ -466,6 +510,9 @@ def cold_start(quick: bool) -> Report:
     figures["openai_memory_mib"] = middle(memory["openai"])
     return Report(
         figures=figures,
-        reach={"wall_ratio": "<= 1", "cpu_ratio": "<= 1", "added_memory_mib": "<= 12"},
+        reach={
+            **dict.fromkeys(("wall_ratio", "cpu_ratio", "fork_wall_ratio", "fork_cpu_ratio"), "<= 1"),
+            "added_memory_mib": "<= 12",
+        },
         conditions={"pairs": len(taken["openai"])},
     )

@@ -7,6 +7,7 @@ from typing import Any
 import openai
 
 from ..compat.clients import http_client_of, pool_settings_of, transport_for
+from .preparation import prepare
 
 
 def warm(client: Any) -> bool:
@@ -55,6 +56,7 @@ def _wanted(client: Any) -> tuple[Any, Any] | None:
     """Return the transport and a sample request for the connection; None without fastlane's transport."""
     if client._fastlane is None:
         return None
+    prepare(client)
     http_client = http_client_of(client)
     # Made by the HTTP client, so that its library and base URL apply. The request is never sent: only its URL and
     # timeouts are used.

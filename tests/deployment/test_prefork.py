@@ -17,7 +17,8 @@ import httpx2
 import pytest
 
 from fastlane.emulator import Emulator
-from scripts.servers import free_port
+from scripts.servers import RedisServer, free_port
+from tests.knowledge.redis_servers import redis_server as redis_server
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
 
@@ -58,12 +59,38 @@ def accepts(port: int) -> bool:
         return one.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_gunicorn_preload_workers_answer_every_request(provider: Emulator, tmp_path: Path) -> None:
-    port, log = free_port(), tmp_path / "gunicorn.log"
-    command = [sys.executable, "-m", "gunicorn", "--preload", "--workers", str(_WORKERS)]
-    command += ["--worker-class", "uvicorn_worker.UvicornWorker", "--bind", f"127.0.0.1:{port}"]
-    with running([*command, "tests.deployment.prefork_app:app"], environment_of(provider), log) as server:
-        wait_for(lambda: accepts(port), server, log)
+GUNICORN = ["gunicorn", "--worker-class", "uvicorn_worker.UvicornWorker", "--workers", str(_WORKERS), "--bind"]
+SERVERS = {
+    "gunicorn --preload": [*GUNICORN, "{address}", "--preload"],
+    "gunicorn": [*GUNICORN, "{address}"],
+    "uvicorn": ["uvicorn", "--workers", str(_WORKERS), "--port", "{port}"],
+}
+
+
+def counted(redis: RedisServer) -> float:
+    """Return the requests that the processes have counted together."""
+    client = pytest.importorskip("redis").Redis.from_url(redis.url)
+    with client:
+        return sum(float(client.hget(key, "requests") or 0) for key in client.scan_iter("fastlane:rate_limits:*"))
+
+
+def spans_in(folder: Path) -> list[int]:
+    """Return how many calls each file has."""
+    return [sum(line.count('"chat m"') for line in file.read_text().splitlines()) for file in folder.glob("*.jsonl")]
+
+
+@pytest.mark.parametrize(
+    "server", ["gunicorn --preload", *(pytest.param(each, marks=pytest.mark.slow) for each in ("gunicorn", "uvicorn"))]
+)
+def test_each_worker_has_connections_threads_and_files(
+    server: str, provider: Emulator, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    port, log, traces = free_port(), tmp_path / "server.log", tmp_path / "traces"
+    named = [each.format(address=f"127.0.0.1:{port}", port=port) for each in SERVERS[server]]
+    environment = {**environment_of(provider), "REDIS_URL": redis_server.url, "FASTLANE_TRACE_DIR": str(traces)}
+    redis_server.ask("FLUSHALL")
+    with running([sys.executable, "-m", *named, "tests.deployment.prefork_app:app"], environment, log) as process:
+        wait_for(lambda: accepts(port), process, log)
 
         def ask(_: int) -> Any:
             return httpx2.get(f"http://127.0.0.1:{port}/", timeout=60).json()
@@ -72,12 +99,60 @@ def test_gunicorn_preload_workers_answer_every_request(provider: Emulator, tmp_p
         with ThreadPoolExecutor(8) as pool:
             while len({one["worker"] for one in answers}) < _WORKERS and len(answers) < 10 * _CALLS:
                 answers += pool.map(ask, range(_CALLS))
+        calls = len(answers) + (1 if "--preload" in server else _WORKERS)  # one is made when it is imported
+        wait_for(lambda: counted(redis_server) == calls, process, log)
 
     assert len({one["worker"] for one in answers}) == _WORKERS
     assert {one["outcome"] for one in answers} == {"completed"}
     assert all(one["text"] for one in answers)
     assert any(one["reused"] for one in answers)
-    assert len(provider.log()) == len(answers) + 1  # nothing was sent twice; one call was made in the master
+    assert len(provider.log()) == calls  # nothing was sent twice
+    files = [count for count in spans_in(traces) if count]
+    assert sum(files) == calls
+    assert len(files) == _WORKERS + ("--preload" in server)
+
+
+FIRST_CALL = """
+import os, sys
+{server}
+import asyncio
+from fastlane import AsyncOpenAI, OpenAI
+
+question = [{{"role": "user", "content": "Name a river."}}]
+client, async_client = OpenAI(), AsyncOpenAI()
+
+async def call():
+    async for _ in await async_client.chat.completions.create(model="m", messages=question, stream=True):
+        pass
+
+if {forks} and os.fork():
+    os.wait()
+    sys.exit()
+before = set(sys.modules)
+if {is_async}:
+    asyncio.run(call())
+else:
+    client.chat.completions.create(model="m", messages=question)
+loaded = set(sys.modules) - before
+print(sorted(name for name in loaded if name.startswith(("anyio", "fastlane", "openai", "encodings"))))
+"""
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("worker", ["forked", "server"])
+def test_first_call_of_a_worker_imports_nothing(worker: str, is_async: bool, provider: Emulator) -> None:
+    server = "import uvicorn" if worker == "server" else ""
+    program = FIRST_CALL.format(server=server, forks=worker == "forked", is_async=is_async)
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        env={**os.environ, **environment_of(provider)},
+        capture_output=True,
+        text=True,
+        timeout=_START_S,
+        check=False,
+    )
+
+    assert (ran.stdout, ran.returncode) == ("[]\n", 0), ran.stderr
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ def environment_proxies(library: str) -> tuple[ProxyRule, ...]:
     Raises ConfigurationError for a proxy's URL that cannot work.
     """
     # Reading them takes as long as making a client does, and nearly always there are none.
-    if sys.platform not in ("darwin", "win32") and not any(name[-6:].lower() == b"_proxy" for name in os.environb):
+    if sys.platform not in ("darwin", "win32") and b"_proxy" not in b" ".join(os.environb).lower():
         return ()
     utils: Any = importlib.import_module(f"{library}._utils")
     urls: dict[str, str | None] = utils.get_environment_proxies()

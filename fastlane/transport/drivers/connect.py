@@ -19,8 +19,7 @@ from typing import Any, NamedTuple, cast
 from fastlane._clock import now_ns
 
 from ..pool.settings import Http2
-from ..protocols.exchange import Opening, TransportError
-from ..protocols.tunnel import authority_of
+from ..protocols.exchange import Opening, TransportError, authority_of
 
 # Two silences end a connection after the same 90 s. Sent data that is not acknowledged (TCP_USER_TIMEOUT; Linux alone
 # would go on for about 15 minutes), and a connection that waits for a response and whose peer does not acknowledge the

@@ -22,13 +22,14 @@ from ..protocols.exchange import (
     Patience,
     RequestHead,
     TransportError,
+    authority_of,
     avoidance_wait_s,
     ends_soon,
 )
 from ..protocols.h1 import Http1Connection
 from ..protocols.h2 import Http2Connection
 from ..protocols.limits import STREAM_WINDOW
-from ..protocols.tunnel import authority_of, merged_headers
+from ..protocols.tunnel import http_tunnel, merged_headers, socks5_tunnel
 from .requests import Timeouts
 
 
@@ -340,7 +341,11 @@ class ClientConnection(PooledConnection):
             data = yield
 
     def _open_tunnel(self, proxy: ProxyServer, data: bytes) -> Generator[None, bytes, bytes]:
-        tunnel, tls = proxy.tunnel(self.origin), self.tls
+        host, port, tls = self.origin.host, self.origin.port, self.tls
+        if proxy.scheme.startswith("http"):
+            tunnel = http_tunnel(host, port, proxy.all_headers)
+        else:
+            tunnel = socks5_tunnel(host, port, proxy.credentials)
         outgoing = next(tunnel)
         while True:
             if tls is None:

@@ -173,6 +173,15 @@ class LibraryTransports:
         http2 = settings.http2 == "require"
         protocols: Http2 = "require" if http2 else "never"
         context = ssl_context(settings.verify, settings.certificates, protocols, library=settings.library)
+        through: dict[str, Any] = {}
+        if proxy is not None:
+            trust = ssl_context(proxy.verify, settings.certificates, "never", library=settings.library)
+            through["proxy"] = core.Proxy(
+                str(proxy),
+                auth=proxy.credentials,
+                headers=list(proxy.headers),
+                ssl_context=trust if proxy.scheme == "https" else None,
+            )
         return pool(
             ssl_context=context,
             max_connections=settings.max_connections,
@@ -181,14 +190,8 @@ class LibraryTransports:
             http1=not http2,
             http2=http2,
             socket_options=_SOCKET_OPTIONS,
-            **({} if proxy is None else {"proxy": self._core_proxy(core, proxy)}),
+            **through,
         )
-
-    def _core_proxy(self, core: ModuleType, proxy: ProxyServer) -> Any:
-        settings, context = self._settings, None
-        if proxy.scheme == "https":
-            context = ssl_context(proxy.verify, settings.certificates, "never", library=settings.library)
-        return core.Proxy(str(proxy), auth=proxy.credentials, headers=list(proxy.headers), ssl_context=context)
 
     def close(self) -> None:
         """Close its connections."""

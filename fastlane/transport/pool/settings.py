@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
-from ..protocols.tunnel import Tunnel, authority_of, http_tunnel, socks5_tunnel
+from ..protocols.exchange import authority_of
 
 Http2 = Literal["prefer", "require", "never"]
 
@@ -70,12 +70,6 @@ class ProxyServer:
     def forwards(self, origin: ServerOrigin) -> bool:
         """Whether it gets whole requests for the origin, with absolute URLs, instead of a tunnel."""
         return origin.scheme == "http" and self.scheme in ("http", "https")
-
-    def tunnel(self, origin: ServerOrigin) -> Tunnel:
-        """Return the dialogue that opens a tunnel to an origin."""
-        if self.scheme in ("http", "https"):
-            return http_tunnel(origin.host, origin.port, self.all_headers)
-        return socks5_tunnel(origin.host, origin.port, self.credentials)
 
 
 def proxy_server(given: Any, library: str = "httpx2") -> ProxyServer:

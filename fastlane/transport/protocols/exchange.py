@@ -42,6 +42,11 @@ class TransportError(Exception):
         return made
 
 
+def authority_of(host: str, port: int) -> str:
+    """Return host and port, an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def as_library_error(error: TransportError, library: ModuleType, request: Any) -> Exception:
     """Return the error as the HTTP library (httpx2, or legacy httpx) would raise it for this request."""
     made: Exception = getattr(library, error.name)(error.message, request=request)

@@ -8,7 +8,7 @@ from http import HTTPStatus
 
 import h11
 
-from .exchange import TransportError
+from .exchange import TransportError, authority_of
 from .h1 import h11_error
 
 Tunnel = Generator[bytes, bytes, bytes]
@@ -32,11 +32,6 @@ _REFUSALS = {
     7: "command not supported",
     8: "address type not supported",
 }
-
-
-def authority_of(host: str, port: int) -> str:
-    """Return host and port, an IPv6 address in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def merged_headers(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPSConnection
 from time import perf_counter_ns as now_ns
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
@@ -271,3 +272,25 @@ def test_hard_goaway_on_http1_closes_in_the_answer(emulator: Emulator, trust: ss
         _, error = read_what_comes(client, "goaway=hard;after=2")
 
     assert isinstance(error, BROKEN)
+
+
+def test_stream_is_cut_within_an_event(http: httpx2.Client) -> None:
+    came, error = read_what_comes(http, "truncate;after_bytes=300")
+
+    assert (len(came), error) == (300, None)
+    assert not came.endswith("\n\n")
+
+
+def test_comments_are_sent_during_a_stall(http: httpx2.Client) -> None:
+    with reading(http, "stall;after=2,keepalive=0.02", lambda came: came.count(": keep-alive") == 3) as came:
+        assert pieces(came) == 2
+
+
+def test_answer_continues_the_message_that_begins_it(http: httpx2.Client) -> None:
+    text = content(stream(http, chat()))
+    begun = {"role": "assistant", "content": text[:21], "prefix": True}
+    messages = [*chat()["messages"], begun]
+
+    assert content(stream(http, chat(messages=messages))) == text[21:]
+    marked: dict[str, Any] = {"messages": [*messages[:-1], {**begun, "prefix": False}], "continue_final_message": True}
+    assert content(stream(http, chat(**marked))) == text[21:]

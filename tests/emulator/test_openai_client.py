@@ -156,3 +156,23 @@ def test_azures_paths_answer_likewise(emulator: Emulator, trust: ssl.SSLContext)
         "/openai/deployments/deployed/chat/completions",
         "/openai/responses",
     ]
+
+
+def test_background_response_is_streamed_again_from_any_event(client: openai.OpenAI) -> None:
+    wishes = {"x-emulator-output-tokens": "5", "x-emulator-fault": "reset;after=3;times=1", "x-emulator-tag": "again"}
+    events: list[Any] = []
+    with pytest.raises(openai.APIConnectionError):
+        events.extend(
+            client.responses.create(model="m", input="Hi.", background=True, stream=True, extra_headers=wishes)
+        )
+    response_id = events[0].response.id
+    again = list(client.responses.retrieve(response_id, stream=True))
+
+    assert [event.sequence_number for event in again] == list(range(len(again)))
+    assert again[: len(events)] == events
+    assert again[-1].type == "response.completed"
+    for after in (0, 6, len(again) - 1):
+        rest = list(client.responses.retrieve(response_id, stream=True, starting_after=after))
+        assert rest == again[after + 1 :]
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve("resp_unknown", stream=True)

@@ -143,7 +143,7 @@ class UnbrokenSession(Session):
             return self._is_steady
         kind = choices_kind(choices)
         if _finishes(choices):
-            self._is_finished = self._has_output = len(choices) == 1 or self._has_other_output
+            self._has_output, self._is_finished = True, self._call.body.get("n") in (None, 1)
         if kind is None:
             return self._is_steady
         self._has_output = True

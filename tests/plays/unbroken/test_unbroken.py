@@ -403,6 +403,21 @@ def test_break_after_the_last_event_is_no_error(emulator: Emulator, form: Form) 
     assert (found.record.outcome, found.record.error) == ("completed", None)
 
 
+def test_stream_of_two_answers_ends_with_both_or_an_error(emulator: Emulator) -> None:
+    with client_of(emulator) as client:
+        size = chat(client, n=2).record.attempts[0].response_body_bytes or 0
+        ended = []
+        for position in range(size - 1_500, size, 150):
+            try:
+                events = chat(client, f"reset;after_bytes={position}", n=2).events
+            except fastlane.BrokenStreamError:
+                ended.append(0)
+            else:
+                ended.append(sum(bool(choice.finish_reason) for event in events for choice in event.choices))
+    assert set(ended) <= {0, 2}
+    assert 0 in ended
+
+
 def test_settings_are_validated() -> None:
     wrong: list[dict[str, Any]] = [
         {"stall_factor": 1}, {"min_stall_s": 0}, {"max_stall_s": "60"}, {"max_thinking_s": -1}, {"on_break": "retry"},

@@ -118,6 +118,7 @@ def test_json_of_a_record_holds_its_metrics_and_its_stamps() -> None:
         "decode_rate": seen.decode_rate,
         "api_end_to_end_s": seen.api_end_to_end_s,
         "duration_s": seen.duration_s,
+        "bursts": None,
     }
     assert data["usage"] == {
         "input_tokens": None,

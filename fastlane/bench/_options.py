@@ -129,7 +129,6 @@ class RunOptions(ReportOptions):
     think_s: float | None = _seldom(_LOAD, "Pause of a user between turns, in seconds.", min=0)
     rate: str | None = _option(_LOAD, "Instead of --users: blocks a second, at random times; several are a sweep.")
     processes: int | None = _seldom(_LOAD, "Processes of each arm. If not given: one for each 45 users.", min=1)
-    ray: str | None = _seldom(_LOAD, "Run the processes on the Ray cluster with this address (extra `ray`).")
     budget_s: float | None = _option(_ENOUGH, "Start no block after so many seconds, 0 for no limit [45 a cell].")
     max_calls: int | None = _seldom(_ENOUGH, "Most requests of all arms.", min=1)
     max_money: float | None = _option(_ENOUGH, "Most US dollars of all arms, by the catalog's prices.")
@@ -176,7 +175,7 @@ class RunOptions(ReportOptions):
             warm_up=self.warm_up,
             max_output_tokens=most_tokens,
             passes=1 if runs is not None else self.passes,
-            processes=self.processes or (1 if self.ray is not None else _processes(load)),
+            processes=self.processes or _processes(load),
             seed=self.seed,
         )
 

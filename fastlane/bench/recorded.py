@@ -56,7 +56,7 @@ class SampleKey:
 class Sample(SampleKey):
     """What one arm's client did for one request.
 
-    Every `_ns` is of the monotonic clock of the shard's machine, which the provider's log shares on one machine.
+    Every `_ns` is of the machine's monotonic clock, as in the embedded provider's log.
     """
 
     issued_ns: int

@@ -136,7 +136,7 @@ def _settings(context: typer.Context) -> None:
         return  # Other programs that read the file say what is wrong with it.
     table = tables.get("fastlane", {}).get("bench", {})
     command: Any = context.command.get_command(context, "run")  # type: ignore[attr-defined]
-    known = {each.opts[-1].lstrip("-"): each.name for each in command.params if each.name not in ("help", "help_all")}
+    known = {each.opts[-1].lstrip("-"): each.name for each in command.params if each.name != "help"}
     if unknown := [name for name in table if name not in known]:
         raise ConfigurationError(f"[tool.fastlane.bench] has no option {unknown[0]!r}; it has {', '.join(known)}")
     context.default_map = {"run": {known[name]: value for name, value in table.items()}}

@@ -11,7 +11,6 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from ..errors import ConfigurationError
 from . import statistics as stats
 from ._formatting import change_with_interval, counted, percent
 from .recorded import METRICS, ArmInfo, Key, RecordedRun, RequestMetric, Sample, errors_of, metric_named
@@ -138,12 +137,11 @@ class Cold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """All that a run shows. `margin`: the change, as a share, below which two arms count as equivalent."""
+    """All that a run shows."""
 
     cells: tuple[CellFindings, ...]
     attributions: tuple[Attribution, ...] = ()
     cold: tuple[Cold, ...] = ()
-    margin: float = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +155,8 @@ class ArmValues:
 
 
 SHARES: Final = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
+MARGIN: Final = 0.03
+"""Two arms whose change, as a share, is smaller are equivalent."""
 ALPHA: Final = 0.05
 """How often any interval of a cell's typical changes may miss, over all its metrics and arms."""
 # Below this share of the whole change, parts that add up to nothing cannot be scaled to it.
@@ -165,11 +165,10 @@ _NOTHING: Final = 1e-9
 Pair = tuple[str, str, RequestMetric, ArmValues, ArmValues]
 
 
-def find(recorded: RecordedRun, *, margin: float = 0.03, seed: int = 0) -> Findings:
-    """Return everything that a run shows; the same for the same records, margin and seed.
+def find(recorded: RecordedRun, *, seed: int = 0) -> Findings:
+    """Return everything that a run shows; the same for the same records, and the same seed of the bootstrap.
 
-    Only measured requests count, and arms are compared by the blocks in which both took part. `margin` is the change,
-    as a share, below which two arms are equivalent; `seed` is for the bootstrap. Raises ConfigurationError.
+    Only measured requests count, and arms are compared by the blocks in which both took part.
     """
     header = recorded.header
     metrics = [metric_named(name) for name in header.metrics]
@@ -197,7 +196,7 @@ def find(recorded: RecordedRun, *, margin: float = 0.03, seed: int = 0) -> Findi
                 for arm in compared
                 if (arm.role == "again") == copy and (reference := header.reference_of(arm.name).name)
             ]
-            comparisons += compare(cell, pairs, copy=copy, margin=margin, seed=seed)
+            comparisons += compare(cell, pairs, copy=copy, seed=seed)
         cells.append(
             CellFindings(
                 cell=cell,
@@ -211,7 +210,7 @@ def find(recorded: RecordedRun, *, margin: float = 0.03, seed: int = 0) -> Findi
         if design is not None:
             found = (_attribution(cell, metric, design, values, seed) for metric in metrics)
             attributions += [each for each in found if each is not None]
-    return Findings(cells=tuple(cells), attributions=tuple(attributions), cold=tuple(_cold(recorded)), margin=margin)
+    return Findings(cells=tuple(cells), attributions=tuple(attributions), cold=tuple(_cold(recorded)))
 
 
 def _values(samples: Iterable[Sample], failed: Mapping[Key, str], metric: RequestMetric) -> ArmValues:
@@ -261,19 +260,13 @@ def _figures(cell: str, arm: str, metric: RequestMetric, found: ArmValues) -> Fi
     )
 
 
-def compare(cell: str, pairs: Sequence[Pair], *, copy: bool, margin: float, seed: int) -> list[ArmComparison]:
-    """Compare arms with their references, as one family: all intervals of typical changes hold together (Bonferroni).
-
-    Raises ConfigurationError for a margin that is not above 0.
-    """
-    if not margin > 0:
-        raise ConfigurationError(f"expected a margin above 0, such as 0.03 for 3 %, got {margin}")
+def compare(cell: str, pairs: Sequence[Pair], *, copy: bool, seed: int) -> list[ArmComparison]:
+    """Compare arms with their references as one family: all intervals of typical changes hold together (Bonferroni)."""
     both = [_both(ours, theirs, ours.values.keys() & theirs.values.keys()) for *_, ours, theirs in pairs]
     logs = [stats.log_ratios(*values) for values in both]
     family = max(1, sum(each.size > 0 for each in logs))
     return [
-        _compared(cell, pair, own, family=family, copy=copy, margin=margin, seed=seed)
-        for pair, own in zip(pairs, logs, strict=True)
+        _compared(cell, pair, own, family=family, copy=copy, seed=seed) for pair, own in zip(pairs, logs, strict=True)
     ]
 
 
@@ -284,9 +277,7 @@ def _both(ours: ArmValues, theirs: ArmValues, keys: Iterable[Key], failed: float
     return np.array(own, dtype=np.float64), np.array(other, dtype=np.float64)
 
 
-def _compared(
-    cell: str, pair: Pair, logs: Floats, *, family: int, copy: bool, margin: float, seed: int
-) -> ArmComparison:
+def _compared(cell: str, pair: Pair, logs: Floats, *, family: int, copy: bool, seed: int) -> ArmComparison:
     arm, reference, metric, ours, theirs = pair
     keys = ours.values.keys() & theirs.values.keys()
     if _counts_failed(metric):
@@ -303,7 +294,7 @@ def _compared(
         sentence = f"not comparable: no request of {' or '.join(silent)} gave this figure"
         verdict = ComparisonVerdict(kind="not comparable", sentence=sentence)
     else:
-        verdict = _verdict(typical, logs, family, metric, margin)
+        verdict = _verdict(typical, logs, family, metric)
     return ArmComparison(
         cell=cell,
         arm=arm,
@@ -318,12 +309,10 @@ def _compared(
     )
 
 
-def _verdict(
-    typical: Interval | None, ratios: Floats, family: int, metric: RequestMetric, margin: float
-) -> ComparisonVerdict:
+def _verdict(typical: Interval | None, ratios: Floats, family: int, metric: RequestMetric) -> ComparisonVerdict:
     """Return what one comparison shows, read from the interval of its typical change alone.
 
-    A difference is shown where the interval excludes 1, equivalence where it lies within `margin` and its inverse.
+    A difference is shown where the interval excludes 1, equivalence where it lies within MARGIN and its inverse.
     Where both are shown, the arms are equivalent. A plain 95 % interval of the log-`ratios` plans further runs.
     """
     pairs, alpha = ratios.size, ALPHA / family
@@ -336,9 +325,9 @@ def _verdict(
     differs = typical.high < 1 or typical.low > 1
     kind: Kind = "better" if (typical.high < 1) == metric.lower_is_better else "worse"
     change = f"{metric.words[kind == 'worse']} by {change_with_interval(typical, signed=False)}"
-    if 1 / (1 + margin) <= typical.low and typical.high <= 1 + margin:
+    if typical.low >= 1 / (1 + MARGIN) and typical.high <= 1 + MARGIN:
         seen = f"though {change}" if differs else f"typical change {change_with_interval(typical)}"
-        sentence = f"equivalent within {percent(margin)}, {seen}"
+        sentence = f"equivalent within {percent(MARGIN)}, {seen}"
         return ComparisonVerdict(kind="equivalent", sentence=sentence, smallest_effect=smallest)
     if differs:
         return ComparisonVerdict(kind=kind, sentence=change, smallest_effect=smallest)
@@ -346,7 +335,7 @@ def _verdict(
     if smallest is not None:
         sentence += f"; this run could have shown {percent(smallest)}"
     purposes = {
-        f"equivalence within {percent(margin)}": stats.pairs_for_equivalence(logs, pairs, margin, alpha),
+        f"equivalence within {percent(MARGIN)}": stats.pairs_for_equivalence(logs, pairs, MARGIN, alpha),
         f"a change of the {percent(abs(math.expm1(logs.value)))} seen": stats.pairs_for_effect(logs, pairs, alpha),
     }
     more = None

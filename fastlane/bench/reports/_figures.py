@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from .._formatting import percentile_name
 from ..checks import Checked
-from ..findings import SHARES, Findings, Interval, Quantile
+from ..findings import MARGIN, SHARES, Findings, Interval, Quantile
 from ..recorded import METRICS, RecordedRun, metric_named
 from ._material import TITLES, Material
 from ._sections import taken_by, verdict_word
@@ -99,7 +99,7 @@ def document(recorded: RecordedRun, findings: Findings, checked: Checked) -> dic
         "ended": recorded.ended,
         "duration_s": recorded.duration_s,
         "blocks": material.blocks,
-        "margin": findings.margin,
+        "margin": MARGIN,
         "units": {name: metric.unit for name, metric in METRICS.items()},
         "arms": arms,
         "cells": cells,

@@ -15,7 +15,7 @@ from rich.text import Text
 from .. import _formatting as words
 from .._formatting import change_with_interval, counted, figure, lowered
 from ..checks import Checked
-from ..findings import Findings
+from ..findings import MARGIN, Findings
 from ..recorded import FAILED_ALIKE, ArmInfo, RecordedRun, RequestMetric, metric_named
 from ..statistics import Interval, wanted
 from ._material import TITLES, Material
@@ -85,7 +85,7 @@ def changes_of(material: Material, group: ArmGroup) -> list[MetricChange]:
         if comparison := material.comparison(cell, group.arm.name, metric.name):
             change = "" if comparison.typical is None else words.change_with_interval(comparison.typical)
             word = verdict_word(comparison, metric)
-            word = f"same (±{words.percent(material.findings.margin)})" if word == "equivalent" else word
+            word = f"same (±{words.percent(MARGIN)})" if word == "equivalent" else word
             tone = tone_of(comparison, band_of(material, cell, group.arm.name, metric.name))
         found.append(MetricChange(words.lowered(metric.title), before, after, change, word, tone))
     return found

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy import stats  # type: ignore[import-untyped, unused-ignore]
 
-from fastlane import ConfigurationError
 from fastlane.bench import RecordedRun, Sample, find
 from tests.bench.recorded_runs import S, a_cell, a_run, an_open_cell
 
@@ -158,10 +157,6 @@ class TestComparisons:
         recorded = a_run(pairs=100)
         assert find(recorded, seed=1) == find(recorded, seed=1)
         assert find(recorded, seed=1) != find(recorded, seed=2)
-
-    def test_margin_that_is_none_is_refused(self) -> None:
-        with pytest.raises(ConfigurationError, match="margin"):
-            find(a_run(pairs=10), margin=0)
 
     def test_zero_time_per_token_gives_ratio_one(self) -> None:
         def at_once(sample: Sample) -> Sample:

@@ -33,7 +33,7 @@ def compared(log_ratios: Sequence[Any]) -> list[ArmComparison]:
         ours = ArmValues(values={("cell", 0, 0, at): 100.0 * math.exp(each) for at, each in enumerate(logs)})
         metric = metric_named(METRICS[number % len(METRICS)])
         others.append((f"arm {number // len(METRICS)}", "baseline", metric, ours, theirs))
-    return compare("cell", others, copy=False, margin=MARGIN, seed=0)
+    return compare("cell", others, copy=False, seed=0)
 
 
 # Few distinct values give ties and pairs without any difference, which are where tests and intervals part.

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any, Final, NamedTuple
-from zlib import crc32
 
 import numpy as np
 
@@ -125,18 +124,12 @@ def draw(name: str, material: Material) -> tuple[View, ...]:
 
 
 def arm_colours(recorded: RecordedRun) -> dict[str, str]:
-    """Return each arm's colour as CSS: references grey, and the others by their names, whatever else was run."""
+    """Return each arm's colour as CSS: references and their copies grey, and the others in their order."""
     header = recorded.header
     found = {arm.name: "var(--reference)" for arm in header.references}
     found |= {arm.name: "var(--again)" for arm in header.copies}
-    free = list(range(ARM_COLOURS))
-    for arm in header.arms:
-        if arm.name not in found:
-            wanted = crc32(arm.name.encode("utf-8", "replace")) % ARM_COLOURS
-            wanted = free[0] if free and wanted not in free else wanted
-            free = [each for each in free if each != wanted]
-            found[arm.name] = f"var(--arm-{wanted})"
-    return found
+    others = [arm.name for arm in header.arms if arm.name not in found]
+    return found | {name: f"var(--arm-{at % ARM_COLOURS})" for at, name in enumerate(others)}
 
 
 def _imported(module: str, package: str) -> Any:

@@ -68,9 +68,6 @@ class Checked:
     def _refused(self, *, tails: bool) -> list[CheckResult]:
         return [each for each in self.results if each.level == "refused" and each.tails == tails]
 
-    def valid(self, cell: str, arm: str | None = None) -> bool:
-        return not self.refusals(cell, arm)
-
 
 # What checks look at
 

@@ -69,7 +69,7 @@ def test_arms_that_fail_more_often_are_graded(shares: dict[str, float], arm: str
     found = check(run)
 
     assert level(found, "the same errors", arm) == expected
-    assert found.valid(run.header.cells[0].name, "fastlane")
+    assert not found.refusals(run.header.cells[0].name, "fastlane")
 
 
 def test_arm_that_is_turned_away_less_often_has_a_result() -> None:
@@ -78,7 +78,7 @@ def test_arm_that_is_turned_away_less_often_has_a_result() -> None:
     found = check(run, find(run))
 
     assert found.refusals() == ()
-    assert found.valid(run.header.cells[0].name)
+    assert not found.refusals(run.header.cells[0].name)
     finding = about(found, "the same errors")[-1]
     assert finding.level == "flagged"
     for expected in ("10 % of fastlane's requests", "50 % of baseline's", "-40 percentage points [-4", "(429)"):

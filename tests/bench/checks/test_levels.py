@@ -232,7 +232,7 @@ def test_answers_a_tenth_of_requested_length_are_refused(row: str, tokens: int, 
     change = given(asked_output_tokens=most, least_output_tokens=least, finish_reason="stop")
     found = check(a_run(cells=(a_cell(name=row),), tokens=tokens, change=change))
 
-    assert not found.valid(row)
+    assert found.refusals(row)
     (finding,) = about(found, ASKED)
     assert finding.level == "refused"
     assert f"{least:,} to {most:,}" in finding.sentence

@@ -33,7 +33,7 @@ def test_request_missing_on_one_side_is_refused() -> None:
     missing, strange = [each.sentence for each in about(found, BOTH, None)]
     assert run.samples[0].tag in missing
     assert "baseline/0/9" in strange
-    assert not any(found.valid(cell.name) for cell in run.header.cells)
+    assert all(found.refusals(cell.name) for cell in run.header.cells)
     untagged = check(replace(run, log=(*log, replace(log[0], tag=None, request_id="req_1"))))
     assert "(no tag: req_1)" in untagged.refusals()[0].sentence
 

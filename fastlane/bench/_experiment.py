@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from ..errors import ConfigurationError
 from ..plays import Play
 from ..plays.routing.catalog.models import Catalog, ModelPrice
+from ..providers.origins import origin_of
 from ._arms import AGAIN, Arm, arms_named, attributing, copy_of, counterparts
 from .load import Closed, Load, Open, RunBudget, cells_of
 from .progress import Progress
@@ -95,11 +96,7 @@ class Real:
     """Name of the body's field that limits the answer's tokens; older servers know only "max_tokens"."""
 
     def __post_init__(self) -> None:
-        try:
-            host = urlsplit(self.base_url).hostname
-        except ValueError:
-            host = None
-        if not self.base_url.startswith(("https://", "http://")) or not host:
+        if origin_of(self.base_url) is None:
             wanted = "the base URL must begin with https:// or http://"
             raise ConfigurationError(f"{wanted}, got {self.base_url!r}: an example is https://api.openai.com/v1")
         if not os.environ.get(self.api_key_env):

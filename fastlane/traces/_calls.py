@@ -64,22 +64,21 @@ def phase_of(span: Span) -> str | None:
     return next((phase for name, phase in _BY_NAME if span.name == name or span.name.startswith(f"{name} ")), None)
 
 
-def call_of(span: Span, below: Callable[[Span], Sequence[Span]], *, issued_ns: int) -> TraceCall:
+def call_of(span: Span, below: Callable[[Span], Sequence[Span]]) -> TraceCall:
     spans = below(span)
     found = _phases(spans)
     attempts = [_attempt(each, _phases(below(each))) for each in spans if is_attempt(each)]
     attempts.sort(key=lambda each: (each.span.start_ns, each.span.count("fastlane.attempt.number") or 0))
     answering = answering_of(attempts)
-    known = _known_s(span, issued_ns)
+    known = _known_s(span)
     if (waited_s := _waited_until_timeout_s(span, answering, known)) is not None:
         known["server"] = waited_s
     if all(phase.name in ("prepare", "validate") for phase in found):
-        found += _placed(span, answering, known, issued_ns)
+        found += _placed(span, answering, known)
     found.sort(key=lambda phase: (phase.start_ns, -phase.end_ns))
     reused = answering.connection_reused if answering is not None else None
     return TraceCall(
         span=span,
-        issued_ns=issued_ns,
         model=span.text("gen_ai.request.model", "llm.model_name"),
         response_model=span.text("gen_ai.response.model"),
         provider=span.text("gen_ai.provider.name", "gen_ai.system", "llm.provider"),
@@ -139,15 +138,12 @@ def _phases(below: Iterable[Span]) -> list[CallPhase]:
     return [CallPhase(name, span.start_ns, span.end_ns, span) for span in below if (name := phase_of(span))]
 
 
-def _known_s(span: Span, issued_ns: int) -> dict[str, float]:
+def _known_s(span: Span) -> dict[str, float]:
     known = {name: seconds for name, attribute in _ATTRIBUTES.items() if (seconds := span.number(attribute))}
     if queued_s := sum(span.number(name) or 0.0 for name in _QUEUES):
         known["queue"] = known.get("queue", 0.0) + queued_s
-    before_s = (span.start_ns - issued_ns) / 1e9
-    if before_s > 0:
-        known.pop("prepare", None)
     wire_s = sum(known.get(name, 0.0) for name in _WIRE)
-    sent_s = before_s + known.get("prepare", 0.0) + wire_s
+    sent_s = known.get("prepare", 0.0) + wire_s
     first_s, whole_s = span.number("fastlane.time_to_first_token"), span.number("fastlane.api_end_to_end.duration")
     tries = span.count("fastlane.attempt.count") or 1
     if first_s is None and whole_s is not None and wire_s and tries == 1 and "server" not in known:
@@ -160,9 +156,7 @@ def _known_s(span: Span, issued_ns: int) -> dict[str, float]:
     return known
 
 
-def _placed(
-    span: Span, answering: TraceAttempt | None, known: Mapping[str, float], issued_ns: int
-) -> Iterator[CallPhase]:
+def _placed(span: Span, answering: TraceAttempt | None, known: Mapping[str, float]) -> Iterator[CallPhase]:
     """Yield phases of known lengths; their places follow from these."""
     lengths = {name: int(seconds * 1e9) for name, seconds in known.items()}
     first_s = span.number("fastlane.time_to_first_token")
@@ -171,7 +165,7 @@ def _placed(
     if first_s is not None:
         # What came before the first token ends with it, whatever failed before.
         before_token = sum(lengths.get(name, 0) for name in (*_WIRE, "server", "unsplit"))
-        at = max(prepared, issued_ns + int(first_s * 1e9) - before_token)
+        at = max(prepared, span.start_ns + int(first_s * 1e9) - before_token)
     places = {"prepare": span.start_ns, "retries": prepared, "validate": span.end_ns - lengths.get("validate", 0)}
     for name in PHASES:
         length = lengths.get(name)

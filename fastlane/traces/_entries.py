@@ -19,13 +19,7 @@ _LEAST_PAUSE_NS: Final = 1_000_000
 def entries(spans: Iterable[Span]) -> tuple[TraceEntry, ...]:
     """Return what the spans tell of, in order of time. Pure: the same spans, the same entries."""
     tree = _Tree(spans)
-    heads: list[Head] = []
-    plain: list[list[Head]] = []
-    for root in tree.roots:
-        found = list(_heads(root, tree))
-        heads += found
-        plain += [] if found else [[(root, ())]]
-    made = [_entry(group, tree) for group in (*_joined(heads), *plain)]
+    made = [_entry(*head, tree) for root in tree.roots for head in list(_heads(root, tree)) or [(root, ())]]
     return tuple(sorted(made, key=lambda entry: (entry.start_ns, entry.trace_id)))
 
 
@@ -38,8 +32,7 @@ class _Tree:
         self.roots: list[Span] = []
         for span in self.known.values():
             parent = (span.trace_id, span.parent_id or "")
-            # A fallback may hang below the call that it replaces, and is no part of it.
-            if parent not in self.known or parent == span.key or parent in _replaced(span):
+            if parent not in self.known or parent == span.key:
                 self.roots.append(span)
             else:
                 self.children[parent].append(span)
@@ -53,10 +46,6 @@ class _Tree:
                 self.roots.append(span)
                 seen |= {each.key for each in (span, *self.below(span))}
 
-    def issued_ns(self, call: Span) -> int:
-        """When a call was issued, with the calls that it replaces."""
-        return min([call.start_ns, *(self.known[key].start_ns for key in _replaced(call) if key in self.known)])
-
     def below(self, span: Span) -> list[Span]:
         """Return every span below this one, each before those below it."""
         found: list[Span] = []
@@ -65,14 +54,6 @@ class _Tree:
             found.append(waiting.pop())
             waiting += reversed(self.children.get(found[-1].key, ()))
         return found
-
-
-def _replaced(span: Span) -> tuple[Key, ...]:
-    return tuple(
-        (link.trace_id, link.span_id)
-        for link in span.links
-        if link.attributes.get("fastlane.link.reason") == "fallback" and is_call(span)
-    )
 
 
 def _heads(root: Span, tree: _Tree) -> Iterator[Head]:
@@ -87,41 +68,24 @@ def _heads(root: Span, tree: _Tree) -> Iterator[Head]:
             waiting += [(child, around) for child in reversed(tree.children.get(span.key, ()))]
 
 
-def _joined(heads: Sequence[Head]) -> list[list[Head]]:
-    """Return one group for each entry: a fallback belongs to the call that it replaces."""
-    groups = {span.key: [(span, within)] for span, within in heads}
-    for span, _ in sorted(heads, key=lambda head: head[0].start_ns):
-        for key in _replaced(span):
-            first, own = groups.get(key), groups[span.key]
-            if first is not None and first is not own:
-                first += own
-                groups |= {each.key: first for each, _ in own}
-    return list({id(group): group for group in groups.values()}.values())
-
-
-def _entry(group: list[Head], tree: _Tree) -> TraceEntry:
-    group.sort(key=lambda head: head[0].start_ns)
-    head, within = group[0]
+def _entry(head: Span, within: tuple[str, ...], tree: _Tree) -> TraceEntry:
     rows: list[WaterfallBar] = []
     calls: list[TraceCall] = []
-    for span, _ in group:
-        _add_rows(span, tree, rows, calls)
+    _add_rows(head, tree, rows, calls)
     kind: Kind = "action" if is_action(head) else "call" if calls else "other"
     name = head.text("fastlane.interaction.name", "gen_ai.workflow.name", "gen_ai.agent.name")
-    start, end = min(span.start_ns for span, _ in group), max(span.end_ns for span, _ in group)
     return TraceEntry(
         kind=kind,
         name=name if kind == "action" and name else head.name,
         trace_id=head.trace_id,
-        start_ns=start,
-        end_ns=end,
-        # An action may have ended well though a call in it failed; a call that fell back has the last one's error.
-        error=head.error if kind == "action" or not calls else calls[-1].error,
+        start_ns=head.start_ns,
+        end_ns=head.end_ns,
+        error=head.error,
         calls=tuple(calls),
         rows=tuple(rows),
         within=within,
         experiment=_experiment(head, calls),
-        durations_s=_durations_s(calls, (end - start) / 1e9),
+        durations_s=_durations_s(calls, head.seconds),
     )
 
 
@@ -134,13 +98,11 @@ def _experiment(head: Span, calls: Sequence[TraceCall]) -> TraceArm | None:
 
 
 def _durations_s(calls: Sequence[TraceCall], total_s: float) -> Mapping[str, float]:
-    """Return seconds of each phase over all calls; what replaced calls took is "retries"."""
+    """Return seconds of each phase over all calls."""
     sums = dict.fromkeys(PHASES, 0.0)
-    # All fallbacks of a call are linked to the first: the last of them was not replaced.
-    last = {next(iter(_replaced(call.span)), call.span.key): call.span.key for call in calls}
     for call in calls:
         for name, seconds in call.durations_s.items():
-            sums[name if call.span.key in last.values() else "retries"] += seconds
+            sums[name] += seconds
     sums["other"] += max(0.0, total_s - sum(sums.values()))
     return {name: seconds for name, seconds in sums.items() if seconds > 0}
 
@@ -156,7 +118,7 @@ def _add_rows(head: Span, tree: _Tree, rows: list[WaterfallBar], calls: list[Tra
             if span.start_ns - ended_ns >= _LEAST_PAUSE_NS:
                 rows.append(WaterfallBar(depth, "pause", "pause", ended_ns, span.start_ns))
         elif is_call(span):
-            call = call_of(span, tree.below, issued_ns=tree.issued_ns(span))
+            call = call_of(span, tree.below)
             calls.append(call)
         rows.append(_row(span, depth, around, call))
         inside, deeper = call or around, min(depth + 1, _DEEPEST)
@@ -174,9 +136,7 @@ def _row(span: Span, depth: int, around: TraceCall | None, call: TraceCall | Non
     if call is not None:
         phase = "call"
         if call.time_to_first_token_s is not None:
-            first_ns = call.issued_ns + int(call.time_to_first_token_s * 1e9)
-        reasons = [link.attributes.get("fastlane.link.reason") for link in span.links]
-        note = ", ".join(dict.fromkeys(str(reason) for reason in reasons if reason is not None))
+            first_ns = span.start_ns + int(call.time_to_first_token_s * 1e9)
     elif phase is None and is_attempt(span):
         phase = "attempt"
         note = next(

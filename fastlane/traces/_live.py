@@ -175,7 +175,7 @@ class Follower:
 
     def _row(self, call: TraceCall) -> LiveCall:
         model = call.response_model or call.model or "(no model)"
-        duration_s = (call.span.end_ns - call.issued_ns) / 1e9
+        duration_s = call.span.seconds
         measured_s = duration_s if call.time_to_first_token_s is None else call.time_to_first_token_s
         before = self._before(model, call.time_to_first_token_s is not None)
         is_slow = _is_slow(before, measured_s)
@@ -192,7 +192,7 @@ class Follower:
             self._openings.append(opening_s)
         saved.opening_s = saved.reused * (median(self._openings) if self._openings else 0.0)
         return LiveCall(
-            at_ms=call.issued_ns / 1e6,
+            at_ms=call.span.start_ns / 1e6,
             model=model,
             duration_s=duration_s,
             time_to_first_token_s=call.time_to_first_token_s,

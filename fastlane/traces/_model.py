@@ -124,8 +124,6 @@ class TraceCall:
     """One logical call to a model, retries included. Durations are seconds; None is unknown."""
 
     span: Span
-    issued_ns: int
-    """When the application issued it: before its span, if an earlier model failed and the call fell back."""
     model: str | None
     response_model: str | None
     provider: str | None
@@ -196,7 +194,6 @@ class TraceEntry:
     @property
     def time_to_first_token_s(self) -> float | None:
         """Seconds to the first token of the only call; None if there are several, or none."""
-        issued = {call.issued_ns for call in self.calls}
-        if len(issued) != 1 or (first_s := self.calls[-1].time_to_first_token_s) is None:
+        if len(self.calls) != 1 or (first_s := self.calls[0].time_to_first_token_s) is None:
             return None
-        return first_s + (issued.pop() - self.start_ns) / 1e9
+        return first_s + (self.calls[0].span.start_ns - self.start_ns) / 1e9

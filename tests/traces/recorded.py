@@ -120,7 +120,6 @@ class Recorder:
         server: float | None = None,
         tokens: tuple[int, int, int] = (10_500, 9_600, 84),
         error: str | None = None,
-        link: tuple[Span, str] | None = None,
         **attributes: Any,
     ) -> Span:
         """The span of a call; durations in milliseconds."""
@@ -153,9 +152,8 @@ class Recorder:
         if server is not None:
             span_fields["fastlane__server__wait__duration"] = server / 1e3
         return self.span(
-            f"chat {model}", start, end, parent=parent, client=True, error=error, link=link,
-            **(span_fields | attributes),
-        )  # fmt: skip
+            f"chat {model}", start, end, parent=parent, client=True, error=error, **(span_fields | attributes)
+        )
 
 
 @contextmanager
@@ -199,18 +197,11 @@ def everyday(path: Path) -> Path:
         late, _ = made.attempt(hedged, 1_501, wait=540, decode=None, first=0, outcome="cancelled")
         made.attempt(hedged, 1_720, number=2, kind="hedge", after=late, wait=95)
 
-        left = made.chat(2_500, 2_560, error="InternalServerError", ttft=None, model="large-model")
-        made.attempt(left, 2_501, wait=55, status=503)
-        taken = made.chat(
-            2_561,
-            2_880,
-            parent=left,
-            ttft=161,
-            model="small-model",
-            link=(left, "fallback"),
-            fastlane__route__reason="fastest",
+        routed = made.chat(
+            2_500, 2_880, ttft=161, model="small-model", fastlane__attempt__count=2, fastlane__route__reason="fastest"
         )
-        made.attempt(taken, 2_562, kind="fallback")
+        left, _ = made.attempt(routed, 2_501, wait=55, status=503)
+        made.attempt(routed, 2_562, number=2, kind="fallback", after=left)
 
         failed = made.chat(3_000, 3_031, error="AuthenticationError")
         made.attempt(failed, 3_001, wait=28, status=401)

@@ -57,7 +57,7 @@ def test_trace_page_opens_with_list_and_summary(opens: Opens) -> None:
     expect(listed(page)).to_have_count(6)
     opened = page.locator("#opened")
     expect(opened.get_by_role("heading", name="All entries")).to_be_visible()
-    expect(opened).to_contain_text("Calls8Failed1")
+    expect(opened).to_contain_text("Calls7Failed1")
     expect(opened.locator(".slowest button")).to_have_count(5)
     opened.locator(".slowest button").first.click()
     expect(page.get_by_role("heading", name="answer ticket")).to_be_visible()

@@ -35,7 +35,7 @@ def test_file_of_the_official_exporter_is_read(tmp_path: Path) -> None:
     by_name = {span.name: span for span in file.spans}
     action = by_name["invoke_workflow answer ticket"]
     assert file.notes == ()
-    assert len(file.spans) == 50
+    assert len(file.spans) == 49
     assert action.parent_id is None
     assert action.end_ns - action.start_ns == 1_060_000_000
     assert action.attributes["fastlane.application.duration"] == 1.06

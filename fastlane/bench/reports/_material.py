@@ -31,7 +31,6 @@ TITLES: Final[Mapping[str, str]] = {
     "server": "provider",
     "back": "way back",
     "wait": "head to first token",
-    "unsplit": "until the first token",
     "decode": "generation",
 }
 """The phases of a request in the order in which they pass. A run has those that are known of all its arms."""
@@ -60,7 +59,6 @@ class PhaseSources:
     """Every client keeps a record of its calls, with the steps of connecting."""
     log: bool
     """The provider's log has every request, with stamps of the same clock."""
-    heads: bool
 
 
 def phases(recorded: RecordedRun) -> Mapping[str, tuple[ArmPhases, ...]]:
@@ -79,7 +77,6 @@ def phases(recorded: RecordedRun) -> Mapping[str, tuple[ArmPhases, ...]]:
     sources = PhaseSources(
         records=all(_wire(sample) is not None for sample in every),
         log=recorded.log is not None and all(sample.tag in log for sample in every),
-        heads=all(sample.response_ns is not None for sample in every),
     )
     one_way_ns = round(recorded.header.one_way_s * 1e9)
     result: dict[str, list[ArmPhases]] = {cell.name: [] for cell in recorded.header.cells}
@@ -128,11 +125,9 @@ def _ends(
     elif sources.records and wire is not None:
         yield "send", wire.get("send_ended_ns")
         yield "server", first
-    elif sources.heads:
+    else:
         yield "head", sample.response_ns
         yield "wait", first
-    else:
-        yield "unsplit", first
 
 
 def _wire(sample: Sample) -> Mapping[str, Any] | None:

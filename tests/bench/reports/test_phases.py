@@ -61,13 +61,10 @@ def test_arms_with_and_without_records_get_the_same_phases() -> None:
 
 def test_phases_without_server_log_are_the_common_ones() -> None:
     run = a_quick_run("baseline", "fastlane", change=record_of_fastlane)
-    blind = tuple(dataclasses.replace(each, response_ns=None) for each in run.samples)
     failed = tuple(dataclasses.replace(each, error="X") for each in run.samples)
 
     for found in phases(run).values():
         assert list(found) == ["until the head", "head to first token", "generation"]
-    for found in phases(dataclasses.replace(run, samples=blind)).values():
-        assert list(found) == ["until the first token", "generation"]
     assert phases(dataclasses.replace(run, samples=failed)) == {}
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ...errors import MissingExtraError
 from ...pages import html_page
 from .._formatting import change, counted, figure, with_unit
 from ..checks import Checked
@@ -64,7 +62,7 @@ class Chart(NamedTuple):
 
 
 def page(report: RunReport, recorded: RecordedRun, findings: Findings, checked: Checked) -> str:
-    """Return a report of a run as one HTML file, with its charts. Raises MissingExtraError."""
+    """Return a report of a run as one HTML file, with its charts; it needs the extra `charts`."""
     material = Material(recorded=recorded, findings=findings, checked=checked)
     valid = material.refused_all() is None
     groups = (groups_of(material) or ()) if report.kind == "ab" and valid else ()
@@ -92,7 +90,7 @@ def page(report: RunReport, recorded: RecordedRun, findings: Findings, checked: 
 
 
 def charts_of(kind: str, material: Material) -> list[Chart]:
-    """Return the charts of a kind of report that the run has something for. Raises MissingExtraError."""
+    """Return the charts of a kind of report that the run has something for."""
     titles = {f"{name}_by_load": "{0.title} ({0.unit}) by load, p25 to p75" for name in _BY_LOAD}
     metrics = [metric_named("time_to_first_token")]
     if kind == "ab":
@@ -111,7 +109,7 @@ def _metric(chart: str) -> RequestMetric:
 
 
 def draw(name: str, material: Material) -> tuple[View, ...]:
-    """Return the views of one chart: none if the run has nothing for it. Raises MissingExtraError."""
+    """Return the views of one chart: none if the run has nothing for it."""
     if name == "waterfall":
         views = _waterfall(material)
     else:
@@ -132,22 +130,19 @@ def arm_colours(recorded: RecordedRun) -> dict[str, str]:
     return found | {name: f"var(--arm-{at % ARM_COLOURS})" for at, name in enumerate(others)}
 
 
-def _imported(module: str, package: str) -> Any:
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("charts", package) from error
-
-
 def _altair() -> Any:
-    return _imported("altair", "altair")
+    # Reports without charts do without it.
+    import altair as alt
+
+    return alt
 
 
 @cache
 def _vega() -> str:
     """Return the scripts that draw charts: Vega, Vega-Lite and Vega-Embed, under their licences (BSD-3-Clause)."""
-    bundle: str = _imported("vl_convert", "vl-convert-python").javascript_bundle()
-    return bundle
+    import vl_convert
+
+    return vl_convert.javascript_bundle()  # type: ignore[call-arg]  # its stub requires a snippet
 
 
 def _waterfall(material: Material) -> _Views:

@@ -133,7 +133,7 @@ async def test_stream_held_back_is_warned_of_once(
             await asyncio.sleep(1)
         records, report = client.calls, client.report()
     assert [record.bursts is not None for record in records] == [shape] * 4
-    assert report.warnings.get("stream held back on its way", 0) == (4 if shape else 0)
+    assert report.warnings.get("stream came in bursts", 0) == (4 if shape else 0)
     found = warnings_in(caplog)
     assert len(found) == warned
     assert all(f"127.0.0.1:{port}" in text and "proxy_buffering off" in text for text in found)

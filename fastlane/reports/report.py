@@ -75,7 +75,7 @@ class Report:
     attempts: Mapping[str, int]
     """Attempts of all calls by kind, the most frequent first."""
     warnings: Mapping[str, int]
-    """Calls by what to look at ("cache miss, timestamp", "stream held back on its way"), the most frequent first."""
+    """Calls by what to look at ("cache miss, timestamp", "stream came in bursts"), the most frequent first."""
     ledger: Ledger
     filters: Mapping[str, Any]
     """The filters: `model`, `user_action`, `since_s`."""
@@ -151,7 +151,7 @@ def _names_of(record: CallRecord) -> tuple[str | None, ...]:
 
 def _warnings_of(record: CallRecord) -> list[str]:
     warnings = [one.warning for one in record.sections if one.warning]
-    return warnings if record.bursts is None else [*warnings, "stream held back on its way"]
+    return warnings if record.bursts is None else [*warnings, "stream came in bursts"]
 
 
 def _most_frequent(values: Iterable[Any]) -> dict[Any, int]:

@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +19,7 @@ from rich.console import Console
 from .._clock import wall_ns
 from ..errors import ConfigurationError, MissingExtraError
 from . import reports
-from ._experiment import Benchmark
+from ._experiment import Benchmark, Embedded
 from ._formatting import counted
 from ._options import ReportOptions, RunOptions, takes
 from .checks import check
@@ -136,7 +137,7 @@ def _settings(context: typer.Context) -> None:
         return  # Other programs that read the file say what is wrong with it.
     table = tables.get("fastlane", {}).get("bench", {})
     command: Any = context.command.get_command(context, "run")  # type: ignore[attr-defined]
-    known = {each.opts[-1].lstrip("-"): each.name for each in command.params if each.name != "help"}
+    known = {each.opts[-1].lstrip("-"): each.name for each in command.params if each.name not in ("help", "help_all")}
     if unknown := [name for name in table if name not in known]:
         raise ConfigurationError(f"[tool.fastlane.bench] has no option {unknown[0]!r}; it has {', '.join(known)}")
     context.default_map = {"run": {known[name]: value for name, value in table.items()}}
@@ -228,15 +229,22 @@ def self_test_command(
 
 
 def _run(experiment: Benchmark, options: RunOptions, folder: Path) -> RecordedRun:
+    shards: Any = nullcontext()
+    if options.ray is not None:
+        from .running._ray import ray_shards
+
+        is_embedded = isinstance(experiment.provider, Embedded)
+        shards = ray_shards(options.ray, shards=experiment.processes, loopback_only=is_embedded)
     errors = Console(stderr=True)
-    if errors.is_terminal and not options.quiet:
-        with reports.LiveProgress(errors) as live:
-            return experiment.run(folder, on_progress=live)
-    if not options.quiet:
-        cells = counted(len(experiment.cells), "cell")
-        said = f"{experiment.provider.describe()}; {len(experiment.resolved)} arms, {cells}"
-        typer.echo(f"fastlane bench: {said}", err=True)
-    return experiment.run(folder)
+    with shards as make_shard:
+        if errors.is_terminal and not options.quiet:
+            with reports.LiveProgress(errors) as live:
+                return experiment.run(folder, on_progress=live, make_shard=make_shard)
+        if not options.quiet:
+            cells = counted(len(experiment.cells), "cell")
+            said = f"{experiment.provider.describe()}; {len(experiment.resolved)} arms, {cells}"
+            typer.echo(f"fastlane bench: {said}", err=True)
+        return experiment.run(folder, make_shard=make_shard)
 
 
 def _complain(sentence: str) -> None:

@@ -23,6 +23,7 @@ from .workloads import Workload, code_review
 
 if TYPE_CHECKING:
     from ..emulator import RequestLog
+    from .running import MakeShard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,10 +252,17 @@ class Benchmark:
         """Return the name of the arm that an arm is compared with; its own name for a reference."""
         return self.reference or counterparts(self.resolved)[arm.name]
 
-    def run(self, folder: Path | None = None, *, on_progress: Callable[[Progress], None] | None = None) -> RecordedRun:
+    def run(
+        self,
+        folder: Path | None = None,
+        *,
+        on_progress: Callable[[Progress], None] | None = None,
+        make_shard: MakeShard | None = None,
+    ) -> RecordedRun:
         """Run it, and return what was recorded; every record is appended to files in `folder` as it comes.
 
         `on_progress` is called in this thread, at each cell's beginning and after each block.
+        `make_shard` says where the arms' processes run; None: on this machine.
 
         Ctrl-C ends the run soon: requests that are under way get a moment to finish, and what was finished is
         returned. A second Ctrl-C, or one before the first block, raises KeyboardInterrupt.
@@ -264,4 +272,4 @@ class Benchmark:
         """
         from .running import run_benchmark
 
-        return run_benchmark(self, folder, on_progress=on_progress)
+        return run_benchmark(self, folder, on_progress=on_progress, make_shard=make_shard)

@@ -44,10 +44,23 @@ _REPORTS = "Reports"
 _OPTION = "option"
 
 
-def _option(panel: str, text: str, *names: str, default: Any = None, **settings: Any) -> Any:
+def _option(panel: str | None, text: str, *names: str, default: Any = None, **settings: Any) -> Any:
     """Declare a dataclass's field as an option of the commands that `takes` it."""
     option = typer.Option(*names, help=text, rich_help_panel=panel, **settings)
     return field(default=default, metadata={_OPTION: option})
+
+
+def _seldom(panel: str, text: str, *names: str, **settings: Any) -> Any:
+    """Declare an option that only --help-all shows."""
+    return _option(panel, text, *names, hidden=True, **settings)
+
+
+def _show_all(context: typer.Context, wanted: bool) -> None:
+    if wanted:
+        for option in context.command.params:
+            option.hidden = False  # type: ignore[attr-defined]
+        typer.echo(context.get_help())
+        raise typer.Exit
 
 
 def takes(options: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -85,6 +98,9 @@ class ReportOptions:
     full: bool = _option(_REPORTS, "Print every table, check and definition.", "--full", "-v", default=False)
     quiet: bool = _option(_REPORTS, "Print only what is wrong.", "--quiet", "-q", default=False)
     fail_if: list[str] | None = _option(_REPORTS, 'Exit code 1 if shown, such as "ttft > +5%". May be repeated.')
+    help_all: bool = _option(
+        None, "Show the other options too.", "--help-all", default=False, callback=_show_all, is_eager=True
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,27 +120,29 @@ class RunOptions(ReportOptions):
         default=DEFAULT_WORKLOAD,
         show_default=False,
     )
-    conversations: int | None = _option(_WHAT, "Replay only the first N conversations.", min=1)
-    metrics: str | None = _option(_WHAT, "Metrics to compare by, separated by commas.")
-    again: bool = _option(_WHAT, "Run a copy of each reference, which shows the noise.", default=True)
+    conversations: int | None = _seldom(_WHAT, "Replay only the first N conversations.", min=1)
+    metrics: str | None = _seldom(_WHAT, "Metrics to compare by, separated by commas.")
+    again: bool = _seldom(_WHAT, "Run a copy of each reference, which shows the noise.", default=True)
     max_input_tokens: int | None = _option(_WHAT, "Leave out turns with a longer prompt (4 characters a token).", min=1)
-    max_output_tokens: int | None = _option(_WHAT, "Most output tokens asked of a turn.", min=2)
+    max_output_tokens: int | None = _seldom(_WHAT, "Most output tokens asked of a turn.", min=2)
     users: str | None = _option(_LOAD, "Users, shared by all arms; several, such as 1,8,32, are a sweep.")
-    think_s: float | None = _option(_LOAD, "Pause of a user between turns, in seconds.", min=0)
+    think_s: float | None = _seldom(_LOAD, "Pause of a user between turns, in seconds.", min=0)
     rate: str | None = _option(_LOAD, "Instead of --users: blocks a second, at random times; several are a sweep.")
-    processes: int | None = _option(_LOAD, "Processes of each arm. If not given: one for each 45 users.", min=1)
+    processes: int | None = _seldom(_LOAD, "Processes of each arm. If not given: one for each 45 users.", min=1)
+    ray: str | None = _seldom(_LOAD, "Run the processes on the Ray cluster with this address (extra `ray`).")
     budget_s: float | None = _option(_ENOUGH, "Start no block after so many seconds, 0 for no limit [45 a cell].")
-    max_calls: int | None = _option(_ENOUGH, "Most requests of all arms.", min=1)
+    max_calls: int | None = _seldom(_ENOUGH, "Most requests of all arms.", min=1)
     max_money: float | None = _option(_ENOUGH, "Most US dollars of all arms, by the catalog's prices.")
-    warm_up: int = _option(_ENOUGH, "Requests of each arm before those that count.", default=1, min=0)
-    passes: int | None = _option(_ENOUGH, "Most replays of the workload, each with new salts.", min=1)
-    seed: int = _option(_ENOUGH, "Of the arms' order, the salts and the provider's draws.", default=0)
+    warm_up: int = _seldom(_ENOUGH, "Requests of each arm before those that count.", default=1, min=0)
+    passes: int | None = _seldom(_ENOUGH, "Most replays of the workload, each with new salts.", min=1)
+    seed: int = _seldom(_ENOUGH, "Of the arms' order, the salts and the provider's draws.", default=0)
     base_url: str | None = _option(_WHERE, "A real provider, in place of the embedded one.")
     model: str | None = _option(_WHERE, "The real provider's model.")
     api_key_env: str | None = _option(_WHERE, "Variable of the real provider's key, OPENAI_API_KEY if not given.")
-    limit_field: str | None = _option(_WHERE, "The body's field that limits answers, if not max_completion_tokens.")
-    preset: str | None = _option(_WHERE, f"The embedded provider's behaviour; {PRESET} if not given.")
-    rtt_ms: float | None = _option(_WHERE, f"Round trip to it, in ms; {ROUND_TRIP_MS:g} if not given.", min=0)
+    limit_field: str | None = _seldom(_WHERE, "The body's field that limits answers, if not max_completion_tokens.")
+    preset: str | None = _seldom(_WHERE, f"The embedded provider's behaviour; {PRESET} if not given.")
+    rtt_ms: float | None = _seldom(_WHERE, f"Round trip to it, in ms; {ROUND_TRIP_MS:g} if not given.", min=0)
+    kind: str = _seldom(_REPORTS, "See `fastlane bench report --help`.", default="ab")
     folder: Path | None = _option(_REPORTS, "Folder for the run. If not given: one below bench-results.")
 
     def experiment(self) -> Benchmark:
@@ -158,7 +176,7 @@ class RunOptions(ReportOptions):
             warm_up=self.warm_up,
             max_output_tokens=most_tokens,
             passes=1 if runs is not None else self.passes,
-            processes=self.processes or _processes(load),
+            processes=self.processes or (1 if self.ray is not None else _processes(load)),
             seed=self.seed,
         )
 

@@ -226,13 +226,18 @@ def _counts_failed(metric: RequestMetric) -> bool:
 
 
 def throughput(samples: Iterable[Sample]) -> float:
-    """Return output tokens per second in which any request was in flight."""
-    own = list(samples)
-    busy_ns, until_ns = 0, 0
-    for issued_ns, ended_ns in sorted((sample.issued_ns, sample.ended_ns) for sample in own):
-        busy_ns += max(0, ended_ns - max(issued_ns, until_ns))
-        until_ns = max(until_ns, ended_ns)
-    return sum(sample.output_tokens or 0 for sample in own) / (busy_ns / 1e9) if busy_ns else 0.0
+    """Return output tokens per second in which requests were in flight; shards, which run side by side, add up."""
+    by_shard: dict[int, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        by_shard[sample.shard].append(sample)
+    total = 0.0
+    for own in by_shard.values():
+        busy_ns, until_ns = 0, 0
+        for issued_ns, ended_ns in sorted((sample.issued_ns, sample.ended_ns) for sample in own):
+            busy_ns += max(0, ended_ns - max(issued_ns, until_ns))
+            until_ns = max(until_ns, ended_ns)
+        total += sum(sample.output_tokens or 0 for sample in own) / (busy_ns / 1e9) if busy_ns else 0.0
+    return total
 
 
 def _figures(cell: str, arm: str, metric: RequestMetric, found: ArmValues) -> Figures:

@@ -56,7 +56,7 @@ class SampleKey:
 class Sample(SampleKey):
     """What one arm's client did for one request.
 
-    Every `_ns` is of the machine's monotonic clock, as in the embedded provider's log.
+    Every `_ns` is of the monotonic clock of the shard's machine, which the provider's log shares on one machine.
     """
 
     issued_ns: int
@@ -490,13 +490,16 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def duration_s(samples: Iterable[Sample]) -> float:
-    """Return the seconds of all cells, each from its first measured request to the last one's end."""
-    cells: dict[str, list[Sample]] = defaultdict(list)
+    """Return the seconds of all cells, from the first measured request to the last one's end in each shard."""
+    shards: dict[tuple[str, int], list[Sample]] = defaultdict(list)
     for sample in samples:
         if sample.part == "measured":
-            cells[sample.cell].append(sample)
-    spans_ns = (max(each.ended_ns for each in own) - min(each.issued_ns for each in own) for own in cells.values())
-    return sum(spans_ns) / 1e9
+            shards[sample.cell, sample.shard].append(sample)
+    cells: dict[str, float] = defaultdict(float)
+    for (cell, _), own in shards.items():
+        span_ns = max(sample.ended_ns for sample in own) - min(sample.issued_ns for sample in own)
+        cells[cell] = max(cells[cell], span_ns / 1e9)
+    return sum(cells.values())
 
 
 def with_own_records(sample: Sample, round_trip_ns: int) -> Sample:

@@ -23,6 +23,10 @@ EMPTY: Mapping[str, Body] = {
 # In the order in which OpenAI lists them.
 _ROLES = ("system", "assistant", "user", "function", "tool", "developer")
 _INPUT_ROLES = ("assistant", "system", "developer", "user")
+_SHOWN: Mapping[type, str] = {
+    dict: "an object", list: "an array", str: "a string", bool: "a boolean", int: "an integer", float: "a decimal",
+    bytes: "binary data", type(None): "null",
+}  # fmt: skip
 _MAXIMUM_CHOICES = 128
 # Becomes a digest: a picture costs a provider some tokens, not one per four of its base64.
 _INLINE_IMAGE = re.compile(r'(?<=[:\[,])"data:[^"\\]*(?:\\.[^"\\]*)*"')
@@ -61,9 +65,10 @@ def read_chat(body: Body) -> GenerationRequest:
     if "messages" not in body:
         raise missing("messages")
     if not isinstance(messages, list):
-        raise _wrong_type("messages")
+        raise _wrong_type("messages", "an array of objects", messages)
     if not messages:
-        raise ApiError(400, "Invalid 'messages': empty array.", param="messages", code="empty_array")
+        message = "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array."
+        raise ApiError(400, message, param="messages", code="empty_array")
     _check_items(messages, "messages", _ROLES, required=True)
     form = _optional(body, "response_format", dict, {})
     described = form.get("json_schema")
@@ -87,7 +92,7 @@ def read_responses(body: Body) -> GenerationRequest:
     if not given:
         raise missing("input")
     if not isinstance(given, str | list):
-        raise _wrong_type("input")
+        raise _wrong_type("input", "one of a string or array of objects", given)
     messages: list[Any] = [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
     _check_items(messages, "input", _INPUT_ROLES, required=False)
     if isinstance(body.get("instructions"), str):
@@ -115,7 +120,7 @@ def read_completion(body: Body) -> GenerationRequest:
         raise missing("prompt")
     members = prompt if isinstance(prompt, list) else ()
     if not isinstance(prompt, str | list) or not all(isinstance(each, str | int | list) for each in members):
-        raise _wrong_type("prompt")
+        raise _wrong_type("prompt", "one of a string, array of strings, array of integers, or array of arrays", prompt)
     # OpenAI's own default for this endpoint.
     fields = _completion(body, _limit(body, "max_tokens") or 16)
     return GenerationRequest(model=model, text=prompt if isinstance(prompt, str) else _dumped(prompt), **fields)
@@ -156,12 +161,12 @@ def _caching(body: Body, effort: object, verbosity: object) -> dict[str, Any]:
 def _check_items(items: list[Any], name: str, roles: Sequence[str], *, required: bool) -> None:
     for index, item in enumerate(items):
         if not isinstance(item, dict):
-            raise _wrong_type(f"{name}[{index}]")
+            raise _wrong_type(f"{name}[{index}]", "an object", item)
         role = item.get("role")
         if role is None and required:
             raise missing(f"{name}[{index}].role")
         if not isinstance(role, str | None):
-            raise _wrong_type(f"{name}[{index}].role")
+            raise _wrong_type(f"{name}[{index}].role", "a string", role)
         if role is not None and role not in roles:
             raise invalid_value(f"{name}[{index}].role", role, roles)
 
@@ -178,15 +183,17 @@ def missing(param: str) -> ApiError:
     return ApiError(400, message, param=param, code="missing_required_parameter")
 
 
-def _wrong_type(param: str) -> ApiError:
-    return ApiError(400, f"Invalid type for '{param}'.", param=param, code="invalid_type")
+def _wrong_type(param: str, expected: str, got: object) -> ApiError:
+    shown = _SHOWN.get(type(got), type(got).__name__)
+    message = f"Invalid type for '{param}': expected {expected}, but got {shown} instead."
+    return ApiError(400, message, param=param, code="invalid_type")
 
 
 def required_text(body: Body, name: str) -> str:
     if name not in body:
         raise missing(name)
     if not isinstance(body[name], str):
-        raise _wrong_type(name)
+        raise _wrong_type(name, "a string", body[name])
     return str(body[name])
 
 
@@ -195,7 +202,7 @@ def _optional(body: Body, name: str, kind: type, default: Any) -> Any:
     if value is None:
         return default
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise _wrong_type(name)
+        raise _wrong_type(name, _SHOWN[kind], value)
     return value
 
 
@@ -203,7 +210,8 @@ def _limit(body: Body, *names: str) -> int | None:
     values: dict[str, int] = {name: value for name in names if (value := _optional(body, name, int, None)) is not None}
     for name, value in values.items():
         if value < 1:
-            raise ApiError(400, f"Invalid '{name}': got {value}.", param=name, code="integer_below_min_value")
+            problem = f"integer below minimum value. Expected a value >= 1, but got {value} instead."
+            raise ApiError(400, f"Invalid '{name}': {problem}", param=name, code="integer_below_min_value")
     return next(iter(values.values()), None)
 
 
@@ -224,7 +232,7 @@ def _tools(body: Body, described: Callable[[Body], Any]) -> dict[str, Any]:
     found: dict[str, Schema] = {}
     for index, tool in enumerate(_optional(body, "tools", list, [])):
         if not isinstance(tool, dict):
-            raise _wrong_type(f"tools[{index}]")
+            raise _wrong_type(f"tools[{index}]", "an object", tool)
         if tool.get("type") != "function":
             continue
         function = described(tool)

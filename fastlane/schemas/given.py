@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_origin
 from urllib.parse import unquote
 
 import orjson
@@ -38,16 +38,34 @@ def given_schema(given: Any) -> Given:
     """
     if isinstance(given, Mapping | bool):
         return Given(given, None, is_type=False)
-    from pydantic import TypeAdapter
+    if _is_type(given):
+        return Given(_schema_of(given), given.__name__ if isinstance(given, type) else None, is_type=True)
+    raise ConfigurationError(
+        f"bound() takes a JSON schema as a dict, or a type such as a pydantic model, got {type(given).__name__}"
+    )
+
+
+def _is_type(given: Any) -> bool:
+    """Whether it is a class, or another word for types: list[Model], Optional[Model], Annotated, a name for one."""
+    is_named = hasattr(type(given), "__value__") or hasattr(given, "__supertype__")
+    return isinstance(given, type) or get_origin(given) is not None or is_named
+
+
+def _schema_of(given: Any) -> Mapping[str, Any]:
+    """Return the JSON schema of a type."""
+    from pydantic import BaseModel, TypeAdapter
     from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
-    name = given.__name__ if isinstance(given, type) else None
     try:
-        return Given(TypeAdapter(given).json_schema(), name, is_type=True)
+        if isinstance(given, type) and get_origin(given) is None and issubclass(given, BaseModel):
+            return given.model_json_schema()
+        return TypeAdapter(given).json_schema()
     except (PydanticUserError, PydanticUndefinedAnnotation) as error:
+        shown = given.__name__ if isinstance(given, type) else f"{given!r:.80}"
+        advice = str(error).strip().splitlines()[0]
         raise ConfigurationError(
-            "bound() takes a JSON schema as a dict, or a type that pydantic has a schema for such as a model or a "
-            f"dataclass, got {name or type(given).__name__}"
+            f"bound() takes a JSON schema or a type that pydantic has one for, got {shown}: pass a model class, a "
+            f"dataclass, or the schema itself. pydantic says: {advice}"
         ) from error
 
 

@@ -15,9 +15,10 @@ _MOST_NS: Final = (1 << 63) - 1
 # https://github.com/open-telemetry/opentelemetry-proto/blob/main/opentelemetry/proto/trace/v1/trace.proto
 _KINDS: Final = ("", "internal", "server", "client", "producer", "consumer")
 _FAILED: Final = 2
+_OTHER_SIGNALS: Final = {"resourceMetrics": "metrics", "resourceLogs": "logs", "resourceProfiles": "profiles"}
 _EXPECTED: Final = (
     "expected a file of OTLP-JSON, one export request per line, as the exporter otlp_json_file and the collector's "
-    "file exporter write it, in batches and at the latest when a program ends"
+    "file exporter write it"
 )
 # What Python raises where a span is not as OTLP defines it.
 _MALFORMED: Final = (
@@ -44,20 +45,37 @@ def read_spans(data: bytes, source: str) -> SpanFile:
     """
     notes: list[str] = []
     spans: dict[tuple[str, str], Span] = {}
-    malformed = 0
+    others: set[str] = set()
+    repeated = malformed = 0
     for document in _documents(data.decode("utf-8-sig", "replace"), notes):
+        others.update(name for key, name in _OTHER_SIGNALS.items() if document.get(key))
         for resource, scope, plain in _plain_spans(document):
             try:
                 span = _span(resource, scope, plain)
             except _MALFORMED:
                 malformed += 1
                 continue
+            repeated += span.key in spans
             spans.setdefault(span.key, span)
     if malformed:
         notes.append(f"{malformed} spans are not as OTLP defines them, and left out.")
     if not spans:
-        raise TraceFileError(". ".join([f"{source} holds no spans: {_EXPECTED}", *notes[:1]]))
+        raise TraceFileError(f"{source} {_reason(data, sorted(others), notes)}")
+    if others:
+        notes.append(f"The file's {' and '.join(sorted(others))} are not shown.")
+    if repeated:
+        notes.append(f"{repeated} spans were in the file more than once.")
     return SpanFile(source=source, spans=tuple(spans.values()), notes=tuple(notes))
+
+
+def _reason(data: bytes, others: list[str], notes: list[str]) -> str:
+    if data.startswith(b"\x1f\x8b"):
+        return "is compressed: unpack it with gunzip"
+    if not data.strip():
+        return f"is empty: {_EXPECTED}. Spans are written in batches, and at the latest when a program ends."
+    if others:
+        return f"holds {' and '.join(others)} and no spans: give the file that the traces are written to"
+    return ". ".join([f"holds no spans: {_EXPECTED}", *notes[:1]])
 
 
 def _documents(text: str, notes: list[str]) -> list[Mapping[str, Any]]:

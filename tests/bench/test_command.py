@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import threading
 from dataclasses import replace
@@ -300,8 +301,10 @@ def test_run_interrupted_before_first_block_reports_nothing(talks: Path, monkeyp
 
 
 def test_help_names_the_arms_and_the_defaults() -> None:
-    text = " ".join(run("--help").stdout.replace("│", " ").split())
+    short, text = (" ".join(run(flag).stdout.replace("│", " ").split()) for flag in ("--help", "--help-all"))
+    assert len(set(re.findall(r"(?<!\S)--[a-z-]+(?= +(?:-\w +)?<)", short))) <= 20
     assert "--think-s" in text
+    assert "--think-s" not in short
 
     for expected in (
         "Known: baseline, baseline-again, baseline-async, ",

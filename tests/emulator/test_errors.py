@@ -36,38 +36,63 @@ def test_invalid_body_is_refused_with_its_parameter(http: httpx2.Client, body: o
     assert response.json()["error"]["param"] == param
 
 
+PROMPTS = "a string, array of strings, array of integers, or array of arrays"
 SUPPORTED = "Supported values are: 'system', 'assistant', 'user', 'function', 'tool', and 'developer'."
 
 
 @pytest.mark.parametrize(
-    ("path", "fields", "message", "code"),
+    ("path", "body", "message", "param", "code"),
     [
-        ("/chat/completions", {"messages": "Hello"}, "Invalid type for 'messages'.", "invalid_type"),
         (
             "/chat/completions",
-            {"messages": [{"role": "narrator", "content": "Hello"}]},
+            {"model": "m", "messages": "Hello"},
+            "Invalid type for 'messages': expected an array of objects, but got a string instead.",
+            "messages",
+            "invalid_type",
+        ),
+        (
+            "/chat/completions",
+            {"model": "m", "messages": [{"role": "narrator", "content": "Hello"}]},
             f"Invalid value: 'narrator'. {SUPPORTED}",
+            "messages[0].role",
             "invalid_value",
         ),
         (
             "/chat/completions",
-            {"messages": [{"content": "Hello"}]},
+            {"model": "m", "messages": [{"content": "Hello"}]},
             "Missing required parameter: 'messages[0].role'.",
+            "messages[0].role",
             "missing_required_parameter",
         ),
-        ("/completions", {"prompt": ["Hello", {"a": 1}]}, "Invalid type for 'prompt'.", "invalid_type"),
-        ("/responses", {"input": {"a": 1}}, "Invalid type for 'input'.", "invalid_type"),
+        (
+            "/completions",
+            {"model": "m", "prompt": ["Hello", {"a": 1}]},
+            f"Invalid type for 'prompt': expected one of {PROMPTS}, but got an array instead.",
+            "prompt",
+            "invalid_type",
+        ),
+        (
+            "/responses",
+            {"model": "m", "input": {"a": 1}},
+            "Invalid type for 'input': expected one of a string or array of objects, but got an object instead.",
+            "input",
+            "invalid_type",
+        ),
     ],
 )
 def test_invalid_prompt_gets_openai_error_and_costs_nothing(
-    http: httpx2.Client, emulator: Emulator, path: str, fields: dict[str, object], message: str, code: str
+    http: httpx2.Client, emulator: Emulator, path: str, body: object, message: str, param: str, code: str
 ) -> None:
-    response = http.post(path, json={"model": "m", **fields})
+    response = http.post(path, json=body)
     record = emulator.log()[0]
-    error = response.json()["error"]
 
     assert response.status_code == 400
-    assert (error["message"], error["type"], error["code"]) == (message, "invalid_request_error", code)
+    assert response.json()["error"] == {
+        "message": message,
+        "type": "invalid_request_error",
+        "param": param,
+        "code": code,
+    }
     assert (record.status, record.admitted_ns, record.output_tokens) == (400, None, 0)
 
 

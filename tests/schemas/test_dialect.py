@@ -327,10 +327,22 @@ def test_any_type_that_pydantic_has_a_schema_for_is_taken(given: Any, path: str)
     assert path in [gap.path for gap in bound(given).unbounded]
 
 
-@pytest.mark.parametrize("given", [5, "null", [], b"{}", 1.0, object(), print])
+@pytest.mark.parametrize("given", [5, None, "null", [], b"{}", 1.0, object(), Pair(left=True, right=True), print])
 def test_invalid_schema_is_refused(given: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"takes a JSON schema as .*, or a type .*, got \w+$"):
+    if isinstance(given, dict):
+        given = Owner(name="a", bio="secret")
+    with pytest.raises(ConfigurationError, match=r"takes a JSON schema as .*, or a type .*, got \w+$") as raised:
         bound(given)
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.skipif("sys.version_info >= (3, 12)")
+def test_unsupported_typed_dict_shows_pydantic_advice() -> None:
+    class Old(typing.TypedDict):
+        a: int
+
+    with pytest.raises(ConfigurationError, match=r"`typing_extensions\.TypedDict` instead"):
+        bound(Old)
 
 
 @pytest.mark.parametrize(

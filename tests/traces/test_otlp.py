@@ -56,13 +56,17 @@ LINE = json.dumps(request(SPAN))
         (json.dumps(request(SPAN), indent=2), None),
         (f"{LINE}\n{LINE[:90]}", "The last line is cut off and left out."),
         (f"{LINE}\nWARNING: disk nearly full\n", "1 line is no JSON and left out; the first is line 2."),
-        (f'{{"resourceMetrics": [{{}}]}}\n{LINE}\n{LINE}\n', None),
+        (
+            f'{{"resourceMetrics": [{{}}]}}\n{LINE}\n{{"resourceLogs": [{{}}]}}',
+            "The file's logs and metrics are not shown.",
+        ),
+        (f"{LINE}\n{LINE}\n", "1 spans were in the file more than once."),
         (
             json.dumps(request(SPAN, {**SPAN, "spanId": "b7ad", "name": "short id"}, {**SPAN, "spanId": 7})),
             "2 spans are not as OTLP defines them, and left out.",
         ),
     ],
-    ids=["many lines", "cut off", "no JSON", "metrics, and twice", "malformed"],
+    ids=["many lines", "cut off", "no JSON", "other signals", "twice", "malformed"],
 )
 def test_what_is_no_span_is_left_out_and_counted(text: str, note: str | None) -> None:
     file = read_spans(text.encode(), "file.jsonl")
@@ -105,15 +109,15 @@ def test_span_that_ends_before_it_starts_has_no_length() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "holds no spans: expected a file of OTLP-JSON"),
+        (b"", "file.jsonl is empty: expected a file of OTLP-JSON"),
         (b"root:x:0:0\n", "1 line is no JSON"),
-        (b'{"resourceMetrics": [{}]}\n', "holds no spans: expected a file of OTLP-JSON"),
+        (b'{"resourceMetrics": [{}]}\n', "holds metrics and no spans: give the file that the traces are written to"),
         (b'{"resourceSpans": []}\n', "holds no spans: expected a file of OTLP-JSON"),
         (
             b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"spanId": 3}]}]}]}\n',
             "1 spans are not as OTLP defines them",
         ),
-        (b"\x1f\x8b\x08", "holds no spans: expected a file of OTLP-JSON"),
+        (b"\x1f\x8b\x08", "is compressed: unpack it with gunzip"),
         (b"\x89PNG\r\n\x1a\n", "no JSON"),
     ],
 )

@@ -21,7 +21,7 @@ from fastlane.bench.running._requests import (
     RunFailedError,
     ScheduledRequest,
 )
-from fastlane.bench.running._worker import Shard, ShardPlan
+from fastlane.bench.running._worker import LocalShard, ShardPlan
 
 THINK_S: Final = 0.02
 """A lane waits up to this long before each further request, so that lanes that once met do not stay together."""
@@ -66,9 +66,9 @@ def read_lanes(arm: Arm, base_url: str, load: Lanes) -> tuple[Sample, ...]:
 
 
 @contextlib.contextmanager
-def _worker(arm: Arm, base_url: str, number: int, messages: SimpleQueue[tuple[int, Any]]) -> Iterator[Shard]:
+def _worker(arm: Arm, base_url: str, number: int, messages: SimpleQueue[tuple[int, Any]]) -> Iterator[LocalShard]:
     plan = ShardPlan(arms=(arm,), base_url=base_url, api_key="none", shard=number)
-    shard = Shard(plan, lambda _, what: messages.put((number, what)))
+    shard = LocalShard(plan, lambda _, what: messages.put((number, what)))
     try:
         yield shard
     finally:
@@ -76,7 +76,9 @@ def _worker(arm: Arm, base_url: str, number: int, messages: SimpleQueue[tuple[in
 
 
 class _Coordinator:
-    def __init__(self, arm: Arm, load: Lanes, workers: Sequence[Shard], messages: SimpleQueue[tuple[int, Any]]) -> None:
+    def __init__(
+        self, arm: Arm, load: Lanes, workers: Sequence[LocalShard], messages: SimpleQueue[tuple[int, Any]]
+    ) -> None:
         self._arm = arm
         self._load = load
         self._workers = workers

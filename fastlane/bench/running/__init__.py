@@ -2,3 +2,4 @@
 
 from ._requests import RunFailedError as RunFailedError
 from ._run import run_benchmark as run_benchmark
+from ._worker import MakeShard as MakeShard

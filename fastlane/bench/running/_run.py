@@ -37,7 +37,7 @@ from ..recorded import (
 )
 from ..workloads import Workload
 from ._requests import BeginCell, Done, EndCell, Ready, RequestMaker, RunFailedError, ScheduledRequest
-from ._worker import Probe, Shard, ShardPlan
+from ._worker import LocalShard, MakeShard, Probe, Shard, ShardPlan
 
 if TYPE_CHECKING:
     from ...emulator import RequestLog
@@ -59,11 +59,12 @@ def run_benchmark(
     folder: Path | None,
     *,
     on_progress: Callable[[Progress], None] | None,
+    make_shard: MakeShard | None,
 ) -> RecordedRun:
     with ExitStack() as stack:
         writer = None if folder is None else stack.enter_context(RunWriter(folder))
         provider = stack.enter_context(experiment.provider.running())
-        return _Run(experiment, provider, writer, on_progress).run()
+        return _Run(experiment, provider, writer, on_progress).run(make_shard or LocalShard)
 
 
 class _Run:
@@ -117,7 +118,7 @@ class _Run:
         self._block_s = 0.0
         self._began_ns = 0
 
-    def run(self) -> RecordedRun:
+    def run(self, make_shard: MakeShard) -> RecordedRun:
         experiment, provider = self._experiment, self._provider
         with ExitStack() as stack:
             try:
@@ -129,7 +130,7 @@ class _Run:
                         environment=provider.environment,
                         shard=number,
                     )
-                    self._shards.append(Shard(plan, partial(self._heard, number)))
+                    self._shards.append(make_shard(plan, partial(self._heard, number)))
                     stack.callback(self._shards[-1].close)
                 self._start()
                 with self._ctrl_c():

@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from multiprocessing.reduction import ForkingPickler
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ..._clock import cpu_ns, now_ns, sleep
 from .._arms import Arm, is_asynchronous
@@ -58,7 +58,7 @@ Send = Callable[[ScheduledRequest], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardPlan:
-    """What the processes of a shard need to know; it can be pickled."""
+    """What the processes of a shard need to know; it can be pickled and sent to another machine."""
 
     arms: tuple[Arm, ...]
     base_url: str
@@ -260,11 +260,22 @@ def _or_end() -> Iterator[None]:
 # The parent's side
 
 
-class Shard:
-    """A process for each arm. Making it starts them.
+class Shard(Protocol):
+    """A process for each arm, all on the same machine. Making it starts them."""
 
-    Each arm's own thread calls `on_message` with the arm's name and a message; the last one is a RunFailedError.
-    """
+    def order(self, arm: str, order: Any) -> None: ...
+
+    def abandon(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+MakeShard = Callable[[ShardPlan, Callable[[str, Any], None]], Shard]
+"""Makes a shard, which calls the function with an arm's name and each message of its process."""
+
+
+class LocalShard:
+    """A shard on this machine. Each arm's own thread calls `on_message`; the last message is a RunFailedError."""
 
     def __init__(self, plan: ShardPlan, on_message: Callable[[str, Any], None]) -> None:
         self._on_message = on_message

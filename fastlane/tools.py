@@ -8,7 +8,7 @@ import json
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, field as dataclass_field
+from dataclasses import dataclass, field as dataclass_field, replace
 from functools import partial
 from typing import Any, overload
 
@@ -252,7 +252,8 @@ class ToolResult:
     output: Any = dataclass_field(default=None, repr=False)
     """What the tool returned."""
     error: Exception | None = dataclass_field(default=None, repr=False)
-    """What it raised; ValueError for a call that was not started: unknown tool, or arguments that cannot be used."""
+    """What it raised, or what JSON raised for its output; ValueError for a call that was not started: unknown tool, or
+    arguments that cannot be used."""
     started_early: bool = False
     """Whether it was started while the answer still streamed."""
 
@@ -360,10 +361,12 @@ class ToolRunner:
 
     async def _run_async(self, call: ToolCall, free: asyncio.Semaphore, *, early: bool) -> ToolResult:
         async with free:
-            if not _is_coroutine(self._tools.get(call.name)):
-                return await asyncio.to_thread(self._run, call, early=early)
+            is_coroutine = _is_coroutine(self._tools.get(call.name))
+            result = None if is_coroutine else await asyncio.to_thread(self._run, call, early=early)
+            if result is not None and not inspect.isawaitable(result.output):
+                return result
             try:
-                output = await self._tool(call)()
+                output = await (self._tool(call)() if result is None else result.output)
             except Exception as error:  # noqa: BLE001 - it is the tool's result
                 return ToolResult(call=call, error=error, started_early=early)
             return ToolResult(call=call, output=output, started_early=early)
@@ -388,22 +391,32 @@ def _is_coroutine(tool: Any) -> bool:
 
 
 def _turn(answer: list[dict[str, Any]], results: list[ToolResult]) -> ToolTurn:
-    ordered = sorted(results, key=lambda one: (one.call.choice, one.call.index))
-    said = [_message(one, answer) for one in ordered if one.call.choice == 0]
+    ordered: list[ToolResult] = []
+    said = []
+    for result in sorted(results, key=lambda one: (one.call.choice, one.call.index)):
+        try:
+            text = _text_of(result)
+        except Exception as error:  # noqa: BLE001 - the tool returned what JSON cannot hold
+            result = replace(result, error=error)
+            text = _text_of(result)
+        ordered.append(result)
+        if result.call.choice == 0:
+            said.append(_message(result.call.id, text, answer))
     return ToolTurn(results=ordered, messages=answer + said)
 
 
-def _message(result: ToolResult, answer: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what tells the model how a call has ended."""
+def _text_of(result: ToolResult) -> str:
     output = result.output
     if result.error is not None:
-        output = f"{type(result.error).__name__}: {result.error}"
-    elif isinstance(output, pydantic.BaseModel):
-        output = output.model_dump_json()
-    elif not isinstance(output, str):
-        output = json.dumps(output, default=str, ensure_ascii=False)
-    id_ = result.call.id
+        return f"{type(result.error).__name__}: {result.error}"
+    if isinstance(output, pydantic.BaseModel):
+        return output.model_dump_json()
+    return output if isinstance(output, str) else json.dumps(output, default=str, ensure_ascii=False)
+
+
+def _message(id_: str, text: str, answer: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what tells the model how a call has ended."""
     kind = next((one["type"] for one in answer if one.get("call_id") == id_), None)
     if kind is None:
-        return {"role": "tool", "tool_call_id": id_, "content": output}
-    return {"type": f"{kind}_output", "call_id": id_, "output": output}
+        return {"role": "tool", "tool_call_id": id_, "content": text}
+    return {"type": f"{kind}_output", "call_id": id_, "output": text}

@@ -241,6 +241,24 @@ def test_results_and_messages_are_in_the_order_of_the_calls(asynchronous: bool) 
     ]
 
 
+@both
+def test_result_that_json_cannot_hold_is_an_error(asynchronous: bool) -> None:
+    made = turn(
+        ToolRunner({"look": lambda at: {(1, 2): at}, "book": lambda at: at}), sent(TWO), asynchronous=asynchronous
+    )
+    assert [type(one.error) for one in made.results] == [TypeError, type(None)]
+    assert [said["content"].partition(":")[0] for said in made.messages[1:]] == ["TypeError", "sea"]
+
+
+def test_function_that_returns_a_coroutine_is_awaited() -> None:
+    async def look(at: str) -> str:
+        return at.upper()
+
+    tool = lambda at: look(at)  # noqa: E731, PLW0108
+    made = turn(ToolRunner({"look": tool, "book": tool}, early=["look"]), sent(TWO), asynchronous=True)
+    assert [one.output for one in made.results] == ["SKY", "SEA"]
+
+
 def test_messages_of_a_response_are_items_of_its_input() -> None:
     done = item(0, "function_call", name="look", arguments='{"at": "sky"}')
     events = [

@@ -6,6 +6,7 @@ import contextlib
 import select
 import socket
 import ssl
+import struct
 import threading
 from base64 import b64encode
 from typing import Any
@@ -15,6 +16,10 @@ from tests.transport.peer import LOCAL_NAMES, Listener, server_context
 USER, PASSWORD = "proxy-user", "proxy pass:w\u00f6rd"
 CREDENTIALS = "proxy-user:proxy%20pass%3Aw%C3%B6rd@"
 """As a URL has them."""
+
+
+RESET = b"reset"
+"""As `answer`: it resets the connection."""
 
 
 class ConnectProxy(Listener):
@@ -136,7 +141,9 @@ class ConnectProxy(Listener):
     # Both
 
     def _misbehave(self, client: socket.socket) -> None:
-        if self.answer:
+        if self.answer == RESET:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        elif self.answer:
             client.sendall(self.answer)
         else:
             client.recv(1)  # until the client leaves
@@ -149,7 +156,8 @@ class ConnectProxy(Listener):
 
     def _pump(self, client: Any, server: socket.socket, prefix: bytes = b"") -> None:
         """Pass bytes on, until either end has closed. `prefix`: the part of absolute URLs that the server is."""
-        with contextlib.suppress(OSError):
+        # ValueError: `end_connections` closed a socket before `select` took it.
+        with contextlib.suppress(OSError, ValueError):
             while True:
                 pending = getattr(client, "pending", int)()
                 ready = [client] if pending else select.select([client, server], [], [])[0]

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from fastlane.transport import PHASES
-from tests.transport.connect_proxy import PASSWORD, ConnectProxy
+from tests.transport.connect_proxy import PASSWORD, RESET, ConnectProxy
 from tests.transport.faces import both_faces
 from tests.transport.peer import CANCEL, HANG_S, Peer, Stream, by_path, make_trusting, one_piece, trusting
 from tests.transport.peer_h1 import PeerH1
@@ -180,6 +180,16 @@ def test_unreachable_proxy_is_named(make_face: Any, scheme: str) -> None:
         face.get()
 
     assert f"The proxy {address} failed: [Errno " in str(raised.value)
+
+
+@both_faces
+@each_scheme
+def test_proxy_that_resets_the_connection_is_named(make_face: Any, scheme: str) -> None:
+    with Peer() as peer, ConnectProxy(scheme, answer=RESET) as proxy:
+        with make_face(peer.url, proxy=setting(proxy)) as face, pytest.raises(httpx2.ConnectError) as raised:
+            face.get()
+
+        assert f"The proxy {proxy.address} failed: [Errno " in str(raised.value)
 
 
 @both_faces

@@ -416,7 +416,8 @@ class AsyncioConnection(ClientConnection, asyncio.BufferedProtocol):
         text = str(exc) if exc is not None else CLOSED
         if shaken is not None and not shaken.done():
             shaken.set_exception(self.of_proxy(TransportError("ConnectError", text)))
-        self._end(TransportError("ReadError", text), by_peer=True)
+        else:
+            self._end(TransportError("ReadError", text), by_peer=True)
         self._be_gone()
 
     def _read_what_is_left(self) -> None:

@@ -55,6 +55,10 @@ if TYPE_CHECKING:
 _pipeline_of_copy: ContextVar[tuple[type[_Client], Pipeline] | None] = ContextVar("pipeline of a copy", default=None)
 
 
+class _NoExperimentError(ConfigurationError, AttributeError):
+    """An AttributeError too, for `mock` and `inspect.getmembers()`, which read every attribute of a client."""
+
+
 class _Client:
     """The code shared by the sync and async clients."""
 
@@ -158,7 +162,7 @@ class _Client:
         Raises ConfigurationError if the client has no experiment.
         """
         if self._experiment is None:
-            raise ConfigurationError("this client has no experiment: make it with OpenAI(experiment=...)")
+            raise _NoExperimentError("this client has no experiment: make it with OpenAI(experiment=...)")
         return self._experiment
 
     def report(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -109,6 +110,7 @@ def test_copy_with_other_plays_takes_no_part(arguments: dict[str, Any], make: Ma
         assert (record.experiment, record.changes) == (None, ("other",))
         with pytest.raises(ConfigurationError, match=r"has no experiment: make it with OpenAI\(experiment="):
             _ = other.experiment
+        assert dict(inspect.getmembers(other))["last_call"] is record
 
         again = other.with_options(experiment=experiment)
         ask(again)

@@ -46,7 +46,7 @@ def run(arguments: Sequence[str]) -> NoReturn:
             _refuse(f"unknown option {option!r}; options of the program come after TARGET")
         # The program keeps this process's number, which tells it from its child processes.
         environment["FASTLANE_RUN_REPORT"] = str(os.getpid())
-    if not command or command in (["-m"], ["-c"]):
+    if not any(command[:1]) or command in (["-m"], ["-c"]):
         _refuse(f"expected {_TARGETS}, got {' '.join(command) or 'nothing'}")
     name = command[0]
     if name.endswith(".py") and not os.path.isfile(name):

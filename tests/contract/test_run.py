@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -158,6 +159,7 @@ def test_signals_reach_the_program_itself(number: signal.Signals, tmp_path: Path
 
 UNUSABLE = {
     "": "expected a Python file, a directory with a __main__.py, -m MODULE, -c CODE, or a command",
+    "''": "expected a Python file, a directory with a __main__.py, -m MODULE, -c CODE, or a command",
     "-m": "expected a Python file, a directory with a __main__.py, -m MODULE, -c CODE, or a command",
     "--repot app.py": "unknown option '--repot'; options of the program come after TARGET",
     "missing.py": "there is no file 'missing.py'",
@@ -169,7 +171,7 @@ UNUSABLE = {
 @pytest.mark.parametrize("arguments", UNUSABLE)
 def test_unusable_target_is_a_usage_error(arguments: str, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("")
-    ran = ended([*RUN, *arguments.split()], tmp_path)
+    ran = ended([*RUN, *shlex.split(arguments)], tmp_path)
 
     assert (ran.returncode, ran.stdout) == (2, "")
     usage = "usage: fastlane run [--report] TARGET [ARGUMENT]...\nfastlane run: "

@@ -233,7 +233,9 @@ class UnbrokenSession(Session):
                 return None
         response_id, body = self._head.get("id"), self._call.body
         how: How = "repeated"
-        if body.get("background") is True and isinstance(response_id, str) and ID.fullmatch(response_id):
+        # Without a number, all that has been received would come again.
+        is_background = body.get("background") is True and self._sequence >= 0
+        if is_background and isinstance(response_id, str) and ID.fullmatch(response_id):
             how = "resumed"
         elif self._has_output:
             how = "continued"
@@ -258,8 +260,7 @@ class UnbrokenSession(Session):
         """Return what to send."""
         call = self._call.replaced(attempt_kind="retry" if how == "repeated" else "resume")
         if how == "resumed":
-            after = {"starting_after": self._sequence} if self._sequence >= 0 else {}
-            return call.replaced(fetch=(self._head["id"], {"stream": True, **after}))
+            return call.replaced(fetch=(self._head["id"], {"stream": True, "starting_after": self._sequence}))
         return continued(call, "".join(self._texts), len(self._texts)) if how == "continued" else call
 
     def _error(self, error: Exception, stalled_s: float | None) -> Exception:

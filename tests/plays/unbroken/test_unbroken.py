@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 import pickle
 import threading
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from fastlane.plays import Hedging, RateLimits, RequestEncoding
 from fastlane.plays.unbroken.section import StreamPart, UnbrokenSection
 from fastlane.providers import ProviderFacts, registered
 from tests.plays.facts import fact
+from tests.prepared_server import LIBRARY, Server
 from tests.virtual_time import in_virtual_time
 from tests.waiting import SYNC, Form
 
@@ -391,6 +393,22 @@ def test_other_plays_see_one_call(emulator: Emulator, form: Form) -> None:
         check_chat(chat(client, "drop;after=5"), chat(client))
         report = client.report()
     assert "2 of 2 broken streams went on" in str(report)
+
+
+def test_response_without_numbers_is_not_resumed() -> None:
+    server = Server()
+    response = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "output": []}
+    text = {"type": "response.output_text.delta", "item_id": "i", "output_index": 0, "content_index": 0, "delta": "Yes"}
+    events = [{"type": "response.created", "response": response}, text]
+    server.reads = [b"data: " + json.dumps(event).encode() + b"\n\n" for event in events]
+    server.failure = "ReadError"
+    http_client = LIBRARY.Client(transport=server)
+    with fastlane.OpenAI(api_key="any", http_client=http_client, only_plays=[PATIENT]) as client:
+        stream = client.responses.create(model="m", input="Review this.", background=True, stream=True)
+        with pytest.raises(fastlane.BrokenStreamError) as caught:
+            list(stream)
+
+    assert caught.value.received.text == "Yes"
 
 
 def test_break_after_the_last_event_is_no_error(emulator: Emulator, form: Form) -> None:

@@ -216,7 +216,8 @@ class UnbrokenSession(Session):
     def _note_break(self, error: Exception) -> float | None:
         """Record how a part ended. Returns for how many seconds it had stalled; None if it had not."""
         stalled_s = None
-        if isinstance(error, openai.APITimeoutError):
+        # openai 2 does not convert errors of reading a stream.
+        if isinstance(error, openai.APITimeoutError) or openai_error_class(error) is openai.APITimeoutError:
             stalled_s = (now_ns() - self._at_ns) / 1e9
             if self._is_steady:
                 note_gap(self._key, stalled_s)  # perhaps the provider has become slow

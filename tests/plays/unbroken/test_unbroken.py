@@ -325,7 +325,7 @@ def test_record_says_why_an_answer_is_not_continued(emulator: Emulator, form: Fo
     options, why = WHY_NOT[case]
     with client_of(emulator, form) as client:
         with pytest.raises(fastlane.BrokenStreamError):
-            chat(client, "drop;after=2", **options)
+            chat(client, "truncate;after=2", **options)  # a reset may discard what was sent
         assert client.last_call.get(UnbrokenSection).why_not == why
 
 
@@ -380,7 +380,7 @@ def test_stream_closed_in_another_thread_does_not_go_on(emulator: Emulator, clos
             if event.sequence_number == 4:
                 threading.Thread(target=close).start()
 
-    with pytest.raises(openai.APIConnectionError):
+    with pytest.raises((openai.APIConnectionError, LIBRARY.ReadError)):
         read()
     client.close()
     assert [record.method for record in emulator.log()] == ["POST"]

@@ -81,20 +81,10 @@ async def test_retry_waits_as_the_provider_says(serve: Any, header: str, least_s
     assert least_s <= (second.received_ns - first.received_ns) / NS <= most_s
 
 
-@pytest.mark.parametrize("case", ["plain", "wrapped request", "RateLimits"])
+@pytest.mark.parametrize("plays", [(), (RateLimits(),)], ids=["plain", "RateLimits"])
 @in_virtual_time
-async def test_clients_refused_at_once_return_one_by_one(
-    serve: Any, case: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_clients_refused_at_once_return_one_by_one(serve: Any, plays: Any) -> None:
     """openai's clients would all be back within milliseconds, 20 s later."""
-    if case == "wrapped request":  # openai's own loop makes the retries
-        request: Any = openai.AsyncOpenAI.request
-
-        async def wrapped(*given: Any, **more: Any) -> Any:
-            return await request(*given, **more)
-
-        monkeypatch.setattr(openai.AsyncOpenAI, "request", wrapped)
-    plays = [RateLimits()] if case == "RateLimits" else []
     async with serve(f"status=429;retry_after=20;times={_CLIENTS}") as server, AsyncExitStack() as stack:
         clients = [client_of(server, *plays, max_retries=1) for _ in range(_CLIENTS)]
         for number, client in enumerate(clients):

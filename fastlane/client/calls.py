@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from ..compat.clients import ASYNC_CLIENTS, SYNC_CLIENTS
 from ..compat.requests import OwnMethods, post_options
 from ..compat.resources import OWN_POSTS
-from ..compat.responses import jittered_wait_s
 from ..engine.drivers import async_run, run
 from ..engine.flow import begin_call, model_checks, run_call, wrapped_request
 from ..plays.routing.catalog.route import check_route, refuse_route
@@ -24,19 +23,10 @@ def _is_json_post(arguments: dict[str, Any]) -> bool:
     return "cast_to" in arguments and arguments.keys() <= _POST_ARGUMENTS and type(arguments.get("body")) is dict
 
 
-class _Retries:
-    """The pauses before retries, also of calls that go through openai's own loop."""
+class Calls:
+    """The calls of a sync client."""
 
     _fastlane: ClientState | None
-
-    def _calculate_retry_timeout(self, remaining_retries: int, options: Any, response_headers: Any = None) -> float:
-        openais: Any = super()
-        wait_s: float = openais._calculate_retry_timeout(remaining_retries, options, response_headers)
-        return wait_s if self._fastlane is None else jittered_wait_s(self, wait_s, response_headers)
-
-
-class Calls(_Retries):
-    """The calls of a sync client."""
 
     def post(self, path: str, **arguments: Any) -> Any:
         """Post a body, as `post()` of openai's client."""
@@ -69,8 +59,10 @@ class Calls(_Retries):
         return run(wrapped.send(request, stream=stream, send_request=send, arguments=arguments))
 
 
-class AsyncCalls(_Retries):
+class AsyncCalls:
     """The calls of an async client."""
+
+    _fastlane: ClientState | None
 
     async def post(self, path: str, **arguments: Any) -> Any:
         """Post a body, as `post()` of openai's client."""

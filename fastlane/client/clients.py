@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, cast
 
 import openai
 
@@ -190,6 +190,7 @@ class _Client:
         on_call_end: OnCallEnd | Iterable[OnCallEnd] | None = None,
         raise_play_errors: bool | None = None,
         experiment: Experiment | None = None,
+        proxy: Any = None,
         _extra_kwargs: Mapping[str, Any] = {},
         **options: Unpack[CopyOptions],
     ) -> Self:
@@ -197,7 +198,8 @@ class _Client:
 
         `plays` adds to the plays of this client, and a play replaces the one of its type; `only_plays` gives exactly
         these. A copy with other plays or callbacks has its own log of calls. A copy takes part in the same experiment,
-        unless plays or another `experiment` are given. Raises ConfigurationError for invalid arguments.
+        unless plays or another `experiment` are given. It keeps the proxy unless `proxy` is given (False: none).
+        Raises ConfigurationError for invalid arguments.
         """
         original = self._fastlane
         checked_experiment(experiment)
@@ -211,19 +213,26 @@ class _Client:
             before, plays, only_plays, on_call_end, raise_play_errors, asynchronous=self._asynchronous
         )
         pipeline = changed or before
-        obstacle = self._obstacle
+        obstacle, setting = self._obstacle, self._proxy if proxy is None else proxy_setting(proxy)
         given = options.get("http_client") is not None
+        if proxy is not None and original is not None and (given or original.transport == "caller"):
+            refuse_proxy(original.pipeline, setting, OWN_HTTP_CLIENT)
         if given:
             obstacle = OWN_HTTP_CLIENT
-        elif changed is not None:
-            options["http_client"], obstacle = http_client_for_copy(self, changed, asynchronous=self._asynchronous)
+        elif pipeline is not None and (changed is not None or setting != self._proxy):
+            options["http_client"], obstacle = http_client_for_copy(
+                self, pipeline, setting, asynchronous=self._asynchronous
+            )
+        elif setting != self._proxy:
+            timeout = cast("Any", self).timeout
+            options["http_client"] = stock_http_client(setting, timeout, asynchronous=self._asynchronous)
         token = _pipeline_of_copy.set(None if pipeline is None else (type(self), pipeline))
         try:
             copied: Any = super().copy(**options, _extra_kwargs=_extra_kwargs)  # type: ignore[misc]
         finally:
             _pipeline_of_copy.reset(token)
         client_state: ClientState | None = copied._fastlane
-        copied._experiment, copied._obstacle, copied._proxy = experiment, obstacle, self._proxy
+        copied._experiment, copied._obstacle, copied._proxy = experiment, obstacle, setting
         if original is None or client_state is None:
             return copied  # type: ignore[no-any-return]
         if given:

@@ -243,10 +243,13 @@ def warn_of_plays_without_transport(pipeline: Pipeline, obstacle: Obstacle | Non
         log.warning("%s", message)
 
 
-def http_client_for_copy(client: Any, pipeline: Pipeline, *, asynchronous: bool) -> tuple[Any, Obstacle | None]:
+def http_client_for_copy(
+    client: Any, pipeline: Pipeline, proxy: ProxySetting, *, asynchronous: bool
+) -> tuple[Any, Obstacle | None]:
     """Return the HTTP client of a copy with other plays, and why fastlane's transport does not carry its calls.
 
-    The HTTP client is None if the copy can share the original's.
+    The HTTP client is None if the copy can share the original's. Raises ConfigurationError for a proxy that cannot be
+    used.
     """
     client_state = client._fastlane
     if client_state is None or client_state.transport == "caller" or http_client_of(client).is_closed:
@@ -256,10 +259,10 @@ def http_client_for_copy(client: Any, pipeline: Pipeline, *, asynchronous: bool)
         workload_identity=client.workload_identity,
         provider=provider_of(client),
         asynchronous=asynchronous,
-        proxy=client._proxy,
+        proxy=proxy,
     )
     settings, obstacle = (None, wanted) if isinstance(wanted, Obstacle) else (wanted, None)
-    chosen = proxy_of(pipeline, client._proxy)
+    chosen = proxy_of(pipeline, proxy)
     if settings == pool_settings_of(http_client_of(client)) and (settings is not None or chosen is None):
         return None, obstacle  # share the connections and cookies
     if settings is None:

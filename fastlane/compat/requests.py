@@ -327,7 +327,7 @@ _STOCK_CLASSES = (
 # Methods that our clients or openai's define above the base class. Instrumentations may replace them at any time.
 _OVERRIDABLE = frozenset({
     "post", "request", "_build_request", "_process_response", "_process_response_data", "_send_request",
-    "_send_with_auth_retry", "_calculate_retry_timeout",
+    "_send_with_auth_retry",
 })  # fmt: skip
 
 # How a call's own headers are sent: some versions of openai pass their names to the HTTP library in lower case.

@@ -296,7 +296,8 @@ def _paused(state: Any, options: Any, retries_taken: int, max_retries: int, resp
         log.debug("1 retry left")
     else:
         log.debug("%i retries left", remaining)
-    seconds = client._calculate_retry_timeout(remaining, options, None if response is None else response.headers)
+    headers = None if response is None else response.headers
+    seconds = _jittered_s(client, client._calculate_retry_timeout(remaining, options, headers), headers)
     if _NAMES_URL:
         log.info(_RETRYING, options.url, seconds)
     else:
@@ -308,7 +309,7 @@ def _paused(state: Any, options: Any, retries_taken: int, max_retries: int, resp
     yield Sleep(client._client, seconds, None if pause in _SLEEP else pause)
 
 
-def jittered_wait_s(client: Any, openais_s: float, headers: Any) -> float:
+def _jittered_s(client: Any, openais_s: float, headers: Any) -> float:
     """Return openai's pause before a retry; if the provider has announced it, with jitter on top.
 
     `openais_s`: what openai's client waits, in seconds. It ignores an announced pause that is too long, and has jitter

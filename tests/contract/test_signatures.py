@@ -49,9 +49,8 @@ def test_signature_is_the_stock_one_plus_fastlane_arguments(name: str, method: s
     ours, stock = parameters(name, method, fastlane), parameters(name, method, openai)
 
     assert {each: ours[each] for each in stock} == stock
-    own = OWN if method == "__init__" else OWN - {"proxy"}  # which a copy keeps
-    assert ours.keys() - stock.keys() == own
-    assert all(ours[each].kind is inspect.Parameter.KEYWORD_ONLY for each in own)
+    assert ours.keys() - stock.keys() == OWN
+    assert all(ours[each].kind is inspect.Parameter.KEYWORD_ONLY for each in OWN)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -166,6 +166,8 @@ def test_copies_keep_the_proxy(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     ]
 
     assert {copy.explain().proxy for copy in copies} == {"http://127.0.0.1:9"}
+    assert client.copy(proxy=False).explain().proxy is None
+    assert client.with_options(proxy="socks5://127.0.0.1:8").copy().explain().proxy == "socks5://127.0.0.1:8"
 
 
 def test_redirect_to_another_host_chooses_anew(

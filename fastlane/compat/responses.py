@@ -10,7 +10,6 @@ import functools
 import inspect
 import logging
 import math
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -319,7 +318,8 @@ def _jittered_s(client: Any, openais_s: float, headers: Any) -> float:
     # A pause until a date is some microseconds shorter when it is read again.
     if announced_s is None or not math.isclose(announced_s, openais_s, abs_tol=0.1):
         return openais_s
-    return openais_s + jitter_s(openais_s, random.random)
+    # openai's own source of chance: applications' tests mock it.
+    return openais_s + jitter_s(openais_s, vars(_base_client)["random"])
 
 
 def _send_arguments(client: Any, options: Any) -> dict[str, Any]:

@@ -254,6 +254,12 @@ class _Client:
     # The stock class binds its own function under this name.
     with_options = copy
 
+    def _watch_socket(self, socket: Any, events: Any) -> Any:
+        """Return what makes the records of the responses that come over a WebSocket."""
+        from .socket_calls import SocketCalls
+
+        return SocketCalls(self, socket, events)
+
     def _upstream_client(self, base_url: str, key: str) -> Any:
         """Return a client for another upstream, of fastlane's own class: a subclass may be made for one provider."""
         from .derived_clients import upstream_client

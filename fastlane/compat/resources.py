@@ -26,6 +26,7 @@ from pydantic import BaseModel
 from .._clock import now_ns
 from ..decode.probes import holds
 from .requests import PLAIN_TYPES, Issued, is_plain, issued, stock_bytes
+from .response_sockets import connecting
 
 # Copies of openai's own methods
 #
@@ -351,7 +352,8 @@ def _responses_class(*, asynchronous: bool) -> type[Any]:
     with _importing:
         from openai.resources import responses
 
-        return _stamping(responses.AsyncResponses if asynchronous else responses.Responses, asynchronous=asynchronous)
+        resource = responses.AsyncResponses if asynchronous else responses.Responses
+        return _stamping(resource, asynchronous=asynchronous, **connecting(resource, asynchronous=asynchronous))
 
 
 OWN_POSTS: set[Any] = set()
@@ -415,14 +417,14 @@ def _async_stamped(resource: type[Any], name: str) -> Any:
     return stamped
 
 
-def _stamping(resource: type[Any], *, asynchronous: bool) -> type[Any]:
-    """Make a subclass of a resource that times its calls. It calls the current methods of its base class.
+def _stamping(resource: type[Any], *, asynchronous: bool, **more: Any) -> type[Any]:
+    """Make a subclass of a resource that times its calls, with `more` methods. It calls its base's current methods.
 
     `stream()` is not timed: it only prepares a call, which its context manager issues by `create()`.
     """
     stamped = _async_stamped if asynchronous else _stamped
     methods = {name: stamped(resource, name) for name in ("create", "parse") if hasattr(resource, name)}
-    return type(resource.__name__, (resource,), methods)
+    return type(resource.__name__, (resource,), {**methods, **more})
 
 
 if hasattr(os, "register_at_fork"):

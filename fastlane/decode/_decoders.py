@@ -54,12 +54,17 @@ def _decoder(cast_to: Any, make: Callable[[Any], Decoder | None]) -> Decoder | N
     return decoder
 
 
+_SERVER_EVENT = "ResponsesServerEvent"
+
+
 def _event_decoder(cast_to: Any) -> Decoder | None:
     if cast_to is _type("chat.chat_completion_chunk", "ChatCompletionChunk") and _holds(cast_to, "events"):
         return decoder_of_model(cast_to, is_event=True)
-    union = _type("responses.response_stream_event", "ResponseStreamEvent")
-    if union is not None and cast_to == union and _holds(cast_to, "union"):
-        return decoder_of_union(cast_to)
+    # Of streams, and of WebSockets.
+    for module, name in (("response_stream_event", "ResponseStreamEvent"), ("responses_server_event", _SERVER_EVENT)):
+        union = _type(f"responses.{module}", name)
+        if union is not None and cast_to == union and _holds(cast_to, "union", name):
+            return decoder_of_union(cast_to)
     return None
 
 
@@ -79,15 +84,14 @@ def _type(module: str, name: str) -> Any:
     return getattr(sys.modules.get(f"openai.types.{module}"), name, None)
 
 
-def _holds(cast_to: Any, what: str) -> bool:
+def _holds(cast_to: Any, what: str, name: str | None = None) -> bool:
     def check() -> bool:
         # Imported here: a private part of openai that has gone is found by this check too.
         from . import _proof
 
         return _proof.holds(cast_to, what)
 
-    name = "ResponseStreamEvent" if what == "union" else cast_to.__name__
-    return _seams.holds(f"openai's construct_type for {name}", check)
+    return _seams.holds(f"openai's construct_type for {name or cast_to.__name__}", check)
 
 
 def parsed(data: bytes) -> Any:

@@ -17,10 +17,10 @@ from ..errors import ConfigurationError
 KINDS = (
     "status", "stall", "drop", "reset", "goaway", "malformed", "slow_headers", "idle_close", "idle_fin", "truncate",
     "no_done", "no_usage", "early_role", "keepalive", "refuse", "disconnect", "hang", "delayed", "lost_answer",
-    "misparse",
+    "misparse", "evict", "slow_reader",
 )  # fmt: skip
 """What can go wrong: docs/emulator.md says what each does."""
-_VALUE_NEEDED = frozenset({"status", "slow_headers", "idle_close", "idle_fin", "keepalive", "delayed"})
+_VALUE_NEEDED = frozenset({"status", "slow_headers", "idle_close", "idle_fin", "keepalive", "delayed", "slow_reader"})
 _BEFORE_THE_BODY_IS_READ = frozenset({"disconnect", "hang"})
 _RANGES = {"status": (400, 599), "keepalive": (0.001, math.inf)}
 _WORDS: Mapping[str, tuple[str | None, ...]] = {"goaway": ("graceful", "hard"), "misparse": (None, "all")}
@@ -30,7 +30,8 @@ _WORDS: Mapping[str, tuple[str | None, ...]] = {"goaway": ("graceful", "hard"), 
 class Fault(TextSettings):
     """One thing that goes wrong. Raises ConfigurationError for an unknown kind or a setting that cannot work.
 
-    `after` counts tokens already sent; `after_bytes` counts bytes of the stream in their place. `times` ends it after
+    `after` counts tokens already sent; `after_bytes` counts bytes of the stream in their place, and `after_events` the
+    events of a response on a WebSocket, whose connection then breaks. `times` ends it after
     so many strikes, counted by the request's `x-emulator-tag` if it has one. `every` and `probability` pick requests
     when the fault is a rule of the server. `only="encoded"` spares requests whose body is plain JSON: such a fault
     knows the others by their headers alone, and `status` and `refuse` then strike before the body is read.
@@ -42,6 +43,7 @@ class Fault(TextSettings):
     value: float | Literal["graceful", "hard", "all"] | None = None
     after: Whole = 0
     after_bytes: Whole | None = None
+    after_events: Whole | None = None
     code: Whole = 8
     last: int | None = None
     retry_after: Seconds | None = None

@@ -313,8 +313,13 @@ class Http1(Connection):
         self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAXIMUM_HEAD_BYTES)
         self._close_after_exchange = False
         self._outgoing: list[bytes] = []
+        self.socket: Any = None
+        """The WebSocket that the connection was upgraded to."""
 
     def data_received(self, data: bytes) -> None:
+        if self.socket is not None:
+            self.socket.receive(data)
+            return
         self._h11.receive_data(data)
         self._read()
         self.flush()
@@ -353,6 +358,10 @@ class Http1(Connection):
 
     def _send(self, event: h11.InformationalResponse | h11.Response | h11.Data | h11.EndOfMessage) -> None:
         self._outgoing.append(self._h11.send(event) or b"")
+
+    def pause_reading(self, seconds: float) -> None:
+        self._transport.pause_reading()
+        asyncio.get_running_loop().call_later(seconds, self._transport.resume_reading)
 
     def outgoing(self) -> bytes:
         data, self._outgoing = b"".join(self._outgoing), []

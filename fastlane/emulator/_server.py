@@ -167,6 +167,9 @@ class Server:
             await answer_stream.run(key, overrides)
             return
         await strike_before_answer(exchange, faults)
+        if method == "GET" and resource == "responses" and headers.get("upgrade", "").lower() == "websocket":
+            await self._serve_socket(exchange, faults, key)
+            return
         if method == "GET" and resource.startswith("responses/"):
             query = dict(parse_qsl(exchange.query))
             stored = self.provider.stored.get(resource.partition("/")[2])
@@ -201,6 +204,14 @@ class Server:
         if isinstance(answer, ApiError):
             raise answer
         await self._send(exchange, answer)
+
+    async def _serve_socket(self, exchange: ServedExchange, faults: Sequence[Fault], key: str) -> None:
+        try:
+            from fastlane.emulator._socket import ResponsesSocket
+        except ImportError as error:
+            raise ApiError(501, str(MissingExtraError("realtime", "websockets")), code="missing_extra") from error
+        slow = next((fault.seconds for fault in faults if fault.kind == "slow_reader"), 0.0)
+        await ResponsesSocket(exchange, self.provider, key, reads_after_s=slow).run()
 
     def _resource(self, exchange: ServedExchange, resource: str) -> object:
         """Return what an endpoint that generates nothing answers; bytes are a file's content. Raises ApiError."""

@@ -345,6 +345,8 @@ class ProviderModel(Settings):
     """How it writes structured answers: `kind[;share=…]`, several separated by commas."""
     run_on_tokens: Count = 4_096
     """Where an answer that runs on ends if the request sets no limit."""
+    socket_lifetime_s: Seconds = 3_600.0
+    """After how long a WebSocket is closed."""
     dialect: Dialect = Dialect()
     batches: BatchSettings = BatchSettings()
 

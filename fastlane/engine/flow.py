@@ -108,12 +108,17 @@ def begin_call(client: Any, cast_to: Any, options: Any, *, stream: bool, stream_
     if data:
         state.data = data
         pipeline.warn_of_unread(data.values())
+    begin_trace(state)
+    return state
+
+
+def begin_trace(state: CallState) -> None:
+    """Start the trace of a call that has begun, if telemetry is active."""
     if "opentelemetry" in sys.modules and listeners.listener.is_active():
         try:
             state.trace = listeners.listener.trace_call(state)
         except Exception as error:  # noqa: BLE001 - telemetry must not break a call
-            pipeline.report_error("telemetry", "begin", error)
-    return state
+            state.pipeline.report_error("telemetry", "begin", error)
 
 
 def run_call(state: CallState, options: Any) -> Flow:

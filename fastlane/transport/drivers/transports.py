@@ -305,6 +305,7 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
             self.asynchronous = asynchronous
             self.is_open = True
             self._fallback = LibraryTransports(library, settings, asynchronous=asynchronous)
+            self.websockets: WeakSet[Any] = WeakSet()  # of this client, which closes them
             with _Engines.lock:  # first, so that no client that is closed meanwhile closes the engine
                 _Engines.users.add(self)
             self._engine: Any = (_Engines.async_engine if asynchronous else _Engines.sync_engine)(settings)
@@ -341,6 +342,11 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
 
             async def aclose(self) -> None:
                 self.is_open = False
+                for websocket in list(self.websockets):
+                    if websocket.loop is _running():
+                        await websocket.close()
+                    else:
+                        websocket.abort()
                 await self._fallback.aclose()
 
         else:
@@ -362,6 +368,8 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
 
             def close(self) -> None:
                 self.is_open = False
+                for websocket in list(self.websockets):
+                    websocket.close()
                 self._fallback.close()
 
     return Handle

@@ -1,0 +1,257 @@
+"""Responses over WebSocket: openai's connections on our sockets; fast paths decode events and write turns."""
+
+from __future__ import annotations
+
+import functools
+import json
+import socket
+import weakref
+from collections import deque
+from typing import Any, ClassVar, cast
+
+from openai._models import construct_type
+
+from ..decode import event_decoder
+from ..errors import MissingExtraError
+from ..transport import PoolSettings
+from .clients import http_client_of, transport_for
+from .context import is_asyncio
+from .requests import stock_bytes
+
+_CREATE = "response.create"
+
+
+class WrittenCommand(str):
+    """The text of a command, which knows its fields: they need not be read again."""
+
+    __slots__ = ("event",)
+
+    event: dict[str, Any]
+
+
+def event_of(message: Any) -> Any:
+    """Return the fields of a `response.create` that is about to be sent; None for any other message."""
+    event = getattr(message, "event", None)
+    if event is None and isinstance(message, str) and _CREATE in message:
+        try:
+            event = json.loads(message)
+        except ValueError:
+            return None
+    return event if isinstance(event, dict) and event.get("type") == _CREATE else None
+
+
+def write_command(event: Any) -> str | None:
+    """Return a command as JSON; None if openai's code has to transform it. Equal to openai's as a JSON value."""
+    written = stock_bytes(event) if type(event) is dict else None
+    if written is None:
+        return None
+    command = WrittenCommand(written.decode())
+    command.event = event
+    return command
+
+
+class Events:
+    """Decodes the events of one socket: each once, for its recorder and for the application."""
+
+    __slots__ = ("_decode", "_last", "_union")
+
+    def __init__(self) -> None:
+        from openai.types.responses import ResponsesServerEvent
+
+        self._union: Any = ResponsesServerEvent
+        self._decode = event_decoder(ResponsesServerEvent)
+        self._last: tuple[Any, Any] = (None, None)
+
+    def received(self, data: Any) -> Any:
+        """Return the event of a message that has come; None for invalid JSON."""
+        event = self._decode(data) if self._decode is not None and type(data) is bytes else None
+        if event is None:
+            try:
+                event = construct_type(value=json.loads(data), type_=self._union)
+            except ValueError:
+                return None
+        self._last = (data, event)
+        return event
+
+    def of(self, data: Any) -> Any:
+        """Return the event of a message for the application; None for invalid JSON."""
+        (last, event), self._last = self._last, (None, None)
+        return event if last is data else self.received(data)
+
+
+# The classes of connections: openai's, with these in front of them
+
+
+def connecting(resource: type[Any], *, asynchronous: bool) -> dict[str, Any]:
+    """Return the method `connect` for a subclass of the responses resource; empty if openai has none."""
+    stock_connect = getattr(resource, "connect", None)
+    if stock_connect is None:
+        return {}
+
+    @functools.wraps(stock_connect)
+    def connect(self: Any, *arguments: Any, **options: Any) -> Any:
+        manager = stock_connect(self, *arguments, **options)
+        found = _manager_class(type(manager).__name__, asynchronous=asynchronous)
+        if found is not None and type(manager) in found.__mro__ and found.kept in manager.__dict__:
+            # openai makes the object: its arguments differ between versions.
+            manager.__class__ = found
+            manager._fastlane, manager._events, manager._sockets = self._client, Events(), deque(maxlen=1)
+        return manager
+
+    return {"connect": connect}
+
+
+@functools.cache
+def _manager_class(name: str, *, asynchronous: bool) -> Any:
+    """Return our subclass of openai's manager of connections; None for another class."""
+    from openai.resources.responses import responses
+
+    if name != f"{'Async' if asynchronous else ''}ResponsesConnectionManager":
+        return None
+    stock, stock_connection = getattr(responses, name), getattr(responses, name.removesuffix("Manager"))
+    manager, connection = (_AsyncManager, _AsyncConnection) if asynchronous else (_SyncManager, _SyncConnection)
+    made = type(stock_connection.__name__, (connection, stock_connection), {})
+    # Where it keeps the application's options for `websockets`.
+    return type(name, (manager, stock), {"kept": f"_{name}__websocket_connection_options", "connection": made})
+
+
+class _Manager:
+    """What our managers of connections share."""
+
+    kept: ClassVar[str]
+    connection: ClassVar[Any]
+    _fastlane: Any
+    _events: Events
+    _sockets: deque[Any]
+
+    def _begin(self) -> tuple[Any, PoolSettings | None, str]:
+        """Return the transport's handle of the client, its settings if ours carries the calls, and the URL."""
+        client, manager = self._fastlane, cast("Any", self)
+        handle = transport_for(http_client_of(client), client.base_url)
+        settings = getattr(handle, "settings", None)
+        is_usual = isinstance(settings, PoolSettings) and socket.socket.__module__ == "socket"  # no gevent
+        return handle, settings if is_usual else None, str(client._prepare_url(str(manager._prepare_url())))
+
+    def _opened(self, made: Any, handle: Any) -> Any:
+        if hasattr(made, "is_up"):  # a test may have replaced `websockets`
+            made.is_up()
+            getattr(handle, "websockets", set()).add(made)
+            made.watcher = self._fastlane._watch_socket(made, self._events)
+            self._sockets.append(made)
+        return made
+
+    def _entered(self, made: Any) -> Any:
+        made.__class__ = self.connection
+        # It keeps the client, which closes its sockets when it is dropped.
+        made._fastlane, made._events = self._fastlane, self._events
+        weakref.finalize(made, _abort, self._sockets).atexit = False
+        return made
+
+
+class _SyncManager(_Manager):
+    def __enter__(self) -> Any:
+        return self._entered(super().__enter__())  # type: ignore[misc]
+
+    enter = __enter__
+
+    def _connect_ws(self, extra_query: Any, extra_headers: Any) -> Any:
+        handle, settings, url = self._begin()
+        given = self.__dict__[self.kept]
+        if settings is not None:
+            tcp = websocket_module().open_tcp(settings, url, given)
+        else:
+            tcp = websocket_module().Tcp(None, url, given, asynchronous=False)
+        try:
+            self.__dict__[self.kept] = {**given, **tcp.arguments}
+            return self._opened(super()._connect_ws(extra_query, extra_headers), handle)  # type: ignore[misc]
+        except Exception as error:
+            _explain(error, url)
+            raise
+        finally:
+            tcp.close()
+            self.__dict__[self.kept] = given
+
+
+class _AsyncManager(_Manager):
+    async def __aenter__(self) -> Any:
+        return self._entered(await super().__aenter__())  # type: ignore[misc]
+
+    enter = __aenter__
+
+    async def _connect_ws(self, extra_query: Any, extra_headers: Any) -> Any:
+        handle, settings, url = self._begin()
+        connect = functools.partial(super()._connect_ws, extra_query, extra_headers)  # type: ignore[misc]
+        given = self.__dict__[self.kept]
+        if settings is not None and is_asyncio():
+            tcp = await websocket_module().open_async_tcp(settings, url, given)
+        else:
+            tcp = websocket_module().Tcp(None, url, given, asynchronous=True)
+        try:
+            self.__dict__[self.kept] = {**given, **tcp.arguments}
+            try:
+                return self._opened(await connect(), handle)
+            except ValueError as error:
+                if type(error.__cause__).__name__ != "InvalidStatus":
+                    raise
+                # A redirect: `websockets` follows it with another TCP connection.
+                self.__dict__[self.kept] = {**given, "create_connection": tcp.arguments["create_connection"]}
+                return self._opened(await connect(), handle)
+        except Exception as error:
+            _explain(error, url)
+            raise
+        finally:
+            tcp.close()
+            self.__dict__[self.kept] = given
+
+
+class _SyncConnection:
+    _fastlane: Any
+    _events: Events
+
+    def parse_event(self, data: Any) -> Any:
+        event = self._events.of(data)
+        if event is not None:
+            return event
+        try:
+            return super().parse_event(data)  # type: ignore[misc]
+        except ValueError as error:
+            error.add_note(
+                f"An event of {len(data)} bytes is not valid JSON. The connection is open, and what the event said is "
+                "lost: close the connection, and send the turn again on another one."
+            )
+            raise
+
+    def send(self, event: Any) -> None:
+        command = write_command(event)
+        super().send(event) if command is None else super().send_raw(command)  # type: ignore[misc]
+
+
+class _AsyncConnection(_SyncConnection):
+    async def send(self, event: Any) -> None:  # type: ignore[override]
+        command = write_command(event)
+        stock: Any = super(_SyncConnection, self)
+        await (stock.send(event) if command is None else stock.send_raw(command))
+
+
+def websocket_module() -> Any:
+    """Import the transport's WebSockets. Raises MissingExtraError without `websockets`."""
+    try:
+        from ..transport.drivers import websocket
+    except ImportError as error:
+        raise MissingExtraError("realtime", "websockets") from error
+    return websocket
+
+
+def _abort(sockets: deque[Any]) -> None:
+    for made in sockets:
+        made.abort()
+        made.watcher.abandoned()
+
+
+def _explain(error: Exception, url: str) -> None:
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status is not None:
+        error.add_note(
+            f"{url.partition('?')[0]} refused the upgrade to a WebSocket with status {status}. If the provider does "
+            "not offer Responses over WebSocket, use client.responses.create() or .stream() over HTTP."
+        )

@@ -1,0 +1,381 @@
+"""WebSockets: the clients of `websockets` on TCP connections that our own connect, tunnels and TLS settings open.
+
+Imported only where a WebSocket is opened, because `websockets` comes with an extra. It does the protocol: frames,
+fragments, pings, the closing handshake, receiving that can be cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+from urllib.parse import quote
+from weakref import WeakSet
+
+from websockets.asyncio import client as asyncio_client
+from websockets.exceptions import ConnectionClosed, ConnectionClosedError, ProxyError
+from websockets.frames import CloseCode
+from websockets.protocol import State
+from websockets.sync import client as sync_client
+from websockets.uri import parse_uri
+
+from fastlane._clock import now_ns
+
+from ..pool.settings import PoolSettings, ProxyServer
+from ..protocols.exchange import Opening, TransportError
+from ..protocols.tunnel import Tunnel, http_tunnel, socks5_tunnel
+from .connect import connect_asyncio, connect_sync, ssl_context
+
+# Options of an application that are not about the TCP connection, as `sock` and `proxy` are.
+_OPTIONS = frozenset({
+    "close_timeout", "compression", "extensions", "max_queue", "max_size", "open_timeout", "origin", "ping_interval",
+    "ping_timeout", "subprotocols", "write_limit",
+})  # fmt: skip
+_OPEN_TIMEOUT_S = 10.0  # websockets' own
+_READ_BYTES = 65_536
+_open: WeakSet[Any] = WeakSet()
+
+
+class SocketWatcher(Protocol):
+    """What gets the messages of a socket."""
+
+    def sending(self, message: Any) -> Any:
+        """A message is about to be sent. What is returned is given to `sent`."""
+
+    def sent(self, sending: Any, error: BaseException | None) -> None:
+        """The message was handed to the socket, or could not be."""
+
+    def received(self, message: Any) -> None:
+        """A message was received, and is about to be returned."""
+
+    def closed(self, error: BaseException | None) -> None:
+        """The connection is closed: by the application (None), or as receiving has found."""
+
+
+class _Socket:
+    """What the sync and the async class add to those of `websockets`."""
+
+    opening: Opening | None = None
+    """How the TCP connection was opened; None if `websockets` has opened it."""
+    opened_ns = 0
+    """When the server had agreed to the upgrade: monotonic nanoseconds."""
+    watcher: SocketWatcher | None = None
+    protocol: Any
+    tls_ended_ns: int | None = None
+    sock: socket.socket | None = None
+    """The TCP connection, if it was opened here."""
+    _pid = 0
+
+    def is_up(self) -> None:
+        """Note that the server has agreed to the upgrade."""
+        self.opened_ns, self._pid = now_ns(), os.getpid()
+        tls = self._tls()
+        if self.opening is not None and tls is not None:
+            self.opening = replace(
+                self.opening,
+                tls_ended_ns=self.tls_ended_ns,
+                alpn=tls.selected_alpn_protocol(),
+                tls_version=tls.version(),
+            )
+        _open.add(self)
+
+    def _tls(self) -> Any:
+        """Return the `ssl` object of the connection; None without TLS. The classes override it."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether messages can be sent: neither side has begun to close it."""
+        return self._pid == os.getpid() and self.protocol.state is State.OPEN
+
+    def _closed(self, error: ConnectionClosed) -> None:
+        if error.sent is not None and error.sent.code == CloseCode.MESSAGE_TOO_BIG:
+            error.add_note(
+                f"A message is larger than max_size={self.protocol.max_size}, which the connection was opened "
+                'with. websocket_connection_options={"max_size": None} takes messages of any size.'
+            )
+        if self.watcher is not None:
+            self.watcher.closed(error)
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            raise ConnectionClosedError(None, None) from OSError(
+                "the WebSocket belongs to the parent process: open one in this process"
+            )
+
+
+class ThreadSocket(_Socket, sync_client.ClientConnection):
+    """A WebSocket for threads: one may receive while others send."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.tls_ended_ns = now_ns()
+        super().__init__(*arguments, **options)
+
+    def _tls(self) -> Any:
+        return self.socket if isinstance(self.socket, ssl.SSLSocket) else None
+
+    def send(self, message: Any, text: bool | None = None) -> None:
+        """Send a message. Raises websockets' ConnectionClosed."""
+        self._check_process()
+        watcher = self.watcher
+        if watcher is None:
+            super().send(message, text)
+            return
+        sending = watcher.sending(message)
+        try:
+            super().send(message, text)
+        except BaseException as error:
+            watcher.sent(sending, error)
+            raise
+        watcher.sent(sending, None)
+
+    def recv(self, timeout: float | None = None, decode: bool | None = None) -> Any:
+        """Return the next message. Raises websockets' ConnectionClosed, and TimeoutError."""
+        self._check_process()
+        watcher = self.watcher
+        try:
+            message = super().recv(timeout, decode)
+        except ConnectionClosed as error:
+            self._closed(error)
+            raise
+        if watcher is not None:
+            watcher.received(message)
+        return message
+
+    def close(self, code: int = 1000, reason: str = "") -> None:
+        """Close the connection with the closing handshake."""
+        if self._pid == os.getpid():
+            super().close(code, reason)
+            if self.watcher is not None:
+                self.watcher.closed(None)
+
+    def abort(self) -> None:
+        """End the connection at once, without the closing handshake. Never waits; from any thread, also a finalizer."""
+        if self._pid == os.getpid():
+            with contextlib.suppress(OSError):
+                self.socket.shutdown(socket.SHUT_RDWR)
+
+    def let_go(self) -> None:
+        """Close the descriptor in a child process: the connection is the parent's."""
+        self.socket.close()
+
+
+class LoopSocket(_Socket, asyncio_client.ClientConnection):
+    """A WebSocket on an event loop: one task may receive while others send."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Keep the event loop's transport."""
+        self.tls_ended_ns = now_ns()
+        super().connection_made(transport)
+
+    def _tls(self) -> Any:
+        return self.transport.get_extra_info("ssl_object")
+
+    async def send(self, message: Any, text: bool | None = None) -> None:
+        """Send a message. Raises websockets' ConnectionClosed."""
+        self._check_process()
+        watcher = self.watcher
+        if watcher is None:
+            await super().send(message, text)
+            return
+        sending = watcher.sending(message)
+        try:
+            await super().send(message, text)
+        except BaseException as error:
+            watcher.sent(sending, error)
+            raise
+        watcher.sent(sending, None)
+
+    async def recv(self, decode: bool | None = None) -> Any:
+        """Return the next message; being cancelled loses none. Raises websockets' ConnectionClosed."""
+        self._check_process()
+        watcher = self.watcher
+        try:
+            message = await super().recv(decode)
+        except ConnectionClosed as error:
+            self._closed(error)
+            raise
+        if watcher is not None:
+            watcher.received(message)
+        return message
+
+    async def close(self, code: int = 1000, reason: str = "") -> None:
+        """Close the connection with the closing handshake."""
+        if self._pid == os.getpid():
+            await super().close(code, reason)
+            if self.watcher is not None:
+                self.watcher.closed(None)
+
+    def abort(self) -> None:
+        """End the connection at once, without the closing handshake. Never waits; from any thread, also a finalizer."""
+        if self._pid == os.getpid():
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self.loop.call_soon_threadsafe(self.transport.abort)
+
+    def let_go(self) -> None:
+        """Close the descriptor in a child process: the connection and its event loop are the parent's."""
+        if self.sock is not None:
+            self.sock.close()
+
+
+def _let_go_in_child() -> None:
+    for each in list(_open):
+        each.let_go()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go_in_child)
+
+
+# Opening
+
+
+class Tcp:
+    """A TCP connection to the server of a ws:// or wss:// URL, or to its proxy. Does no I/O."""
+
+    def __init__(
+        self, settings: PoolSettings | None, url: str, options: Mapping[str, Any], *, asynchronous: bool
+    ) -> None:
+        """`settings`: None if `websockets` is to open the connection. `options`: arguments of websockets' `connect`."""
+        self.arguments: dict[str, Any] = {"create_connection": self._make}
+        """Further arguments of `connect`."""
+        self._kind: Any = LoopSocket if asynchronous else ThreadSocket
+        self._is_taken = False
+        self.sock: socket.socket | None = None
+        self.opening: Opening | None = None
+        limit_s: float | None = options.get("open_timeout", _OPEN_TIMEOUT_S)
+        self._until_ns = None if limit_s is None else now_ns() + int(limit_s * 1e9)
+        self.is_ours = settings is not None and options.keys() <= _OPTIONS
+        """Whether it is to be opened here."""
+        if settings is None or not self.is_ours:
+            return
+        uri = parse_uri(url)
+        self._host, self._port, scheme = uri.host, uri.port, "https" if uri.secure else "http"
+        self._is_secure = uri.secure
+        self._proxy = proxy = settings.proxy_for(scheme, uri.host, uri.port)
+        if uri.secure:
+            self.arguments["ssl"] = _context(settings, settings.verify)
+        if proxy is not None and proxy.scheme == "https":
+            # TLS inside TLS: `websockets` opens it all.
+            self.is_ours = False
+            self.arguments |= {"proxy": _url(proxy), "proxy_ssl": _context(settings, proxy.verify)}
+
+    def _make(self, *arguments: Any, **options: Any) -> Any:
+        uri = arguments[-1].uri  # of the protocol
+        if self.opening is not None and (uri.host, uri.port) != (self._host, self._port):
+            raise ConnectionError("the server of the WebSocket changed after its connection had been opened")
+        self._is_taken = True
+        made = self._kind(*arguments, **options)
+        made.opening, made.sock = self.opening, self.sock
+        return made
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that are left to open it; None for any number."""
+        return None if self._until_ns is None else max(0.0, (self._until_ns - now_ns()) / 1e9)
+
+    @property
+    def connects_to(self) -> tuple[str, int]:
+        """Host and port to which TCP is opened."""
+        return (self._host, self._port) if self._proxy is None else (self._proxy.host, self._proxy.port)
+
+    def tunnel(self) -> Tunnel:
+        """Return what asks the proxy, if there is one, for a tunnel."""
+        proxy = self._proxy
+        if proxy is None:
+            return b""
+        if proxy.scheme == "http":
+            return (yield from http_tunnel(self._host, self._port, proxy.all_headers))
+        return (yield from socks5_tunnel(self._host, self._port, proxy.credentials))
+
+    def opened(self, opening: Opening) -> None:
+        """Note that TLS with the server, or the upgrade, can begin."""
+        now = now_ns()
+        if self._proxy is not None:
+            opening = replace(opening, proxy=self._proxy.address, proxy_ended_ns=now)
+        self.opening = replace(opening, tls_started_ns=now if self._is_secure else None)
+        self.arguments |= {"sock": self.sock, "open_timeout": self.left_s}
+
+    def failed(self, error: BaseException) -> Exception | None:
+        """Close what is open; return the error as `websockets` raises it, or None if it is that already."""
+        self.close()
+        if not isinstance(error, TransportError | OSError):
+            return None
+        if self.left_s == 0:
+            server = f"{self.connects_to[0]}:{self.connects_to[1]}"
+            return TimeoutError(f"no connection to {server} for the WebSocket within open_timeout")
+        if not isinstance(error, TransportError):
+            return None
+        if error.name == "ProxyError" and self._proxy is not None:
+            return ProxyError(f"the proxy {self._proxy.address} failed: {error.message}")
+        return error.__cause__ if isinstance(error.__cause__, OSError) else ConnectionError(error.message)
+
+    def close(self) -> None:
+        """Close it, unless `websockets` has taken it over and closes it."""
+        if self.sock is not None and not self._is_taken:
+            self.sock.close()
+
+
+def _context(settings: PoolSettings, verify: bool | ssl.SSLContext) -> ssl.SSLContext:
+    return ssl_context(verify, settings.certificates, "never", library=settings.library)
+
+
+def _url(proxy: ProxyServer) -> str:
+    login = "" if proxy.credentials is None else ":".join(quote(each, safe="") for each in proxy.credentials) + "@"
+    return f"{proxy.scheme}://{login}{proxy.address}"
+
+
+_CLOSED_BY_PROXY = "it closed the connection before it had answered"
+
+
+def open_tcp(settings: PoolSettings, url: str, options: Mapping[str, Any]) -> Tcp:
+    """Open what a `ThreadSocket` to a URL needs. Raises OSError, TimeoutError, and ProxyError of `websockets`."""
+    tcp = Tcp(settings, url, options, asynchronous=False)
+    if tcp.is_ours:
+        try:
+            tcp.sock, opening = connect_sync(*tcp.connects_to, cancelled=lambda: tcp.left_s == 0)
+            tunnel, data = tcp.tunnel(), None
+            with contextlib.suppress(StopIteration):
+                while True:
+                    outgoing = tunnel.send(data)  # type: ignore[arg-type]  # None begins it
+                    tcp.sock.settimeout(tcp.left_s)
+                    tcp.sock.sendall(outgoing)
+                    data = tcp.sock.recv(_READ_BYTES)
+                    if not data:
+                        raise TransportError("ProxyError", _CLOSED_BY_PROXY)
+            tcp.opened(opening)
+        except BaseException as error:
+            found = tcp.failed(error)
+            if found is None:
+                raise
+            raise found from None
+    return tcp
+
+
+async def open_async_tcp(settings: PoolSettings, url: str, options: Mapping[str, Any]) -> Tcp:
+    """Open what a `LoopSocket` needs, on the running event loop; see `open_tcp`."""
+    tcp = Tcp(settings, url, options, asynchronous=True)
+    if tcp.is_ours:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(tcp.left_s):
+                tcp.sock, opening = await connect_asyncio(*tcp.connects_to)
+                tunnel, data = tcp.tunnel(), None
+                with contextlib.suppress(StopIteration):
+                    while True:
+                        outgoing = tunnel.send(data)  # type: ignore[arg-type]  # None begins it
+                        await loop.sock_sendall(tcp.sock, outgoing)
+                        data = await loop.sock_recv(tcp.sock, _READ_BYTES)
+                        if not data:
+                            raise TransportError("ProxyError", _CLOSED_BY_PROXY)
+            tcp.opened(opening)
+        except BaseException as error:
+            found = tcp.failed(error)
+            if found is None:
+                raise
+            raise found from None
+    return tcp

@@ -1,0 +1,200 @@
+"""Responses over WebSocket: openai's API as it is, on fastlane's connections, with a record for each response."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import ssl
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from websockets.exceptions import ConnectionClosedError, InvalidStatus
+
+import fastlane
+from fastlane import CallRecord
+from fastlane.emulator import Emulator, RequestLog
+from tests.waiting import Form, inner_of
+
+MODEL = "gpt-test"
+HELLO = {"type": "response.create", "model": MODEL, "input": "Hello"}
+ENDS = ("response.completed", "response.incomplete", "response.failed", "error")
+SHORT = {"x-emulator-output-tokens": "5"}
+
+
+@pytest.fixture
+def reported() -> list[CallRecord]:
+    return []
+
+
+@pytest.fixture
+def client(form: Form, arguments: dict[str, Any], reported: list[CallRecord], provider: Emulator) -> Iterator[Any]:
+    with form.make(
+        fastlane, **arguments, on_call_end=[reported.append], raise_play_errors=True, default_headers=SHORT
+    ) as client:
+        yield client
+    provider.reset()
+
+
+@pytest.fixture
+def connection(client: Any) -> Iterator[Any]:
+    with client.responses.connect() as connection:
+        yield connection
+
+
+def turn(connection: Any, **fields: Any) -> list[Any]:
+    """Send one turn, and return its events."""
+    connection.send({**HELLO, **fields})
+    return until_end(connection)
+
+
+def until_end(connection: Any) -> list[Any]:
+    events = []
+    for event in connection:
+        events.append(event)
+        if event.type in ENDS:
+            break
+    return events
+
+
+def responses_of(provider: Emulator) -> list[RequestLog]:
+    return [record for record in provider.log() if record.method == "WS"]
+
+
+def test_turn_gives_the_events_of_openai_and_one_record(
+    connection: Any, provider: Emulator, reported: list[CallRecord]
+) -> None:
+    events = turn(connection)
+
+    assert [event.type for event in (events[0], events[-1])] == ["response.created", "response.completed"]
+    assert {type(event).__module__ for event in events} == {"openai.types.responses.responses_server_event"}
+    (record,), (log,) = reported, responses_of(provider)
+    assert (record.outcome, record.events, record.response_id) == ("completed", len(events), events[-1].response.id)
+    assert record.usage.output_tokens == log.output_tokens == 5
+    assert record.last_attempt is not None
+    assert (record.last_attempt.http_version, record.transport) == ("WebSocket", "fastlane")
+    assert record.last_attempt.request_body_bytes == log.bytes_in
+    assert record.time_to_first_token_s is not None
+    assert len(record.timeline.token_ns) == 5
+
+
+def test_continuation_sends_only_what_is_new(connection: Any, provider: Emulator) -> None:
+    history = [{"role": "user", "content": f"line {number}" * 20} for number in range(50)]
+    first = turn(connection, input=history, store=False)[-1].response
+    second = turn(connection, input="More", previous_response_id=first.id, store=False)[-1].response
+
+    one, two = responses_of(provider)
+    assert two.bytes_in < one.bytes_in / 10
+    assert second.usage.input_tokens > first.usage.input_tokens
+    assert one.connection_id == two.connection_id
+
+
+def test_lanes_run_at_once_and_each_has_its_record(connection: Any, reported: list[CallRecord]) -> None:
+    lanes = [f"lane-{number}" for number in range(16)]
+    for lane in lanes:
+        connection.send({**HELLO, "stream_id": lane, "input": lane})
+    ended: dict[str, str] = {}
+    while len(ended) < len(lanes):
+        event = connection.recv()
+        if event.type == "response.completed":
+            ended[event.stream_id] = event.response.id
+
+    assert sorted(ended) == sorted(lanes)
+    assert {record.response_id for record in reported} == set(ended.values())
+    assert {record.outcome for record in reported} == {"completed"}
+
+
+def test_unknown_parent_is_an_error_event_and_a_failed_record(connection: Any, reported: list[CallRecord]) -> None:
+    (event,) = turn(connection, previous_response_id="resp_none")
+
+    assert (event.type, event.status, event.error.code) == ("error", 400, "previous_response_not_found")
+    assert [(record.outcome, record.error, record.status_code) for record in reported] == [
+        ("failed", "previous_response_not_found", 400)
+    ]
+
+
+@pytest.mark.parametrize("after", range(13))
+def test_kill_ends_the_record_and_is_billed_once(
+    client: Any, provider: Emulator, reported: list[CallRecord], after: int
+) -> None:
+    provider.set_faults(f"drop;after_events={after};on=WS responses")
+    with client.responses.connect() as connection:
+        connection.send(HELLO)
+        with pytest.raises(ConnectionClosedError):
+            while True:
+                connection.recv()
+
+    assert len(responses_of(provider)) == 1
+    assert [record.outcome for record in reported] == ["failed"]
+    assert reported[0].error == "ConnectionClosedError"
+    assert reported[0].events <= after
+
+
+def test_refused_upgrade_is_websockets_error_and_says_what_to_do(client: Any, provider: Emulator) -> None:
+    provider.set_faults("status=503;on=GET responses")
+
+    with pytest.raises(InvalidStatus) as raised, client.responses.connect():
+        pass
+
+    assert raised.value.response.status_code == 503
+    assert "use client.responses.create() or .stream() over HTTP" in raised.value.__notes__[0]
+
+
+def test_too_large_message_names_the_limit_and_the_option(client: Any) -> None:
+    with client.responses.connect(websocket_connection_options={"max_size": 200}) as connection:
+        connection.send(HELLO)
+        with pytest.raises(ConnectionClosedError) as raised:
+            until_end(connection)
+
+    assert raised.value.sent is not None
+    assert raised.value.sent.code == 1009
+    assert "max_size=200" in raised.value.__notes__[0]
+
+
+def test_invalid_json_in_an_event_is_a_json_error_with_advice(client: Any, provider: Emulator) -> None:
+    provider.set_faults("malformed;after=2;on=WS responses")
+    with client.responses.connect() as connection:
+        connection.send(HELLO)
+        with pytest.raises(json.JSONDecodeError) as raised:
+            until_end(connection)
+
+    assert "is not valid JSON" in raised.value.__notes__[0]
+
+
+def test_client_without_the_extra_says_how_to_install_it(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "fastlane.transport.drivers.websocket"
+    importlib.import_module(name)
+    monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delattr(name)
+
+    with pytest.raises(fastlane.MissingExtraError, match=r"fastlane-llm\[realtime\]"), client.responses.connect():
+        pass
+
+
+def test_closing_the_client_closes_its_sockets(form: Form, arguments: dict[str, Any]) -> None:
+    client = form.make(fastlane, **arguments)
+    connection = client.responses.connect().enter()
+
+    client.close()
+
+    assert not inner_of(connection)._connection.is_open
+
+
+def test_stock_client_and_ours_send_the_same(
+    form: Form, arguments: dict[str, Any], provider: Emulator, client: Any
+) -> None:
+    stock = form.make(openai, **arguments, default_headers=SHORT)
+    bytes_in, types = [], []
+    context = ssl.create_default_context(cafile=str(provider.certificate_authority))
+    for each, options in ((stock, {"ssl": context}), (client, {})):
+        provider.clear()
+        with each.responses.connect(websocket_connection_options=options) as connection:
+            types.append([type(event) for event in turn(connection, input=[{"role": "user", "content": "déjà"}])])
+        (log,) = responses_of(provider)
+        bytes_in.append(log.prompt_tokens)
+    stock.close()
+
+    assert types[0] == types[1]
+    assert bytes_in[0] == bytes_in[1]

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import openai
 
 import fastlane
 from fastlane import Connection
-from tests.transport.peer import HANG_S, INTERNAL_ERROR, Peer, Stream, authority
+from tests.transport.peer import INTERNAL_ERROR, Peer, Stream, authority
 from tests.transport.peer_h1 import PeerH1, Request1
-from tests.waiting import SYNC, Form
+from tests.waiting import SYNC, Form, comes_true
 
 PROTOCOLS = ("HTTP/2", "HTTP/1.1")
 
@@ -71,11 +69,9 @@ class CallPeer:
         self._server.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.hold.set()
-        self._server.__exit__(kind, error, trace)
+        self._server.__exit__(*error)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -97,9 +93,7 @@ class CallPeer:
 
     def wait_until_asked(self) -> None:
         """Wait for the next request."""
-        deadline = time.monotonic() + HANG_S
-        while not self.asked and time.monotonic() < deadline:
-            time.sleep(0.005)
+        comes_true(lambda: self.asked)
 
     def _reply(self, asked: Asked) -> Reply:
         self.asked.append(asked)

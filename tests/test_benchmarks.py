@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from benchmarks.__main__ import benchmark, main, names
 from benchmarks._paired import median
 from benchmarks._report import Report, as_json, print_reach, print_report
-
-ROOT = Path(__file__).parent.parent
+from tests.programs import printed_by
 
 
 def run(name: str, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", name, *arguments], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    return done.stdout
+    return printed_by("-m", "benchmarks", name, *arguments)
 
 
 @pytest.mark.parametrize("name", names())

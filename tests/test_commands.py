@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -9,16 +8,16 @@ from typer.testing import CliRunner
 
 from fastlane import __version__
 from fastlane.cli import command_line
+from tests.programs import run_python
 
 
 def run_without_typer(*arguments: str) -> subprocess.CompletedProcess[str]:
     program = "import sys; sys.modules['typer'] = None; from fastlane.cli import main; main()"
-    return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+    return run_python("-c", program, *arguments)
 
 
 def run_as_module(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fastlane", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run_python("-m", "fastlane", *arguments)
 
 
 @pytest.mark.parametrize("run", [run_as_module, run_without_typer])
@@ -48,10 +47,7 @@ def test_help_in_a_base_install_names_commands_and_extras(arguments: tuple[str, 
 @pytest.mark.slow
 def test_command_whose_extra_is_missing_is_listed_and_named() -> None:
     program = "import sys; sys.modules['numpy'] = None; from fastlane.cli import main; main()"
-    listed, ended = (
-        subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
-        for arguments in (["--help"], ["bench", "run"])
-    )
+    listed, ended = run_python("-c", program, "--help"), run_python("-c", program, "bench", "run")
 
     assert listed.returncode == 0
     assert "trace" in listed.stdout
@@ -87,6 +83,6 @@ def test_command_imports_only_its_own_package() -> None:
         "print(*(name for name in ('batch', 'bench', 'doctor', 'emulator') if f'fastlane.{name}' in sys.modules))"
     )
 
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    ended = run_python("-c", program)
 
     assert (ended.stdout.strip(), ended.stderr) == ("", "")

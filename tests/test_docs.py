@@ -5,10 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
-import os
 import re
-import subprocess
-import sys
 import typing
 from collections.abc import Iterator
 from contextlib import suppress
@@ -27,6 +24,7 @@ from fastlane.plays import load_all
 from fastlane.records import Attempt, Timeline, Usage, WireStamps
 from fastlane.records.record import Outcome
 from fastlane.records.section import section_classes
+from tests.programs import printed_by, run_python
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -58,16 +56,8 @@ def test_every_documented_example_runs(
         run(page)
         return
     # What configures telemetry sets providers for its whole process.
-    ran = subprocess.run(
-        [sys.executable, "-c", "import sys, tests.test_docs as docs; docs.run(docs.Path(sys.argv[1]))", str(page)],
-        env={**os.environ, "FASTLANE_TRACE_DIR": str(tmp_path)},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr[-3000:]
+    code = "import sys, tests.test_docs as docs; docs.run(docs.Path(sys.argv[1]))"
+    printed_by("-c", code, str(page), environment={"FASTLANE_TRACE_DIR": str(tmp_path)})
 
 
 def run(page: Path) -> None:
@@ -80,9 +70,8 @@ def test_code_of_the_first_pages_passes_strict_mypy(tmp_path: Path) -> None:
     for page in ("README.md", "docs/quickstart.md"):
         blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
         (tmp_path / Path(page).with_suffix(".py").name).write_text("".join(blocks))
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path}", str(tmp_path)]
-
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=390, check=False)
+    command = ("-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path}", str(tmp_path))
+    done = run_python(*command, cwd=tmp_path)
 
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from time import perf_counter_ns as now_ns
 from typing import Any
 
 import pytest
 
 import fastlane
+from tests.programs import run_python
 
 
 class Message(dict[str, Any]):
@@ -94,12 +93,6 @@ sys.exit("the child hangs")
 )
 @pytest.mark.slow
 def test_fork_during_first_resource_use_leaves_a_working_child(module: str) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKS_AMID_THE_FIRST_USE, module],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    ran = run_python("-W", "ignore::DeprecationWarning", "-c", FORKS_AMID_THE_FIRST_USE, module)
 
     assert (ran.returncode, ran.stderr) == (0, "")

@@ -16,10 +16,9 @@ from fastlane.records import (
     PromptCacheRecord,
     RejectedAnswer,
     RequestEncodingRecord,
-    RoutingRecord,
     Usage,
 )
-from tests.reports.made import attempt, record
+from tests.reports.made import attempt, record, routed
 
 MESSAGES: Any = [{"role": "user", "content": "Is water wet?"}]
 
@@ -31,15 +30,6 @@ def encoded(**more: Any) -> RequestEncodingRecord:
 
 def hedged(**more: Any) -> HedgingRecord:
     return HedgingRecord(**{"delay_s": 0.2, "hedged": True, "won": True, "why_not": None, **more})
-
-
-def routed(**more: Any) -> RoutingRecord:
-    given: dict[str, Any] = {
-        "asked": "fastlane/auto", "task": None, "min_quality": None, "min_pass_rate": None, "quantile": 0.5,
-        "reason": "fastest", "candidates": (), "chosen": "near", "model": "near", "provider": "p", "predicted_s": 1.0,
-        "predicted_first_token_s": 0.2, "actual_s": 0.9,
-    }  # fmt: skip
-    return RoutingRecord(**{**given, **more})
 
 
 CACHE = PromptCacheRecord(

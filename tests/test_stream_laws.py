@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
+from contextlib import closing
 
 import openai
 from hypothesis import example, given, settings, strategies as st
 
 import fastlane
-from tests.fuzz.targets._stream import ARGUMENTS, CREATE, SERVER, WHOLE, described, described_error, drawn_answer, state
+from tests.fuzz.targets._stream import ARGUMENTS, SERVER, WHOLE, drawn_answer, outcome_of
 from tests.prepared_server import LIBRARY
+from tests.waiting import Form, Waiting
 
 ASYNC_STOCK = openai.AsyncOpenAI(http_client=LIBRARY.AsyncClient(transport=SERVER), **ARGUMENTS)
 ASYNC_OURS = fastlane.AsyncOpenAI(http_client=LIBRARY.AsyncClient(transport=SERVER), **ARGUMENTS)
-
-
-async def async_outcome_of(client: openai.AsyncOpenAI) -> Any:
-    events: list[Any] = []
-    stream = await client.chat.completions.create(**CREATE)
-    try:
-        async for event in stream:
-            events.append((described(event), state(stream.response)))  # noqa: PERF401
-    except Exception as error:  # noqa: BLE001
-        return events, described_error(error), state(stream.response)
-    return events, None, state(stream.response)
 
 
 @settings(max_examples=150)
@@ -33,10 +22,7 @@ async def async_outcome_of(client: openai.AsyncOpenAI) -> Any:
 @given(st.binary(max_size=120).map(drawn_answer))
 def test_every_body_is_parsed_as_by_the_async_stock_client(answer: tuple[list[bytes], str | None]) -> None:
     SERVER.reads, SERVER.failure = answer
-
-    async def both() -> tuple[Any, Any]:
-        return await async_outcome_of(ASYNC_STOCK), await async_outcome_of(ASYNC_OURS)
-
-    expected, found = asyncio.run(both())
+    with closing(Form("async")) as form:
+        expected, found = (outcome_of(Waiting(client, form.run)) for client in (ASYNC_STOCK, ASYNC_OURS))
     assert found == expected
     assert ASYNC_OURS.calls[-1].events == len(expected[0])

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.programs import ROOT, run_python
 
 
 def pytest_run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run pytest with the plugin, as if it came by its entry point."""
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "fastlane_testing", "-v", *arguments, "."],
-        cwd=directory,
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    environment = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
+    command = ("-m", "pytest", "-p", "fastlane_testing", "-v", *arguments, ".")
+    return run_python(*command, cwd=directory, environment=environment)
 
 
 @pytest.mark.slow

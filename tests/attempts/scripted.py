@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter_ns as now_ns
-from types import TracebackType
 from typing import Any, Self
 
 import fastlane
@@ -208,11 +207,9 @@ class Upstream:
         self._peer.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.may_break.set()
-        self._peer.__exit__(kind, error, trace)
+        self._peer.__exit__(kind)
 
     def _respond(self, stream: Stream) -> None:
         body = json.loads(stream.body())
@@ -300,9 +297,7 @@ class Asked:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._waiting.close()
         self._form.close()
 

@@ -25,6 +25,7 @@ from tests.attempts.scripted import (
     used_to,
     used_to_routes,
 )
+from tests.waiting import comes_true
 
 CANCEL = 8
 with_and_without_stream = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -36,13 +37,9 @@ def hedging() -> Hedging:
 
 
 def the_reset_of(upstream: Upstream, number: int = 0) -> int | None:
-    """How the client left an unanswered request; None if it stayed for two seconds."""
-    until = time.monotonic() + 2
-    while time.monotonic() < until:
-        if len(upstream.silent) > number and upstream.silent[number].reset is not None:
-            return upstream.silent[number].reset
-        time.sleep(0.01)
-    return None
+    """How the client left an unanswered request."""
+    assert comes_true(lambda: len(upstream.silent) > number and upstream.silent[number].reset is not None)
+    return upstream.silent[number].reset
 
 
 @with_and_without_stream

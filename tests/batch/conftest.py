@@ -19,32 +19,27 @@ from fastlane.batch.jobs import BatchRow, BatchState, JobGroup, NewJob
 from fastlane.batch.queue import open_storage
 from fastlane.batch.storage import Storage
 from fastlane.emulator import Emulator, preset
-from scripts.servers import PostgresServer, UnavailableError
+from scripts.servers import PostgresServer
+from tests.programs import running
 
 CHAT = "/v1/chat/completions"
 ORIGIN = "https://provider.test/v1/"
 
 
-def _running(server: PostgresServer) -> Iterator[PostgresServer]:
+def _running() -> Iterator[PostgresServer]:
     pytest.importorskip("psycopg")
-    try:
-        server.start()
-    except UnavailableError as error:
-        server.stop()
-        pytest.skip(str(error))
-    yield server
-    server.stop()
+    yield from running(PostgresServer())
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    yield from _running(PostgresServer())
+    yield from _running()
 
 
 @pytest.fixture
 def postgres_of_its_own() -> Iterator[PostgresServer]:
     """A server that the test may kill."""
-    yield from _running(PostgresServer())
+    yield from _running()
 
 
 Open = Callable[[], Storage]

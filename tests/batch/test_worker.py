@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import IO, Any
@@ -34,6 +32,7 @@ from tests.batch.offline_parts import (
     submit,
     wait_until,
 )
+from tests.programs import run_python
 
 
 def test_all_jobs_are_answered_in_fewest_batches(provider: Emulator, tmp_path: Path) -> None:
@@ -423,10 +422,7 @@ def test_process_exit_releases_lease_of_created_batch(provider: Emulator, tmp_pa
     where = tmp_path / "q"
     program = PROGRAM.format(settings=repr({**QUICK, "lease_s": 3_600.0}))
 
-    ran = subprocess.run(
-        [sys.executable, "-c", program, str(where), provider.base_url],
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+    ran = run_python("-c", program, str(where), provider.base_url)
 
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "at the provider\n", "")
     provider.change(batches={"duration_s": 0.1})

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 Side = Literal["ours", "stock"]
 
@@ -37,21 +37,8 @@ class Results:
         return self.outcomes.get(test) or ("not run" if test in self.collected else "not collected")
 
 
-class Run(Protocol):
-    """Run the suite's tests with one of the two clients."""
-
-    def __call__(
-        self,
-        side: Side,
-        name: str,
-        *,
-        files: Sequence[str] | None = None,
-        only: Collection[str] | None = None,
-        without: Collection[str] = (),
-        alone: bool = False,
-    ) -> Results:
-        """Run all tests or those of some files, and of them only some or all but some; one at a time where `alone`."""
-        ...
+Run = Callable[..., Results]
+"""Runs the suite's tests with one of the two clients: see `Suite.run`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,10 @@ class Suite:
         without: Collection[str] = (),
         alone: bool = False,
     ) -> Results:
-        """Run the tests; see `judging.Run`. Raises SuiteError if pytest did not finish."""
+        """Run all tests or those of some files, and of them only some or all but some; one at a time where `alone`.
+
+        Raises SuiteError if pytest did not finish.
+        """
         self.results.mkdir(parents=True, exist_ok=True)
         report = self.results / f"{name}.report"
         for left in self.results.glob(f"{name}.*"):

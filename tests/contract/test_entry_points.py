@@ -3,10 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -16,6 +13,7 @@ import fastlane
 from fastlane.emulator import Emulator
 from tests.contract.entry_points import ENTRIES, MESSAGES, comparable
 from tests.knowledge.forks import in_child
+from tests.programs import printed_by, run_python
 from tests.waiting import Form
 
 AZURE = ("chat", "chat_streamed", "chat_parse", "chat_raw", "responses", "responses_streamed", "embeddings")
@@ -107,14 +105,8 @@ asyncio.run(main())
 
 def test_async_client_unclosed_leaves_no_resource_warning(provider: Emulator) -> None:
     """`asyncio.run` closes the connections of an unclosed client, unread streams included."""
-    ran = subprocess.run(
-        [sys.executable, "-W", "always::ResourceWarning", "-c", UNCLOSED],
-        env={**os.environ, **provider.environment, "OPENAI_BASE_URL": provider.base_url},
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
+    environment = {"OPENAI_BASE_URL": provider.base_url}
+    ran = run_python("-W", "always::ResourceWarning", "-c", UNCLOSED, environment=environment)
 
     assert (ran.returncode, ran.stderr) == (0, "")
 
@@ -137,8 +129,6 @@ def test_forked_child_has_new_connections_and_call_ids(provider: Emulator, argum
 
 # With the openai that is installed, every fast path finds what it needs, at every entry point
 
-
-ROOT = Path(__file__).parent.parent.parent
 
 # In a process of its own, where nothing has been asked or remembered yet.
 USE = """
@@ -171,13 +161,7 @@ print(json.dumps({"all_called": all_called, "said": said, "seams": probes._found
 
 @pytest.mark.slow
 def test_every_entry_point_takes_every_seam(provider: Emulator) -> None:
-    environment = {**os.environ, **provider.environment, "BASE_URL": provider.base_url}
-    ran = subprocess.run(
-        [sys.executable, "-c", USE], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=50, check=False
-    )
-
-    assert ran.returncode == 0, ran.stderr
-    results = json.loads(ran.stdout)
+    results = json.loads(printed_by("-c", USE, environment={"BASE_URL": provider.base_url}))
     assert results["all_called"]
     assert results["said"] == []
     # Each look at openai's streams by a name of its own: two by one name, and the second is never taken.

@@ -5,9 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ import pytest
 import fastlane
 import fastlane.providers
 from fastlane.compat.openai_modules import OPENAI_MODULES
+from tests.programs import printed_by, run_python
 
 OURS = {"OpenAI", "AsyncOpenAI", "AzureOpenAI", "AsyncAzureOpenAI", "Client", "AsyncClient"}
 # Classes of openai that fastlane has no form of: they are offered as they are.
@@ -96,7 +94,7 @@ assert issubclass(fastlane.resources.embeddings.Embeddings, openai.resources.emb
 
 
 def test_submodules_in_a_fresh_process_are_lazy_and_shared() -> None:
-    ran = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, timeout=300, check=False)
+    ran = run_python("-c", FRESH)
 
     assert (ran.returncode, ran.stderr) == (0, "")
 
@@ -160,12 +158,7 @@ print(json.dumps(held))
 
 
 def printed(code: str, **variables: str) -> Any:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("FASTLANE_")} | variables
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment, timeout=120
-    )
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout)
+    return json.loads(printed_by("-c", code, environment=variables))
 
 
 def test_lazy_packages_have_the_names_of_openai() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +17,7 @@ import fastlane
 from fastlane import Call, CallRecord, Connection
 from fastlane.bench import arms_named
 from tests.contract.entry_points import ENTRIES, MESSAGES, MODEL
+from tests.programs import printed_by
 from tests.session_play import SessionPlay
 from tests.waiting import Form, inner_of
 
@@ -223,7 +222,4 @@ print(json.dumps({"changed": changed, "legacy": "httpx" in sys.modules and "http
 
 @pytest.mark.slow
 def test_import_patches_nothing_and_loads_no_httpx() -> None:
-    ran = subprocess.run([sys.executable, "-c", COMPARING], capture_output=True, text=True, timeout=300, check=False)
-
-    assert ran.returncode == 0, ran.stderr
-    assert json.loads(ran.stdout) == {"changed": [], "legacy": False}
+    assert json.loads(printed_by("-c", COMPARING)) == {"changed": [], "legacy": False}

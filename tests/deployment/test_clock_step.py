@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 from tests.call_peer import CallPeer, Reply, trusted
+from tests.programs import printed_by
 
 CALLS_WHILE_THE_CLOCK_STEPS = """
 import sys, time
@@ -38,14 +36,6 @@ def test_clock_step_changes_no_duration_and_no_wait(tmp_path: Path) -> None:
     with CallPeer("HTTP/2") as peer, trusted(tmp_path) as environment:
         refusal = Reply(429, (("retry-after-ms", "1"), ("x-ratelimit-limit-requests", "9")), b"{}")
         peer.replies[:] = [refusal, Reply(), refusal, Reply(), refusal, Reply()]
-        ran = subprocess.run(
-            [sys.executable, "-c", CALLS_WHILE_THE_CLOCK_STEPS, peer.url],
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
+        printed = printed_by("-c", CALLS_WHILE_THE_CLOCK_STEPS, peer.url, environment=environment)
 
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout == "completed 2 True\n" * 3
+    assert printed == "completed 2 True\n" * 3

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
 
+from tests.programs import printed_by
 from tests.transport.peer_h1 import HEAD, PeerH1, Request1
 
 _CHUNKS = 200_000
@@ -87,11 +87,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 
 
 def growth_mib(script: str, *arguments: str) -> float:
-    ran = subprocess.run(
-        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=110, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
-    return float(ran.stdout)
+    return float(printed_by("-c", script, *arguments))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the resource module is missing on Windows")

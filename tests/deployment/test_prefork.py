@@ -19,6 +19,7 @@ import pytest
 from fastlane.emulator import Emulator
 from scripts.servers import RedisServer, free_port
 from tests.knowledge.redis_servers import redis_server as redis_server
+from tests.programs import printed_by
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
 
@@ -143,16 +144,8 @@ print(sorted(name for name in loaded if name.startswith(("anyio", "fastlane", "o
 def test_first_call_of_a_worker_imports_nothing(worker: str, is_async: bool, provider: Emulator) -> None:
     server = "import uvicorn" if worker == "server" else ""
     program = FIRST_CALL.format(server=server, forks=worker == "forked", is_async=is_async)
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
-        env={**os.environ, **environment_of(provider)},
-        capture_output=True,
-        text=True,
-        timeout=_START_S,
-        check=False,
-    )
 
-    assert (ran.stdout, ran.returncode) == ("[]\n", 0), ran.stderr
+    assert printed_by("-W", "ignore", "-c", program, environment=environment_of(provider)) == "[]\n"
 
 
 @pytest.mark.slow
@@ -162,7 +155,7 @@ def test_celery_prefork_pool_runs_every_task(provider: Emulator, tmp_path: Path)
     environment = {**environment_of(provider), "CELERY_FOLDER": str(folder)}
     celery = [sys.executable, "-m", "celery", "--app", "tests.deployment.celery_app"]
     queue = f"from tests.deployment.celery_app import call; [call.delay(number) for number in range({_CALLS})]"
-    subprocess.run([sys.executable, "-c", queue], env={**os.environ, **environment}, check=True, timeout=300)
+    printed_by("-c", queue, environment=environment)
     command = [*celery, "worker", "--pool", "prefork", "--concurrency", str(_WORKERS), "--without-mingle"]
     with running(command, {**environment, "FORKS": "1"}, log) as worker:
         wait_for(lambda: len(list(folder.glob("*.result"))) == _CALLS, worker, log)

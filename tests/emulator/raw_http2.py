@@ -6,7 +6,6 @@ import json
 import socket
 import ssl
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self
 
 from h2.config import H2Configuration
@@ -36,9 +35,7 @@ class RawHttp2:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.socket.close()
 
     def flush(self) -> None:

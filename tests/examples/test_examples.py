@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import runpy
-import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,9 +19,9 @@ import fastlane
 from fastlane.emulator import Emulator
 from scripts.servers import RedisServer, free_port
 from tests.deployment.test_prefork import accepts, environment_of, running, wait_for
+from tests.programs import ROOT, printed_by, run_python
 from tests.races.callers import until
 
-ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 WITH_FRAMEWORKS = {"langchain_chat.py", "openai_agents.py"}  # tests/frameworks runs these
 
@@ -36,15 +34,8 @@ def test_every_example_is_listed_and_tested() -> None:
 
 
 def test_hello_prints_the_answer_and_its_times(provider: Emulator) -> None:
-    done = subprocess.run(
-        [sys.executable, EXAMPLES / "hello.py"],
-        env={**os.environ, **environment_of(provider)},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    answer, times = done.stdout.strip().rsplit("\n", 1)
+    printed = printed_by(str(EXAMPLES / "hello.py"), environment=environment_of(provider))
+    answer, times = printed.strip().rsplit("\n", 1)
     assert answer
     assert re.fullmatch(r"[\d.]+ s to the first token, [\d.]+ s in all", times)
 
@@ -77,15 +68,7 @@ def test_celery_task_returns_its_summary(provider: Emulator, redis_server: Redis
     worker = ["worker", "--concurrency", "2", "--without-mingle"]
     ask = "from examples.celery_tasks import summarise; print(summarise.delay('The Rhine is long.').get(timeout=60))"
     with running([sys.executable, "-m", "celery", "--app", "examples.celery_tasks", *worker], environment, log):
-        done = subprocess.run(
-            [sys.executable, "-c", ask],
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=90,
-            cwd=ROOT,
-        )
+        done = run_python("-c", ask, environment=environment)
     assert done.returncode == 0, done.stderr + log.read_text()
     assert done.stdout.strip()
     assert len(provider.log()) == 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import fastlane
 from fastlane import ConfigurationError, Connection, RequestEncoding
 from fastlane.experiments import Experiment, Guard, unit
 from tests.experiments.conftest import CONTROL, Make, Mark
+from tests.programs import printed_by
 
 ARMS = {"control": CONTROL, "mark": (Connection(), Mark())}
 
@@ -96,6 +95,5 @@ def test_other_guards_keep_the_counts(make: Make) -> None:
 
 def test_importing_fastlane_loads_no_experiments() -> None:
     code = "import sys, fastlane; print({'fastlane.experiments', 'sqlite3', 'redis'} & set(sys.modules))"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert ran.stdout.strip() == "set()"
+    assert printed_by("-c", code).strip() == "set()"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +16,7 @@ from fastlane import Connection
 from fastlane.experiments import unit
 from scripts.servers import RedisServer
 from tests.experiments.conftest import CONTROL, Make, Mark, arm_of, ask
+from tests.programs import run_python
 from tests.waiting import Form
 
 FILE = "experiment.sqlite"
@@ -126,8 +125,7 @@ with fastlane.OpenAI(api_key="sk-test", base_url=sys.argv[2], experiment=experim
         ask(client)
     print(experiment.flush(), sum(arm.calls for arm in experiment.report().arms), len(client.calls))
 """
-    command = [sys.executable, "-c", code, str(tmp_path / FILE), arguments["base_url"]]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    ran = run_python("-c", code, str(tmp_path / FILE), arguments["base_url"])
 
     assert ran.stdout.split() == ["False", "10", "10"], ran.stderr[-2000:]
     assert ran.stderr.count("its store is unreachable") == 1

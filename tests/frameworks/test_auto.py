@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from fastlane.emulator import Emulator
 from tests.frameworks.lanes import QUESTION
+from tests.programs import run_python
 
 # Programs that make one call each. At HERE fastlane is installed after the framework's import.
 PROGRAMS = {
@@ -56,15 +55,7 @@ def test_client_that_a_framework_makes(framework: str, order: str, emulator: Emu
     run = ["-m", "fastlane", "run", "--report"] if order == "fastlane run" else []
     # LlamaIndex reads the address from the second variable.
     address = dict.fromkeys(["OPENAI_BASE_URL", "OPENAI_API_BASE"], emulator.base_url)
-    ran = subprocess.run(
-        [sys.executable, *run, "app.py"],
-        cwd=tmp_path,
-        env={**os.environ, **address, "OPENAI_API_KEY": "sk-test"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    ran = run_python(*run, "app.py", cwd=tmp_path, environment={**address, "OPENAI_API_KEY": "sk-test"})
 
     assert ran.returncode == 0, ran.stderr[-3000:]
     transport = "caller" if framework in WITH_OWN_HTTP_CLIENT else "fastlane"

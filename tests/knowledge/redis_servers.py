@@ -4,34 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from scripts.servers import Certificates, RedisServer, UnavailableError
+from scripts.servers import Certificates, RedisServer
+from tests.programs import running
 
 PASSWORD = "hunter/2?#@ secret"
 
 
-def _running(server: RedisServer) -> Iterator[RedisServer]:
+def _running(**settings: Any) -> Iterator[RedisServer]:
     pytest.importorskip("redis")
-    try:
-        server.start()
-    except UnavailableError as error:
-        server.stop()
-        pytest.skip(str(error))
-    yield server
-    server.stop()
+    yield from running(RedisServer(**settings))
 
 
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[RedisServer]:
-    yield from _running(RedisServer())
+    yield from _running()
 
 
 @pytest.fixture
 def redis_of_its_own() -> Iterator[RedisServer]:
     """A server that the test may kill."""
-    yield from _running(RedisServer())
+    yield from _running()
 
 
 @pytest.fixture(scope="session")
@@ -45,4 +41,4 @@ def guarded_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisSer
     authority.cert_pem.write_to_path(str(files.authority))
     shown.cert_chain_pems[0].write_to_path(str(files.certificate))
     shown.private_key_pem.write_to_path(str(files.key))
-    yield from _running(RedisServer(password=PASSWORD, tls=files))
+    yield from _running(password=PASSWORD, tls=files)

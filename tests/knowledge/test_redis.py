@@ -19,8 +19,9 @@ from fastlane import RateLimits
 from fastlane.errors import ConfigurationError, MissingExtraError
 from fastlane.knowledge import redis as module
 from fastlane.knowledge.redis import Redis, client_of
-from scripts.servers import RedisCluster, RedisServer, UnavailableError
+from scripts.servers import RedisCluster, RedisServer
 from tests.knowledge.forks import in_child
+from tests.programs import running
 from tests.waiting import comes_true
 
 SECRET = "hunter2"
@@ -56,14 +57,7 @@ def name() -> str:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RedisCluster]:
     pytest.importorskip("redis")
-    servers = RedisCluster()
-    try:
-        servers.start()
-        yield servers
-    except UnavailableError as error:
-        pytest.skip(str(error))
-    finally:
-        servers.stop()
+    yield from running(RedisCluster())
 
 
 @pytest.fixture(params=["plain", "unix", "tls", "cluster"])

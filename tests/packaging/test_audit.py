@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scripts import audit
+from tests.programs import printed_by
 
 
 def test_user_file_is_foreign_and_python_file_is_not() -> None:
@@ -65,14 +64,6 @@ def test_advisory_service_must_know_a_known_bad_release(
 def test_audit_probe_prints_effects_after_the_output(tmp_path: Path) -> None:
     file = tmp_path / "code.py"
     file.write_text("print('said'); open('written', 'w').close()")
-    probe = audit._PROBE
-    ran = subprocess.run(
-        [sys.executable, "-I", "-B", str(probe), "run", str(file)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    first, last = ran.stdout.splitlines()
+    first, last = printed_by("-I", "-B", str(audit._PROBE), "run", str(file), cwd=tmp_path).splitlines()
     assert first == "said"
     assert json.loads(last)["written"] == ["written"]

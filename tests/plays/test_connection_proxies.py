@@ -16,8 +16,9 @@ from hypothesis import given, strategies as st
 import fastlane
 from fastlane import ConfigurationError, Connection, Urgency
 from fastlane.emulator import Emulator
-from scripts.servers import Microsocks, ProxyProgram, Tinyproxy, UnavailableError
+from scripts.servers import Microsocks, ProxyProgram, Tinyproxy
 from tests.call_peer import CallPeer, Reply
+from tests.programs import running
 from tests.transport.callers import CALLERS, comes_true_for
 from tests.transport.connect_proxy import PASSWORD, USER, ConnectProxy
 from tests.transport.peer import CANCEL, authority, trusting
@@ -221,14 +222,7 @@ def test_other_transports_use_the_proxy_too(
 
 @pytest.fixture(params=[Tinyproxy, Microsocks], ids=lambda kind: str(kind.name))
 def real_proxy(request: pytest.FixtureRequest) -> Iterator[ProxyProgram]:
-    server: ProxyProgram = request.param()
-    try:
-        server.start()
-    except UnavailableError as error:
-        server.stop()
-        pytest.skip(str(error))
-    yield server
-    server.stop()
+    yield from running(request.param())
 
 
 def test_real_proxy_carries_streams_and_their_cancellation(

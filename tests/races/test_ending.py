@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.attempts.scripted import Upstream, answer, answer_after, chunk, refuse, say_nothing
+from tests.programs import run_python
 from tests.races.ending import ENDS, STATES
 from tests.transport.peer import Stream
 
@@ -162,6 +163,6 @@ def test_separate_program_exits_cleanly_mid_stream(
     program = tmp_path / "program.py"
     program.write_text(before + PROGRAM.format(url=url))
 
-    ran = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=300, check=False)
+    ran = run_python(str(program))
 
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "Rhine \n" * pieces, "")

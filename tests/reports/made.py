@@ -7,7 +7,7 @@ from typing import Any
 
 import fastlane
 from fastlane import CallRecord
-from fastlane.records import Attempt, Timeline, WireStamps
+from fastlane.records import Attempt, RoutingRecord, Timeline, WireStamps
 from fastlane.reports import Report
 from tests.with_sections import with_sections
 
@@ -90,6 +90,15 @@ def failed(**more: Any) -> CallRecord:
         "outcome": "failed", "error": "InternalServerError", "status_code": 500, "tokens": (), "ended": 5, **more
     }  # fmt: skip
     return record(**given)
+
+
+def routed(**more: Any) -> RoutingRecord:
+    given: dict[str, Any] = {
+        "asked": "fastlane/auto", "task": None, "min_quality": None, "min_pass_rate": None, "quantile": 0.5,
+        "reason": "fastest", "candidates": (), "chosen": "near", "model": "near", "provider": "p", "predicted_s": 1.0,
+        "predicted_first_token_s": 0.2, "actual_s": 0.9,
+    }  # fmt: skip
+    return RoutingRecord(**{**given, **more})
 
 
 class RecordedClient(fastlane.OpenAI):

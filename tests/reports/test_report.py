@@ -17,10 +17,9 @@ from fastlane.records import (
     HedgingRecord,
     PromptCacheRecord,
     RequestEncodingRecord,
-    RoutingRecord,
     Usage,
 )
-from tests.reports.made import attempt, failed, record, report
+from tests.reports.made import attempt, failed, record, report, routed
 
 CONNECTION = "Connection(http2='auto', idle_s=300)"
 
@@ -82,15 +81,6 @@ def test_calls_are_grouped_by_model_origin_and_action() -> None:
         ("answer > draft", 1),
         ("answer", 1),
     ]
-
-
-def routed(**more: Any) -> RoutingRecord:
-    given: dict[str, Any] = {
-        "asked": "fastlane/auto", "task": None, "min_quality": None, "min_pass_rate": None, "quantile": 0.5,
-        "reason": "fastest", "candidates": (), "chosen": "near", "model": "near", "provider": "p", "predicted_s": 1.0,
-        "predicted_first_token_s": 0.2, "actual_s": 0.9,
-    }  # fmt: skip
-    return RoutingRecord(**{**given, **more})
 
 
 def test_report_lists_for_each_play_its_calls_and_effect() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import date
 from typing import Any
@@ -28,6 +26,7 @@ from tests.attempts.scripted import (
     two_upstreams,
     used_to,
 )
+from tests.programs import printed_by
 
 POLICY = "Two bags of up to 23 kg are free of charge.\n" * 300
 SCHEMA = {
@@ -206,6 +205,5 @@ def test_fallback_is_counted_and_money_is_the_catalogs(upstreams: tuple[Upstream
 
 def test_reports_module_is_not_imported_until_used() -> None:
     code = "import sys, fastlane; print([name for name in sys.modules if name.startswith('fastlane.reports')])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert done.stdout.strip() == "[]"
+    assert printed_by("-c", code).strip() == "[]"

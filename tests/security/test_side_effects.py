@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from fastlane.emulator import Emulator
-from tests.security.watched import ROOT, Watch
+from tests.programs import ROOT
+from tests.security.watched import Watch
 
 _CALLS = """
 import asyncio, os

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.programs import ROOT, printed_by
+
 _PROBE = ROOT / "scripts/audit_probe.py"
 
 Watch = Callable[[str, Mapping[str, str]], dict[str, Any]]
@@ -26,17 +24,9 @@ def watch(tmp_path: Path) -> Watch:
     def run(code: str, variables: Mapping[str, str]) -> dict[str, Any]:
         file = tmp_path / "watched.py"
         file.write_text(code, encoding="utf-8")
-        done = subprocess.run(
-            [sys.executable, "-B", str(_PROBE), "run", str(file)],
-            env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        *printed, last = done.stdout.splitlines()
+        environment = {"PYTHONPATH": str(ROOT), **variables}
+        said = printed_by("-B", str(_PROBE), "run", str(file), cwd=tmp_path, environment=environment)
+        *printed, last = said.splitlines()
         did: dict[str, Any] = {**json.loads(last), "printed": printed, "file": str(file)}
         return did
 

@@ -6,16 +6,13 @@ An instrumentation changes openai for its whole process. Each has one here, whic
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fastlane.emulator import Emulator
+from tests.programs import printed_by
 
 OFFICIAL = "opentelemetry.instrumentation.genai.openai"
 OPENLLMETRY = "opentelemetry.instrumentation.openai.v1"
@@ -49,17 +46,9 @@ class Came:
 
 
 def run(provider: Emulator, steps: Steps) -> Came:
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.telemetry.coexisting", json.dumps([{"client": "own"}, *steps])],
-        env={**os.environ, **provider.environment, "COEXISTING_URL": provider.base_url},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    return Came(json.loads(ran.stdout.splitlines()[-1]))
+    command = ("-m", "tests.telemetry.coexisting", json.dumps([{"client": "own"}, *steps]))
+    environment = {**provider.environment, "COEXISTING_URL": provider.base_url}
+    return Came(json.loads(printed_by(*command, environment=environment).splitlines()[-1]))
 
 
 def writers(call: Call) -> list[str]:

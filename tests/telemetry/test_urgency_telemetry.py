@@ -27,7 +27,7 @@ def urgency(**changes: Any) -> UrgencyRecord:
 def span_attributes(**section: Any) -> dict[str, Any]:
     """What a section of a record adds to the span of the call."""
     (made,) = record(**section).sections
-    return made.attributes()
+    return {name: value for name, value in made.attributes().items() if value is not None}
 
 
 def test_urgency_is_a_label_of_fastlane_metrics_only(meters: CapturedTelemetry) -> None:

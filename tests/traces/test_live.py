@@ -18,6 +18,7 @@ from playwright.sync_api import Browser, expect
 from fastlane._clock import wall_ns
 from fastlane.emulator import Emulator, preset
 from fastlane.traces._live import Follower, LiveServer
+from tests.programs import run_python
 from tests.races.callers import until
 from tests.traces.recorded import MODEL, START_NS, everyday, recording
 
@@ -268,8 +269,7 @@ def test_running_application_is_followed_on_a_terminal(tmp_path: Path) -> None:
 
 
 def test_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fastlane", "live", str(tmp_path / "none")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = run_python("-m", "fastlane", "live", str(tmp_path / "none"))
 
     assert done.returncode == 2
     assert "is no directory of trace files yet" in done.stderr

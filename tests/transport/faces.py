@@ -7,7 +7,6 @@ import gc
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import Any, Self
 
 import httpx2
@@ -75,9 +74,7 @@ class Face:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def request(self, method: str, url: str, **options: Any) -> httpx2.Response:

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import hpack
@@ -28,9 +27,9 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
+from tests.waiting import HANG_S as HANG_S, comes_true
+
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-HANG_S = 30.0
-"""How long anything is waited for before it counts as hanging."""
 BACKLOG = 1 << 20
 FRAME_SIZE = 16_384
 DEFAULT_WINDOW = 65_535
@@ -658,9 +657,7 @@ class Listener:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.closing = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -670,7 +667,7 @@ class Listener:
         self.end_connections()
         while self._threads:
             self._threads.pop().join(HANG_S)
-        if error is None:
+        if kind is None:
             assert self.errors == []
 
     def end_connections(self) -> None:
@@ -742,11 +739,9 @@ class Peer(Listener):
         """The codes of all RST_STREAMs, in the order of their coming on each connection."""
         return [reset.code for connection in self.connections for reset in connection.resets]
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, trace)
-        if error is None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        super().__exit__(kind)
+        if kind is None:
             assert self.violations == []
 
     def end_connections(self) -> None:
@@ -755,11 +750,7 @@ class Peer(Listener):
 
     def wait_until(self, predicate: Callable[[], bool]) -> None:
         """Wait until something that the peer records is so."""
-        deadline = time.monotonic() + HANG_S
-        while not predicate():
-            if time.monotonic() > deadline:
-                raise AssertionError("the peer waited in vain")
-            time.sleep(0.005)
+        assert comes_true(predicate), "the peer waited in vain"
 
     def _asked_for(self, tls: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         self.names_asked[id(tls)] = name

@@ -6,10 +6,7 @@ import asyncio
 import functools
 import gc
 import importlib
-import os
 import socket
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +17,7 @@ import trio
 
 import fastlane
 from fastlane.emulator import Emulator
+from tests.programs import run_python
 from tests.transport.callers import CALLERS, request
 from tests.transport.resources import descriptors
 from tests.waiting import comes_true
@@ -137,8 +135,7 @@ with fastlane.OpenAI(api_key="k", base_url={provider.base_url!r}, max_retries=0)
     assert client.models.list().data
     print(*(call.transport for call in client.calls))
 """
-    environment = {**os.environ, **provider.environment}
-    ended = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    ended = run_python("-c", script)
 
     assert (ended.stdout.split(), ended.stderr) == (["stock", "fastlane"], "")
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.transport.peer import HANG_S, Peer, Stream, authority, by_path
+from tests.programs import run_python
+from tests.transport.peer import Peer, Stream, authority, by_path
 from tests.transport.peer_h1 import SlowAnswer
 
 PROGRAM = """
@@ -60,14 +59,7 @@ def test_forked_processes_use_separate_connections(kind: str, closes: bool, tmp_
     certificates = tmp_path / "ca.pem"
     authority().cert_pem.write_to_path(str(certificates))
     with Peer(by_path(slow=slow.h2, release=let_go)) as peer:
-        ran = subprocess.run(
-            [sys.executable, "-c", PROGRAM, kind, str(closes), peer.url, str(certificates)],
-            capture_output=True,
-            text=True,
-            timeout=2 * HANG_S,
-            cwd=Path(__file__).parent.parent.parent,
-            check=False,
-        )
+        ran = run_python("-c", PROGRAM, kind, str(closes), peer.url, str(certificates))
 
         assert (ran.stdout, ran.returncode) == ("both\n", 0), ran.stderr
         seen = [(stream.path, stream.connection.number) for stream in peer.requests]

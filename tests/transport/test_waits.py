@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from concurrent.futures import CancelledError
 from time import perf_counter_ns as now_ns
-from types import TracebackType
 from typing import Any, Self
 
 import httpx2
@@ -62,12 +61,10 @@ class Servers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.release.set()
-        self.h2.__exit__(kind, error, trace)
-        self.h1.__exit__(kind, error, trace)
+        self.h2.__exit__(kind)
+        self.h1.__exit__(kind)
         self.mute.close()
 
     def _h1(self, request: Request1) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import openai
@@ -12,7 +11,7 @@ import fastlane
 from fastlane import BoundedOutput, InvalidOutputError
 from fastlane.emulator import Emulator, RequestLog
 from tests.plays.bounded_output.answers import FORMAT, MESSAGES, Ticket, create, output_of, parse
-from tests.waiting import SYNC, Form, inner_of
+from tests.waiting import SYNC, Form, comes_true, inner_of
 
 
 class Open(BaseModel):
@@ -31,13 +30,9 @@ def client(
 
 def reset(provider: Emulator) -> RequestLog:
     """The streamed request, once the provider has seen that its stream was reset."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        (request,) = [one for one in provider.log() if one.stream]
-        if request.reset_ns is not None:
-            return request
-        time.sleep(0.01)
-    raise AssertionError("the request was never cancelled upstream")
+    assert comes_true(lambda: any(one.reset_ns is not None for one in provider.log()))
+    (request,) = [one for one in provider.log() if one.stream]
+    return request
 
 
 def stock_ticket(arguments: dict[str, Any]) -> Any:

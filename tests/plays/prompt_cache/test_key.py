@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +13,7 @@ from hypothesis import given, strategies as st
 
 from fastlane import PromptCache
 from tests.plays.prompt_cache.provider import call, facts, planned_by
+from tests.programs import printed_by
 
 CHAT, RESPONSES = "/chat/completions", "/responses"
 POLICY = "You help customers of an airline.\nNever promise a refund.\n" * 40
@@ -242,9 +239,6 @@ def test_keys_are_equal_in_every_process() -> None:
     code = f"from tests.plays.prompt_cache.test_key import *; print({printed})"
 
     def keys_printed(seed: str) -> str:
-        environment = {**os.environ, "PYTHONHASHSEED": seed}
-        here = Path(__file__).parents[3]
-        command = [sys.executable, "-c", code]
-        return subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=True).stdout
+        return printed_by("-c", code, environment={"PYTHONHASHSEED": seed})
 
     assert keys_printed("1") == keys_printed("2") == f"{key_of(body('9:58 ' + POLICY))} {key_of(body(), busy())}\n"

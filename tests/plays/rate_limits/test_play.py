@@ -16,8 +16,8 @@ import fastlane
 from fastlane import Connection, OpenAI, QueueFullError, QueueTimeoutError, RateLimits
 from fastlane.emulator import Emulator, KeyRateLimits, preset
 from fastlane.plays.rate_limits.queue import queues
-from tests.attempts.scripted import Script, Upstream, answer, refuse
-from tests.races.callers import until
+from tests.attempts.scripted import Upstream, answer, refuse
+from tests.races.callers import held, until
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]
 PATIENCE_S = 30.0
@@ -111,23 +111,13 @@ def test_retry_for_which_no_turn_comes_is_not_made(arguments: dict[str, Any], pr
     assert len(provider.log()) == 1
 
 
-def held_until(event: threading.Event, then: Script) -> Script:
-    """Answer when the event is set."""
-
-    def script(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:
-        stream.hold(event)
-        then(upstream, stream, body)
-
-    return script
-
-
 @pytest.mark.usefixtures("trusting_peers")
 def test_long_retry_after_rests_a_minute_or_until_a_success() -> None:
     refused, answered = threading.Event(), threading.Event()
     with Upstream("one") as upstream, ThreadPoolExecutor(2) as pool:
         upstream.scripts = [
-            held_until(refused, refuse(503, ("retry-after", "7200"))),
-            held_until(answered, answer("served")),
+            held(refused, refuse(503, ("retry-after", "7200"))),
+            held(answered, answer("served")),
         ]
         plays = [Connection(), RateLimits(max_wait_s=0.0)]
         with OpenAI(

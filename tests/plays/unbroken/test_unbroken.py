@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import itertools
 import json
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -17,7 +19,7 @@ from hypothesis import given, settings, strategies as st
 
 import fastlane
 from fastlane import Connection, Unbroken
-from fastlane.emulator import Emulator, preset
+from fastlane.emulator import Emulator, Server as VirtualServer, preset
 from fastlane.plays import Hedging, RateLimits, RequestEncoding
 from fastlane.plays.unbroken.section import StreamPart, UnbrokenSection
 from fastlane.providers import ProviderFacts, registered
@@ -66,6 +68,15 @@ def emulator(started: Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emu
 def client_of(emulator: Any, form: Form = SYNC, play: Unbroken = CONTINUED, *plays: Any, **options: Any) -> Any:
     options = {"base_url": emulator.base_url, "api_key": "any", **options}
     return form.make(fastlane, **options, only_plays=[Connection(), play, *plays])
+
+
+@asynccontextmanager
+async def virtual_client(play: Unbroken, **model: Any) -> AsyncIterator[Any]:
+    """A client for virtual time, of a provider whose model is changed so."""
+    async with VirtualServer(model=replace(preset("instant"), **model), tls=False) as server:
+        options: Any = {"base_url": server.base_url, "api_key": "any", "only_plays": [Connection(), play]}
+        async with fastlane.AsyncOpenAI(**options, timeout=1_000.0) as client:
+            yield client
 
 
 def asked(*faults: str, **wishes: object) -> dict[str, str]:
@@ -202,18 +213,13 @@ def test_stalled_chat_raises_what_was_received(emulator: Emulator, form: Form) -
 
 @in_virtual_time
 async def test_stall_is_noticed_by_the_usual_gap() -> None:
-    from fastlane.emulator import Server
-
-    play = Unbroken(min_stall_s=0.1)
-    async with Server(model=replace(preset("instant"), inter_token_s=0.5), tls=False) as server:
-        options: Any = {"base_url": server.base_url, "api_key": "any", "only_plays": [Connection(), play]}
-        async with fastlane.AsyncOpenAI(**options) as client:
-            create: Any = client.chat.completions.create
-            for _ in range(8):
-                [_ async for _ in await create(model="m", messages=MESSAGES, stream=True, extra_headers=asked())]
-            headers = asked("stall;after=5", "keepalive=0.2")
-            with pytest.raises(fastlane.StalledStreamError) as caught:
-                [_ async for _ in await create(model="m", messages=MESSAGES, stream=True, extra_headers=headers)]
+    async with virtual_client(Unbroken(min_stall_s=0.1), inter_token_s=0.5) as client:
+        create = client.chat.completions.create
+        for _ in range(8):
+            [_ async for _ in await create(model="m", messages=MESSAGES, stream=True, extra_headers=asked())]
+        headers = asked("stall;after=5", "keepalive=0.2")
+        with pytest.raises(fastlane.StalledStreamError) as caught:
+            [_ async for _ in await create(model="m", messages=MESSAGES, stream=True, extra_headers=headers)]
 
     assert caught.value.usual_gap_s == pytest.approx(0.5, rel=0.01)
     assert caught.value.silent_s == pytest.approx(1.25, rel=0.01)
@@ -221,40 +227,26 @@ async def test_stall_is_noticed_by_the_usual_gap() -> None:
 
 @in_virtual_time
 async def test_long_thinking_is_no_stall() -> None:
-    from fastlane.emulator import Server
-
-    async with Server(model=replace(preset("instant"), prefill_base_s=900.0), tls=False) as server:
-        options: Any = {"base_url": server.base_url, "api_key": "any", "only_plays": [Connection(), Unbroken()]}
-        async with fastlane.AsyncOpenAI(**options, timeout=1_000.0) as client:
-            stream: Any = await client.responses.create(
-                model="m", input="Think.", reasoning={"effort": "high"}, stream=True, extra_headers=asked("keepalive=9")
-            )
-            events = [event async for event in stream]
-        record = client.last_call
+    async with virtual_client(Unbroken(), prefill_base_s=900.0) as client:
+        stream = await client.responses.create(
+            model="m", input="Think.", reasoning={"effort": "high"}, stream=True, extra_headers=asked("keepalive=9")
+        )
+        events = [event async for event in stream]
+        section = client.last_call.get(UnbrokenSection)
 
     assert events[-1].type == "response.completed"
-    assert record is not None
-    assert record.get(UnbrokenSection) == UnbrokenSection(
+    assert section == UnbrokenSection(
         parts=(StreamPart(how=None, at_character=0, input_tokens=4, output_tokens=52),),
-        longest_gap_s=record.get(UnbrokenSection).longest_gap_s,  # type: ignore[union-attr]
+        longest_gap_s=section.longest_gap_s,
     )
 
 
 @in_virtual_time
 async def test_slow_application_is_no_stall() -> None:
-    import asyncio
-
-    from fastlane.emulator import Server
-
-    play = Unbroken(min_stall_s=0.1, max_stall_s=0.2)
-    async with Server(model=replace(preset("instant"), inter_token_s=0.1), tls=False) as server:
-        options: Any = {"base_url": server.base_url, "api_key": "any", "only_plays": [Connection(), play]}
-        async with fastlane.AsyncOpenAI(**options) as client:
-            stream: Any = await client.chat.completions.create(
-                model="m", messages=MESSAGES, stream=True, extra_headers=asked()
-            )
-            async for _ in stream:
-                await asyncio.sleep(0.25)
+    async with virtual_client(Unbroken(min_stall_s=0.1, max_stall_s=0.2), inter_token_s=0.1) as client:
+        create = client.chat.completions.create
+        async for _ in await create(model="m", messages=MESSAGES, stream=True, extra_headers=asked()):
+            await asyncio.sleep(0.25)
 
 
 # Before the first output, and after it

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +14,7 @@ from fastlane.emulator import Emulator
 from fastlane.errors import ConfigurationError
 from tests.call_peer import ANSWER
 from tests.prepared_server import LIBRARY
+from tests.programs import run_python
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]
 
@@ -101,7 +99,7 @@ async def test_calls_of_both_kinds_and_of_responses_have_the_level(arguments: di
 
 
 WITHOUT_THE_PLAY = """
-import asyncio, fastlane
+import asyncio, sys, fastlane
 call = {"model": "m", "messages": [{"role": "user", "content": "?"}]}
 client, other = fastlane.OpenAI(api_key="sk-test"), fastlane.AsyncOpenAI(api_key="sk-test")
 client.chat.completions.create(**call)
@@ -109,7 +107,7 @@ with fastlane.urgency("interactive"):
     client.chat.completions.create(**call)
 with fastlane.OpenAI(api_key="sk-test", plays=[fastlane.Urgency()]) as urgent, fastlane.urgency("background"):
     urgent.chat.completions.create(**call)
-print("so far nothing", flush=True)
+print("so far nothing", file=sys.stderr)
 with fastlane.urgency("background"):
     client.chat.completions.create(**call)
     list(client.responses.create(model="m", input="?", stream=True))
@@ -123,18 +121,10 @@ with fastlane.urgency("background"):
 
 @pytest.mark.slow
 def test_urgency_without_the_play_warns_once(provider: Emulator) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", WITHOUT_THE_PLAY],
-        env={**os.environ, **provider.environment, "OPENAI_BASE_URL": provider.base_url},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=50,
-        check=False,
-    )
+    ran = run_python("-c", WITHOUT_THE_PLAY, environment={"OPENAI_BASE_URL": provider.base_url})
 
     message = (
         'urgency("background") has no effect, because this client has no Urgency play: make it with '
         "OpenAI(plays=[Urgency()]) (logged once)"
     )
-    assert ran.stdout.splitlines() == ["so far nothing", message]
+    assert (ran.stdout, ran.stderr.splitlines()) == ("", ["so far nothing", message])

@@ -5,11 +5,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-import os
 import pickle
 import re
-import subprocess
-import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -24,6 +21,7 @@ from fastlane.catalog import Catalog, CatalogModel, ModelPrice, Route, Score, Ta
 from fastlane.providers import facts_of
 from tests.call_peer import ANSWER
 from tests.prepared_server import LIBRARY
+from tests.programs import printed_by
 
 SPEED: dict[str, Any] = {"first_token_s": ((1_000, 0.5),), "tokens_per_s": 100}
 KEY = "sk-proj-" + "Ab1" * 12
@@ -182,10 +180,7 @@ assert "fastlane.plays.routing.catalog.models" not in sys.modules
 from fastlane.plays.routing.catalog.models import Catalog
 print(Catalog.example().digest)
 """
-    environment = {**os.environ, "PYTHONHASHSEED": "1"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, text=True)
-
-    assert done.stdout == f"{Catalog.example().digest}\n"
+    assert printed_by("-c", code, environment={"PYTHONHASHSEED": "1"}) == f"{Catalog.example().digest}\n"
 
 
 def test_scores_need_a_task_of_the_catalog_if_it_has_tasks() -> None:

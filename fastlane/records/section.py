@@ -72,7 +72,7 @@ class RecordSection:
     # Spans
 
     def attributes(self) -> dict[str, Any]:
-        """The attributes of the call's span."""
+        """The attributes of the call's span; those that are None are left out."""
         return {}
 
     @property

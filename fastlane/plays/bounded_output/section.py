@@ -30,18 +30,15 @@ class BoundedOutputSection(BoundedOutputRecord):
 
     def attributes(self) -> dict[str, Any]:
         """The bound, the end and the verdict."""
-        found: dict[str, Any] = {}
-        if self.verdict is not None:
-            found[VERDICT] = self.verdict
-            found[VALID] = self.verdict == "valid"
-            found[REPAIRS] = len(self.rejected)
-        if self.ceiling_tokens is not None:
-            found[CEILING] = self.ceiling_tokens
-        if self.stop_reason is not None:
-            found[STOP] = self.stop_reason
-        if self.tokens_not_generated is not None:
-            found[NOT_GENERATED] = self.tokens_not_generated
-        return found
+        is_checked = self.verdict is not None
+        return {
+            VERDICT: self.verdict,
+            VALID: self.verdict == "valid" if is_checked else None,
+            REPAIRS: len(self.rejected) if is_checked else None,
+            CEILING: self.ceiling_tokens,
+            STOP: self.stop_reason,
+            NOT_GENERATED: self.tokens_not_generated,
+        }
 
     @property
     def optimizations(self) -> tuple[str, ...]:

@@ -43,13 +43,7 @@ class HedgingSection(HedgingRecord):
 
     def attributes(self) -> dict[str, Any]:
         """The delay and the outcome."""
-        found: dict[str, Any] = {
-            SENT: self.hedged,
-            DELAY: self.delay_s,
-            WON: self.won,
-            EXTRA_TOKENS: self.extra_input_tokens,
-        }
-        return {name: value for name, value in found.items() if value is not None}
+        return {SENT: self.hedged, DELAY: self.delay_s, WON: self.won, EXTRA_TOKENS: self.extra_input_tokens}
 
     @property
     def optimizations(self) -> tuple[str, ...]:

@@ -46,18 +46,16 @@ class PromptCacheSection(PromptCacheRecord):
 
     def attributes(self) -> dict[str, Any]:
         """The prefix, and what was expected and read of it."""
-        found: dict[str, Any] = {PREFIX_HASH: self.family, PREFIX_TOKENS: self.reusable_tokens}
-        if self.expected_tokens is not None:
-            found[EXPECTED_READ] = self.expected_tokens
-        ratio = self.hit_ratio
-        if ratio is not None:
-            found[HIT_RATIO] = ratio
-        if self.drift is not None:
-            found[MISMATCH] = self.drift.kind
-            if self.drift.path is not None:
-                found[MISMATCH_PATH] = self.drift.path
-            found[LOST] = self.drift.tokens_lost
-        return found
+        drift = self.drift
+        return {
+            PREFIX_HASH: self.family,
+            PREFIX_TOKENS: self.reusable_tokens,
+            EXPECTED_READ: self.expected_tokens,
+            HIT_RATIO: self.hit_ratio,
+            MISMATCH: drift and drift.kind,
+            MISMATCH_PATH: drift and drift.path,
+            LOST: drift and drift.tokens_lost,
+        }
 
     @property
     def warning(self) -> str | None:

@@ -36,10 +36,7 @@ class RateLimitsSection(RateLimitsRecord):
 
     def attributes(self) -> dict[str, Any]:
         """The wait and the refusals."""
-        found: dict[str, Any] = {WAIT: self.waited_s, AHEAD: self.ahead, REFUSED: self.refused}
-        if self.waited_for is not None:
-            found[REASON] = self.waited_for
-        return found
+        return {WAIT: self.waited_s, AHEAD: self.ahead, REFUSED: self.refused, REASON: self.waited_for}
 
     def measures(self) -> Iterator[Measure]:
         """The wait and the refusals."""

@@ -36,8 +36,7 @@ class ReproducibleSection(RecordSection):
 
     def attributes(self) -> dict[str, Any]:
         """The seed, and whether the backend changed."""
-        found = {SEED: self.seed, FINGERPRINT_CHANGED: self.fingerprint_changed}
-        return {name: value for name, value in found.items() if value is not None}
+        return {SEED: self.seed, FINGERPRINT_CHANGED: self.fingerprint_changed}
 
     @classmethod
     def acted(cls, record: CallRecord) -> bool:

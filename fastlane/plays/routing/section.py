@@ -39,7 +39,7 @@ class RoutingSection(RoutingRecord):
 
     def attributes(self) -> dict[str, Any]:
         """The question, the candidates and the choice."""
-        found = {
+        return {
             REQUESTED: self.asked,
             MODEL: self.chosen,
             REASON: self.reason,
@@ -51,7 +51,6 @@ class RoutingSection(RoutingRecord):
             PRICE: self.price,
             FALLBACKS: tuple([f"{one.model}: {one.why}" for one in self.fallbacks]) or None,
         }
-        return {name: value for name, value in found.items() if value is not None}
 
     @property
     def optimizations(self) -> tuple[str, ...]:

@@ -40,20 +40,16 @@ class UrgencySection(UrgencyRecord):
 
     def attributes(self) -> dict[str, Any]:
         """The level, the tiers and the wait."""
-        found: dict[str, Any] = {URGENCY: self.urgency}
-        if self.asked_tier is not None:
-            found[TIER_ASKED] = self.asked_tier
-        if self.served_tier is not None:
-            found[TIER_SERVED] = self.served_tier
-        if self.full_tier is not None:
-            found[TIER_FULL] = self.full_tier
         admission = self.admission
-        if admission is not None:
-            found[WAIT] = admission.waited_s
-            found[AHEAD] = admission.ahead
-            if admission.concurrency is not None:
-                found[CONCURRENCY] = admission.concurrency
-        return found
+        return {
+            URGENCY: self.urgency,
+            TIER_ASKED: self.asked_tier,
+            TIER_SERVED: self.served_tier,
+            TIER_FULL: self.full_tier,
+            WAIT: admission and admission.waited_s,
+            AHEAD: admission and admission.ahead,
+            CONCURRENCY: admission and admission.concurrency,
+        }
 
     def labels(self) -> dict[str, str]:
         """The level."""

@@ -20,8 +20,8 @@ from benchmarks._paired import percentile
 from benchmarks._provider import MODEL, fact, providers
 from benchmarks._report import Report
 from fastlane.emulator import ProviderModel
-from fastlane.plays.unbroken.gaps import note_gap, usual_gap_s
 from fastlane.plays.unbroken.section import UnbrokenSection
+from fastlane.plays.unbroken.session import note_gap, usual_gap_s
 from fastlane.providers import ProviderFacts, registered
 
 _TOKENS, _GAP_S = 24, 0.05

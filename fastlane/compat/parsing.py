@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -34,6 +35,20 @@ def with_text_format(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
     others = {name: value for name, value in arguments.items() if name != "text_format"}
     return {**others, "text": {**(arguments.get("text") or {}), "format": type_to_text_format_param(form)}}
+
+
+def strict_json_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a schema with closed objects, required properties and bare references, as openai's helpers make it.
+
+    None for a malformed or infinitely recursive schema, and if openai's helper is missing.
+    """
+    try:
+        from openai.lib._pydantic import _ensure_strict_json_schema
+
+        made = copy.deepcopy(dict(schema))
+        return _ensure_strict_json_schema(made, path=(), root=made)
+    except Exception:  # noqa: BLE001 - the schema is sent unchanged, and the provider validates it
+        return None
 
 
 def json_bytes(body: object) -> bytes:

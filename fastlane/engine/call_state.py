@@ -25,11 +25,10 @@ from ..compat.context import in_finalizer
 from ..compat.requests import Issued, body_of, issued
 from ..compat.responses import stream_of
 from ..errors import PlayError
-from ..protocol.cache_reasons import cache_miss_reason
 from ..protocol.content import RESPONSE_ENDS, RESPONSE_KINDS, choices_kind, finish_reason_of
 from ..protocol.endpoints import EMBEDDINGS, GENERATING, RESPONSES
 from ..protocol.fields import ID, field, from_json, known_names, safe_name, string
-from ..protocol.usage import usage_of
+from ..protocol.usage import cache_miss_reason, usage_of
 from ..records.attempts import Attempt, AttemptKind, Form
 from ..records.record import CallRecord, Outcome
 from ..records.section import RecordSection

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from fastlane.compat.strict_schemas import strict_json_schema
+from fastlane.compat.parsing import strict_json_schema
 from fastlane.knowledge.table import Table
 from fastlane.providers import Fact
 from fastlane.providers.facts import Structured

@@ -16,6 +16,7 @@ from fastlane.engine.call import Call
 from fastlane.engine.effects import Flow, Sleep
 from fastlane.engine.session import CallOutcome, Continuation, SendCall, Session
 from fastlane.errors import BrokenStreamError, ReceivedAnswer, StalledStreamError
+from fastlane.knowledge.table import Table
 from fastlane.protocol.content import (
     RESPONSE_BEGINS,
     RESPONSE_ENDS,
@@ -29,7 +30,6 @@ from fastlane.protocol.fields import ID, field
 from fastlane.transport import PATIENCE, PHASES, Patience, Phases
 
 from .continuing import continued, why_not_continued
-from .gaps import key_of, note_gap, usual_gap_s
 from .section import How, StreamPart, UnbrokenSection
 
 if TYPE_CHECKING:
@@ -42,8 +42,27 @@ _RETRIED = (408, 409, 429)
 _OWN_ERROR = "the provider reported an error"
 # As openai's pauses between retries.
 _PAUSE_S, _MOST_PAUSE_S = 0.5, 8.0
-# Fewer pieces of text say little of the gaps of a stream.
+# Fewer pieces of text say little of the gaps of a stream, and fewer streams little of those of a model.
 _FEW = 8
+# Longest gaps that are kept of streams of one key, and the share of these streams that the usual gap is of. It is above
+# the stalls of a provider that is in trouble, which are learned as well.
+_WINDOW, _USUAL = 64, 0.8
+
+Key = tuple[str, str | None, bytes]
+"""What gaps are learned by: origin, model and account."""
+
+_longest_s: Table[Key, tuple[float, ...]] = Table("longest gaps of streams", max_entries=2_000, expires_s=86_400)
+
+
+def usual_gap_s(key: Key) -> float | None:
+    """Return the gap that four of five streams stay within, in seconds; None as long as too few were seen."""
+    longest = sorted(_longest_s.get(key) or ())
+    return longest[int(_USUAL * len(longest))] if len(longest) >= _FEW else None
+
+
+def note_gap(key: Key, longest_s: float) -> None:
+    """Learn the longest gap of one stream, or for how long it has stalled."""
+    _longest_s.update(key, lambda known: (*(known or ()), longest_s)[-_WINDOW:])
 
 
 class UnbrokenSession(Session):
@@ -55,7 +74,7 @@ class UnbrokenSession(Session):
         self._send: SendCall | None = None
         self._is_response = call.endpoint == RESPONSES
         # The limits
-        self._key = key_of(call)
+        self._key: Key = (call.origin, call.model, call.caller.account.here)
         self._usual_s = usual_gap_s(self._key)
         limit_s = play.max_stall_s if self._usual_s is None else self._usual_s * play.stall_factor
         self._stall_ns = int(min(play.max_stall_s, max(play.min_stall_s, limit_s)) * 1e9)

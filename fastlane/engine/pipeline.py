@@ -66,7 +66,7 @@ class Sessions:
         self._of_upstream = of_upstream
         self.by_hook: dict[str, list[tuple[Play, Session]]] = {}
         """By the name of a hook: the plays and sessions that define it, in the order of their stages."""
-        for pair in sorted((*of_call, *of_upstream), key=_stage) if of_call else of_upstream:
+        for pair in sorted((*of_call, *of_upstream), key=lambda opened: opened[0].stage) if of_call else of_upstream:
             for hook in _hooks_of(type(pair[1])):  # type: ignore[arg-type]
                 if hook in self.by_hook:
                     self.by_hook[hook].append(pair)
@@ -75,10 +75,6 @@ class Sessions:
 
     def __bool__(self) -> bool:
         return bool(self.by_hook)
-
-    def at_upstream(self, opened: tuple[tuple[Play, Session], ...]) -> Sessions:
-        """Return the sessions of the whole call together with those opened for one upstream."""
-        return Sessions(self._pipeline, self._of_call, opened)
 
     def wrap_call(self, send: Any) -> Any:
         """Wrap a function that sends the call to its upstream with the sessions of the whole call."""
@@ -162,10 +158,6 @@ class Sessions:
     def _report_error(self, play: Play, hook: str, error: Exception, *, quietly: bool = False) -> None:
         assert self._pipeline is not None
         self._pipeline.report_error(play, hook, error, quietly=quietly)
-
-
-def _stage(opened: tuple[Play, Session]) -> int:
-    return opened[0].stage
 
 
 NO_SESSIONS: Final = Sessions()
@@ -294,8 +286,7 @@ class Pipeline:
         """Open the sessions for one upstream, in addition to those of the whole call. Raises CallRefusedError."""
         if not self._openers_of_upstream:
             return sessions
-        opened = self._opened(self._openers_of_upstream, call)
-        return Sessions(self, of_upstream=opened) if sessions is NO_SESSIONS else sessions.at_upstream(opened)
+        return Sessions(self, sessions._of_call, self._opened(self._openers_of_upstream, call))
 
     def _opened(self, plays: list[Play], call: Call) -> tuple[tuple[Play, Session], ...]:
         opened = []

@@ -105,7 +105,6 @@ class RequestQueue:
         self.clock = clock or now_ns
         self._call_at = call_at or timer.call_at
         self.lock = new_lock()
-        self.queued = [0, 0, 0]
         self._alarm_ns: int | None = None
         self._clear()
         starts_over(self)
@@ -158,7 +157,12 @@ class RequestQueue:
                 return
             least_s = None if ready_ns is None else (ready_ns - now) / _S
             if ahead >= ticket.max_queued:
-                raise _full(ahead, ticket.max_queued, least_s)
+                raise QueueFullError(
+                    f"not sent: {ahead:,} calls wait already, and max_queued is {ticket.max_queued:,}"
+                    f"{_at_least(least_s)}: send fewer at once, or let more wait",
+                    expected_wait_s=least_s,
+                    queued=ahead,
+                )
             if least_s is not None and ticket.max_wait_s is not None and least_s > ticket.max_wait_s:
                 raise _too_late("it would wait too long", least_s, ticket)
             timer.start()
@@ -293,15 +297,6 @@ class RequestQueue:
         if self._dead > 64 and self._dead > sum(self.queued):
             self._lines = tuple(deque(one for one in line if one.state == QUEUED) for line in self._lines)
             self._dead = 0
-
-
-def _full(ahead: int, max_queued: int, least_s: float | None) -> QueueFullError:
-    return QueueFullError(
-        f"not sent: {ahead:,} calls wait already, and max_queued is {max_queued:,}{_at_least(least_s)}: send fewer at "
-        "once, or let more wait",
-        expected_wait_s=least_s,
-        queued=ahead,
-    )
 
 
 def _too_late(what: str, least_s: float | None, ticket: QueueTicket) -> QueueTimeoutError:

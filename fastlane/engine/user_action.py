@@ -7,7 +7,6 @@ from collections import deque
 from contextlib import suppress
 from contextvars import ContextVar, Token
 from functools import cache
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from .._clock import now_ns, wall_ns
@@ -116,9 +115,7 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
             self._span = _start_trace(self, None if before is None else before._stale_trace)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.ended_ns = now_ns()
         self.error = kind.__name__ if kind is not None else None
         # If it is exited in another context than it was entered in (an async generator finalized elsewhere), the action
@@ -132,15 +129,13 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
             try:
                 span.ended(self, kind, is_here=is_here)
             except Exception as failed:  # noqa: BLE001 - telemetry must not break an action
-                _log_once(failed)
+                _log_once(type(failed).__name__)
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, trace)
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.__exit__(kind)
 
 
 def current_user_action() -> user_action | None:
@@ -160,14 +155,10 @@ def _start_trace(action: user_action, left: ActionTrace | None) -> ActionTrace |
     try:
         return listeners.listener.trace_action(action, left)
     except Exception as error:  # noqa: BLE001 - telemetry must not break an action
-        _log_once(error)
+        _log_once(type(error).__name__)
         return None
 
 
 @cache
-def _log_failure(kind: str) -> None:
-    logging.getLogger("fastlane").warning("a user action's span could not be made: %s (logged once)", kind)
-
-
-def _log_once(error: Exception) -> None:
-    _log_failure(type(error).__name__)
+def _log_once(error: str) -> None:
+    logging.getLogger("fastlane").warning("a user action's span could not be made: %s (logged once)", error)

@@ -191,9 +191,7 @@ class KeepWarm(_Keeper):
         self._next = timer.call_later(self.every_s, self._run, in_thread=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_over = True
         if self._next is not None:
             self._next.cancel()

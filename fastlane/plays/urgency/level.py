@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import wraps
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
-from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from fastlane.engine.call import attached
@@ -46,9 +45,7 @@ class urgency:  # noqa: N801 - used as a statement: `with fastlane.urgency("back
         attached.set({**around, CallUrgency: _Block(self.level, around, self)})
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # Left in another context than it was entered in (an async generator that was finalised elsewhere), there is
         # nothing to restore: that context has gone.
         block = attached.get().get(CallUrgency)
@@ -58,10 +55,8 @@ class urgency:  # noqa: N801 - used as a statement: `with fastlane.urgency("back
     async def __aenter__(self) -> Self:
         return self.__enter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, trace)
+    async def __aexit__(self, *_: object) -> None:
+        self.__exit__()
 
     def __call__(self, function: _F) -> _F:
         """Decorate a function or a coroutine function: what it calls has this level."""

@@ -37,7 +37,7 @@ from .configuration import (
     wanted_settings,
     warn_of_plays_without_transport,
 )
-from .preparation import was_made
+from .preparation import register
 from .signatures import adopt_signature
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class _Client:
         if experiment is not None:
             self._fastlane.arms = arms_of_client(experiment, pipeline, _Client.copy)
         if not is_copy:
-            was_made(self)
+            register(self)
             warn_of_plays_without_transport(pipeline, self._obstacle)
         if configure():
             log.info("%s", self.explain())

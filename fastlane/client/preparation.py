@@ -19,7 +19,7 @@ _latest: dict[bool, weakref.ref[Any]] = {}
 """The sync and the async client that were made last."""
 
 
-def was_made(client: Any) -> None:
+def register(client: Any) -> None:
     """Prepare a new client now in a server, and before the first fork elsewhere."""
     _latest[client._asynchronous] = weakref.ref(client)
     if not _SERVERS.isdisjoint(sys.modules):
@@ -51,10 +51,12 @@ def prepare(client: Any) -> None:
 
 
 def _prepare_before_fork() -> None:
-    for reference in list(_latest.values()):
-        client = reference()
-        if client is not None:
-            prepare(client)
+    # Each once: what is done for the first fork lasts, and under gevent `prepare` forks by itself.
+    with suppress(KeyError):
+        while True:
+            client = _latest.popitem()[1]()
+            if client is not None:
+                prepare(client)
 
 
 if hasattr(os, "register_at_fork"):

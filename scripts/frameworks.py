@@ -62,7 +62,7 @@ class Home(NamedTuple):
 _NEWEST = (
     Framework("langchain-openai", "langchain-openai", ("langchain-openai",)),
     Framework("openai-agents", "openai-agents", ("openai-agents",)),
-    Framework("pydantic-ai", "pydantic-ai-slim", ("pydantic-ai-slim[openai]",)),
+    Framework("pydantic-ai", "pydantic-ai-slim", ("pydantic-ai-slim[openai,openai-realtime]",)),
     Framework("haystack", "haystack-ai", ("haystack-ai",)),
     Framework("autogen", "autogen-ext", ("autogen-ext[openai]", "autogen-agentchat")),
 )

@@ -13,7 +13,7 @@ import pytest
 from openai._models import construct_type
 from openai.types import CreateEmbeddingResponse
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.responses import Response, ResponsesServerEvent, ResponseStreamEvent
 
 from fastlane.decode import _decoders, answer_decoder, event_decoder, probes as _seams
 from fastlane.decode._one_pass import one_pass_of
@@ -86,13 +86,14 @@ def test_document_with_an_error_field_decodes_as_in_stock(cast_to: Any, document
     assert same(decode(data), stock(cast_to, data))  # type: ignore[misc]
 
 
-def test_event_type_is_found_last_and_beside_inner_types() -> None:
-    decode = event_decoder(ResponseStreamEvent)
+@pytest.mark.parametrize("union", [ResponseStreamEvent, ResponsesServerEvent], ids=["stream", "socket"])
+def test_event_type_is_found_last_and_beside_inner_types(union: Any) -> None:
+    decode = event_decoder(union)
     assert decode is not None
     for document in corpus.EVENTS:
-        data = written(dict(reversed(document.items())))
+        data = written({"stream_id": "a", **dict(reversed(document.items()))})
         found = decode(data)
-        assert found is None or same(found, stock(ResponseStreamEvent, data))
+        assert found is None or same(found, stock(union, data))
     assert decode(written({"type": "no.such.event"})) is None
     assert decode(b'{"type":"response.output_text.delta","type":"no.such.event"}') is None
 

@@ -10,6 +10,7 @@ from .._clock import now_ns
 from ..compat.response_sockets import Events, event_of
 from ..engine.call_state import CallState
 from ..engine.flow import begin_trace
+from ..errors import ConfigurationError
 from ..protocol.endpoints import RESPONSES
 from ..protocol.fields import safe_name
 
@@ -60,7 +61,15 @@ class SocketCalls:
     def sending(self, message: Any) -> Any:
         """Begin the record of a response that is about to be requested."""
         asked = event_of(message)
-        return None if asked is None else self._begin(asked.get("stream_id"), asked, len(message))
+        if asked is None:
+            return None
+        model = asked.get("model")
+        if isinstance(model, str) and model.startswith("fastlane/"):
+            raise ConfigurationError(
+                f"the model {model!r} is fastlane's own, and no play routes calls over a WebSocket: name a model of "
+                "the provider, or use responses.create() over HTTP"
+            )
+        return self._begin(asked.get("stream_id"), asked, len(message))
 
     def sent(self, sending: Any, error: BaseException | None) -> None:
         """Note that a request was sent, or could not be."""

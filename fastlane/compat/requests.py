@@ -17,6 +17,7 @@ import orjson
 from openai._models import FinalRequestOptions
 from openai._types import NotGiven
 from openai._utils import strip_not_given
+from pydantic import BaseModel
 
 from ..decode.probes import holds
 from ..transport.drivers.requests import ROUTE, target_of
@@ -197,6 +198,28 @@ def _floats(value: object, types: frozenset[type], max_members: int) -> list[flo
         if len(level) > max_members:
             return None
     return None
+
+
+def simplify(member: Any, stock: Callable[..., Any]) -> Any:
+    """Convert a message that is an openai object, or a tool made from a model, as openai's function does."""
+    if type(member) is dict:
+        function: Any = member.get("function")
+        return {**member, "function": dict(function)} if _is_tool_of_a_model(function) else member
+    if _is_tool_of_a_model(member):
+        return dict(member)
+    if isinstance(member, BaseModel):
+        try:
+            # With the type `object` it converts as with each of the types that a message may have.
+            return stock(member, object)
+        except Exception:  # noqa: BLE001 - openai's function will raise it again later
+            return member
+    return member
+
+
+def _is_tool_of_a_model(value: Any) -> bool:
+    """Return whether this is openai's dictionary of a tool that was made from a pydantic model."""
+    kind = type(value)
+    return issubclass(kind, dict) and kind.__module__ == "openai.lib._tools"
 
 
 # Options

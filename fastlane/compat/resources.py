@@ -21,11 +21,10 @@ from types import CellType, CoroutineType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from openai import NotGiven, Omit
-from pydantic import BaseModel
 
 from .._clock import now_ns
 from ..decode.probes import holds
-from .requests import PLAIN_TYPES, Issued, is_plain, issued, stock_bytes
+from .requests import PLAIN_TYPES, Issued, is_plain, issued, simplify, stock_bytes
 from .response_sockets import connecting
 
 # Copies of openai's own methods
@@ -194,7 +193,7 @@ def _plain_body(data: Any, stock: Callable[..., Any]) -> dict[str, Any] | None:
     if written is None and not is_plain(body, _WITHOUT_TUPLES):
         for name in _LISTS:
             if type(body.get(name)) is list:
-                body[name] = [_simplify(member, stock) for member in body[name]]
+                body[name] = [simplify(member, stock) for member in body[name]]
         if not is_plain(body, _WITHOUT_TUPLES):
             return None
     for name, value in body.items():
@@ -222,28 +221,6 @@ def _unmark(body: dict[str, Any]) -> tuple[Any, ...] | None:
             if isinstance(messages, list):  # it may be a subclass of list
                 body[name] = plain
     return None
-
-
-def _simplify(member: Any, stock: Callable[..., Any]) -> Any:
-    """Convert a message that is an openai object, or a tool made from a model, as openai's function does."""
-    if type(member) is dict:
-        function: Any = member.get("function")
-        return {**member, "function": dict(function)} if _is_tool_of_a_model(function) else member
-    if _is_tool_of_a_model(member):
-        return dict(member)
-    if isinstance(member, BaseModel):
-        try:
-            # With the type `object` it converts as with each of the types that a message may have.
-            return stock(member, object)
-        except Exception:  # noqa: BLE001 - openai's function will raise it again later
-            return member
-    return member
-
-
-def _is_tool_of_a_model(value: Any) -> bool:
-    """Return whether this is openai's dictionary of a tool that was made from a pydantic model."""
-    kind = type(value)
-    return issubclass(kind, dict) and kind.__module__ == "openai.lib._tools"
 
 
 class _FakeResource:

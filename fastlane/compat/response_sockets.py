@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import socket
 import weakref
 from collections import deque
 from typing import Any, ClassVar, cast
 
 from openai._models import construct_type
+from openai._utils import maybe_transform
 
 from ..decode import event_decoder
 from ..errors import MissingExtraError
 from ..transport import PoolSettings
 from .clients import http_client_of, transport_for
 from .context import is_asyncio
-from .requests import stock_bytes
+from .requests import simplify, stock_bytes
 
 _CREATE = "response.create"
 
@@ -42,7 +44,14 @@ def event_of(message: Any) -> Any:
 
 def write_command(event: Any) -> str | None:
     """Return a command as JSON; None if openai's code has to transform it. Equal to openai's as a JSON value."""
-    written = stock_bytes(event) if type(event) is dict else None
+    if type(event) is not dict:
+        return None
+    written = stock_bytes(event)
+    if written is None:
+        # Items of an answer are openai's objects.
+        lists = {name: event[name] for name in ("input", "tools") if type(event.get(name)) is list}
+        event = event | {name: [simplify(one, maybe_transform) for one in given] for name, given in lists.items()}
+        written = stock_bytes(event)
     if written is None:
         return None
     command = WrittenCommand(written.decode())
@@ -204,9 +213,22 @@ class _AsyncManager(_Manager):
             self.__dict__[self.kept] = given
 
 
+log = logging.getLogger("openai.resources.responses.responses")
+
+
 class _SyncConnection:
     _fastlane: Any
     _events: Events
+    _connection: Any
+    _reconnect_attempt = 0
+
+    def recv_bytes(self) -> Any:
+        if self._reconnect_attempt:
+            return super().recv_bytes()  # type: ignore[misc]
+        # What openai's method does, without an import for each message.
+        message = self._connection.recv(decode=False)
+        log.debug("Received WebSocket message: %i bytes", len(message))
+        return message
 
     def parse_event(self, data: Any) -> Any:
         event = self._events.of(data)
@@ -227,6 +249,10 @@ class _SyncConnection:
 
 
 class _AsyncConnection(_SyncConnection):
+    async def recv_bytes(self) -> Any:
+        stock: Any = super(_SyncConnection, self)
+        return await stock.recv_bytes()
+
     async def send(self, event: Any) -> None:  # type: ignore[override]
         command = write_command(event)
         stock: Any = super(_SyncConnection, self)
@@ -249,8 +275,8 @@ def _abort(sockets: deque[Any]) -> None:
 
 
 def _explain(error: Exception, url: str) -> None:
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    if status is not None:
+    if type(error).__name__ == "InvalidStatus":
+        status = cast("Any", error).response.status_code
         error.add_note(
             f"{url.partition('?')[0]} refused the upgrade to a WebSocket with status {status}. If the provider does "
             "not offer Responses over WebSocket, use client.responses.create() or .stream() over HTTP."

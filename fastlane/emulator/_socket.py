@@ -47,6 +47,7 @@ class ResponsesSocket:
         """The items of each conversation that can be continued here, by the id of its last response."""
         self._names: set[str] = set()
         self._lanes: dict[str | None, asyncio.Lock] = {}
+        self._slots = asyncio.Semaphore(MOST_ACTIVE)
         self._running: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -134,9 +135,6 @@ class ResponsesSocket:
             lane = command.get("stream_id")
             if not isinstance(lane, str | None):
                 raise ApiError(400, "'stream_id' must be a string.", param="stream_id", code="invalid_type")
-            if len(self._running) >= MOST_ACTIVE:
-                message_ = f"This connection has {MOST_ACTIVE} active responses already: wait for one of them."
-                raise ApiError(429, message_, type="rate_limit_error", code="too_many_active_responses")
             if lane is not None and lane not in self._names:
                 if len(self._names) >= MOST_NAMES:
                     message_ = f"This connection has {MOST_NAMES} stream ids already: use one of them."
@@ -174,7 +172,7 @@ class ResponsesSocket:
         return record
 
     async def _respond(self, command: dict[str, Any], lane: str | None, record: RequestLog) -> None:
-        async with self._lanes.setdefault(lane, asyncio.Lock()):  # first come, first served
+        async with self._lanes.setdefault(lane, asyncio.Lock()), self._slots:  # first come, first served
             previous = command.get("previous_response_id")
             answer = _Answer(self, lane, record)
             try:

@@ -11,15 +11,18 @@ from typing import Any
 
 import openai
 import pytest
+from openai._utils import maybe_transform
+from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponsesClientEventParam
 from websockets.exceptions import ConnectionClosedError, InvalidStatus
 
 import fastlane
 from fastlane import CallRecord
+from fastlane.compat.response_sockets import write_command
 from fastlane.emulator import Emulator, RequestLog
 from tests.waiting import Form, inner_of
 
 MODEL = "gpt-test"
-HELLO = {"type": "response.create", "model": MODEL, "input": "Hello"}
+HELLO: Any = {"type": "response.create", "model": MODEL, "input": "Hello"}
 ENDS = ("response.completed", "response.incomplete", "response.failed", "error")
 SHORT = {"x-emulator-output-tokens": "5"}
 
@@ -123,8 +126,7 @@ def test_kill_ends_the_record_and_is_billed_once(
     with client.responses.connect() as connection:
         connection.send(HELLO)
         with pytest.raises(ConnectionClosedError):
-            while True:
-                connection.recv()
+            until_end(connection)
 
     assert len(responses_of(provider)) == 1
     assert [record.outcome for record in reported] == ["failed"]
@@ -171,6 +173,40 @@ def test_client_without_the_extra_says_how_to_install_it(client: Any, monkeypatc
 
     with pytest.raises(fastlane.MissingExtraError, match=r"fastlane-llm\[realtime\]"), client.responses.connect():
         pass
+
+
+ANSWER = [
+    ResponseOutputMessage.model_validate(
+        {
+            "id": "msg_1", "type": "message", "role": "assistant", "status": "completed",
+            "content": [{"type": "output_text", "text": "d\u00e9j\u00e0", "annotations": []}],
+        }
+    ),
+    ResponseFunctionToolCall(arguments="{}", call_id="call_1", name="look_up", type="function_call"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "fast"),
+    [
+        ({"input": [{"role": "user", "content": "\u2028 \U0001f600 \x7f"}], "temperature": 0.5}, True),
+        ({"input": ({"role": "user", "content": "a"},), "tools": [{"type": "function", "name": "f"}]}, True),
+        ({"input": [*ANSWER, {"type": "function_call_output", "call_id": "call_1", "output": "x"}]}, True),
+        ({"input": ({"role": "user", "content": text} for text in "ab")}, False),
+        ({"input": "a", "metadata": openai.omit, "store": openai.not_given}, False),
+        ({"input": "a", "temperature": float("nan")}, False),
+        ({"input": "a", "temperature": 1e-7}, False),
+        ({"input": "\ud800"}, False),
+        ({"input": "a", "top_logprobs": 1 << 70}, False),
+    ],
+)
+def test_command_is_the_json_that_openai_writes(fields: dict[str, Any], fast: bool) -> None:
+    event = {"type": "response.create", "model": MODEL, **fields}
+    written = write_command(event)
+
+    assert (written is not None) is fast
+    if written is not None:
+        assert json.loads(written) == json.loads(json.dumps(maybe_transform(event, ResponsesClientEventParam)))
 
 
 def test_closing_the_client_closes_its_sockets(form: Form, arguments: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from tests.frameworks.lanes import QUESTION, WEATHER, Lane, River, get_weather, is_river
+from tests.frameworks.lanes import PLAYS, QUESTION, STOCK, WEATHER, Lane, River, get_weather, is_river
 
 MODELS = pytest.mark.parametrize("kind", [OpenAIChatModel, OpenAIResponsesModel])
 
@@ -92,3 +92,23 @@ async def test_provider_error_is_raised(lane: Lane, kind: Any) -> None:
         await agent(lane, kind).run(QUESTION)
     assert error.value.status_code == 401
     lane.went(1, refused=1)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+async def test_tool_loop_over_one_websocket(lane: Lane, streamed: bool) -> None:
+    if lane.kind == PLAYS:
+        pytest.skip("no play takes part in a WebSocket, and Routing's model is none that can be sent")
+    settings: Any = {"openai_transport": "websocket"}
+    talking = agent(lane, OpenAIResponsesModel, tools=[get_weather], model_settings=settings)
+    if streamed:
+        async with talking.run_stream("What is the weather like?") as run:
+            assert await run.get_output() == WEATHER
+    else:
+        assert (await talking.run("What is the weather like?")).output == WEATHER
+
+    log = lane.answered
+    assert [each.http_version for each in log] == ["WebSocket"] * 2
+    assert len({each.connection_id for each in log}) == 1
+    if lane.kind != STOCK:
+        assert [(each.outcome, each.transport) for each in lane.reported] == [("completed", "fastlane")] * 2

@@ -13,7 +13,7 @@ import socket
 import ssl
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 from urllib.parse import quote
 from weakref import WeakSet
 
@@ -69,11 +69,12 @@ class _Socket:
     tls_ended_ns: int | None = None
     sock: socket.socket | None = None
     """The TCP connection, if it was opened here."""
-    _pid = 0
+    is_foreign = False
+    """Whether it belongs to the parent process."""
 
     def is_up(self) -> None:
         """Note that the server has agreed to the upgrade."""
-        self.opened_ns, self._pid = now_ns(), os.getpid()
+        self.opened_ns = now_ns()
         tls = self._tls()
         if self.opening is not None and tls is not None:
             self.opening = replace(
@@ -90,7 +91,7 @@ class _Socket:
     @property
     def is_open(self) -> bool:
         """Whether messages can be sent: neither side has begun to close it."""
-        return self._pid == os.getpid() and self.protocol.state is State.OPEN
+        return not self.is_foreign and self.protocol.state is State.OPEN
 
     def _closed(self, error: ConnectionClosed) -> None:
         if error.sent is not None and error.sent.code == CloseCode.MESSAGE_TOO_BIG:
@@ -102,10 +103,16 @@ class _Socket:
             self.watcher.closed(error)
 
     def _check_process(self) -> None:
-        if self._pid != os.getpid():
+        if self.is_foreign:
             raise ConnectionClosedError(None, None) from OSError(
                 "the WebSocket belongs to the parent process: open one in this process"
             )
+
+    def let_go(self) -> None:
+        """Close the descriptor in a child process: the connection is the parent's."""
+        self.is_foreign = True
+        if self.sock is not None:
+            self.sock.close()
 
 
 class ThreadSocket(_Socket, sync_client.ClientConnection):
@@ -148,20 +155,21 @@ class ThreadSocket(_Socket, sync_client.ClientConnection):
 
     def close(self, code: int = 1000, reason: str = "") -> None:
         """Close the connection with the closing handshake."""
-        if self._pid == os.getpid():
+        if not self.is_foreign:
             super().close(code, reason)
             if self.watcher is not None:
                 self.watcher.closed(None)
 
     def abort(self) -> None:
         """End the connection at once, without the closing handshake. Never waits; from any thread, also a finalizer."""
-        if self._pid == os.getpid():
+        if not self.is_foreign:
             with contextlib.suppress(OSError):
                 self.socket.shutdown(socket.SHUT_RDWR)
 
     def let_go(self) -> None:
         """Close the descriptor in a child process: the connection is the parent's."""
-        self.socket.close()
+        self.sock = self.socket
+        super().let_go()
 
 
 class LoopSocket(_Socket, asyncio_client.ClientConnection):
@@ -205,21 +213,16 @@ class LoopSocket(_Socket, asyncio_client.ClientConnection):
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
         """Close the connection with the closing handshake."""
-        if self._pid == os.getpid():
+        if not self.is_foreign:
             await super().close(code, reason)
             if self.watcher is not None:
                 self.watcher.closed(None)
 
     def abort(self) -> None:
         """End the connection at once, without the closing handshake. Never waits; from any thread, also a finalizer."""
-        if self._pid == os.getpid():
+        if not self.is_foreign:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 self.loop.call_soon_threadsafe(self.transport.abort)
-
-    def let_go(self) -> None:
-        """Close the descriptor in a child process: the connection and its event loop are the parent's."""
-        if self.sock is not None:
-            self.sock.close()
 
 
 def _let_go_in_child() -> None:
@@ -249,20 +252,23 @@ class Tcp:
         self.opening: Opening | None = None
         limit_s: float | None = options.get("open_timeout", _OPEN_TIMEOUT_S)
         self._until_ns = None if limit_s is None else now_ns() + int(limit_s * 1e9)
-        self.is_ours = settings is not None and options.keys() <= _OPTIONS
+        self.is_ours = False
         """Whether it is to be opened here."""
-        if settings is None or not self.is_ours:
+        if settings is None:
             return
         uri = parse_uri(url)
-        self._host, self._port, scheme = uri.host, uri.port, "https" if uri.secure else "http"
-        self._is_secure = uri.secure
-        self._proxy = proxy = settings.proxy_for(scheme, uri.host, uri.port)
+        self._host, self._port, self._is_secure = uri.host, uri.port, uri.secure
+        self._proxy = proxy = settings.proxy_for("https" if uri.secure else "http", uri.host, uri.port)
         if uri.secure:
             self.arguments["ssl"] = _context(settings, settings.verify)
-        if proxy is not None and proxy.scheme == "https":
-            # TLS inside TLS: `websockets` opens it all.
-            self.is_ours = False
-            self.arguments |= {"proxy": _url(proxy), "proxy_ssl": _context(settings, proxy.verify)}
+        # `websockets` opens TLS inside TLS, and what the application has said more of.
+        through_tls = proxy is not None and proxy.scheme == "https"
+        self.is_ours = options.keys() <= _OPTIONS and not through_tls
+        if not self.is_ours:
+            self.arguments["proxy"] = None if proxy is None else _ProxyUrl(proxy)
+        if proxy is not None and through_tls:
+            self.arguments["proxy_ssl"] = _context(settings, proxy.verify)
+        self.arguments = {name: value for name, value in self.arguments.items() if name not in options}
 
     def _make(self, *arguments: Any, **options: Any) -> Any:
         uri = arguments[-1].uri  # of the protocol
@@ -324,9 +330,17 @@ def _context(settings: PoolSettings, verify: bool | ssl.SSLContext) -> ssl.SSLCo
     return ssl_context(verify, settings.certificates, "never", library=settings.library)
 
 
-def _url(proxy: ProxyServer) -> str:
-    login = "" if proxy.credentials is None else ":".join(quote(each, safe="") for each in proxy.credentials) + "@"
-    return f"{proxy.scheme}://{login}{proxy.address}"
+class _ProxyUrl(str):
+    """The URL of a proxy, which shows no credentials where options are logged."""
+
+    __slots__ = ()
+
+    def __new__(cls, proxy: ProxyServer) -> Self:
+        login = "" if proxy.credentials is None else ":".join(quote(each, safe="") for each in proxy.credentials) + "@"
+        return super().__new__(cls, f"{proxy.scheme}://{login}{proxy.address}")
+
+    def __repr__(self) -> str:
+        return "<proxy>"
 
 
 _CLOSED_BY_PROXY = "it closed the connection before it had answered"

@@ -1,0 +1,186 @@
+"""Responses over WebSocket as the emulator serves them: lanes, memory, limits and faults."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+from websockets.sync.connection import Connection
+
+from fastlane.emulator import Emulator
+
+CREATE: dict[str, Any] = {"type": "response.create", "model": "m", "input": "Hello"}
+SHORT = {"x-emulator-output-tokens": "3"}
+ENDS = ("response.completed", "error")
+
+
+def opened(emulator: Emulator, trust: ssl.SSLContext, **headers: str) -> ClientConnection:
+    headers = {"authorization": "Bearer secret-key", **SHORT, **headers}
+    url = emulator.base_url.replace("https", "wss") + "/responses"
+    return connect(url, ssl=trust, additional_headers=headers, max_size=None)
+
+
+@pytest.fixture
+def socket(emulator: Emulator, trust: ssl.SSLContext) -> Iterator[Connection]:
+    with opened(emulator, trust) as socket:
+        yield socket
+
+
+def events(socket: Connection, count: int = 1) -> list[dict[str, Any]]:
+    """Return all events up to the last one of so many responses."""
+    found: list[dict[str, Any]] = []
+    while count:
+        found.append(json.loads(socket.recv(timeout=30)))
+        count -= found[-1]["type"] in ENDS
+    return found
+
+
+def ask(socket: Connection, **fields: Any) -> dict[str, Any]:
+    """Send one turn; return its last event."""
+    socket.send(json.dumps({**CREATE, **fields}))
+    return events(socket)[-1]
+
+
+def code(event: dict[str, Any]) -> Any:
+    return event["error"]["code"]
+
+
+def test_continuation_counts_the_whole_conversation(socket: Connection, emulator: Emulator) -> None:
+    first = ask(socket, input="Hello" * 100, store=False)["response"]
+    second = ask(socket, input="More", previous_response_id=first["id"])["response"]
+
+    upgrade, one, two = emulator.log()
+    assert [(each.method, each.status) for each in (upgrade, one, two)] == [("GET", 101), ("WS", 200), ("WS", 200)]
+    assert two.prompt_tokens > one.prompt_tokens
+    assert two.bytes_in < one.bytes_in / 3
+    assert second["previous_response_id"] == first["id"]
+
+
+def test_other_connection_does_not_know_the_response(
+    socket: Connection, emulator: Emulator, trust: ssl.SSLContext
+) -> None:
+    known = ask(socket)["response"]["id"]
+    with opened(emulator, trust) as other:
+        assert code(ask(other, previous_response_id=known)) == "previous_response_not_found"
+
+
+def test_failed_continuation_evicts_its_parent(socket: Connection) -> None:
+    known = ask(socket)["response"]["id"]
+    failing = {"metadata": {"x-emulator-fault": "status=500"}}
+
+    assert ask(socket, previous_response_id=known, **failing)["status"] == 500
+    assert code(ask(socket, previous_response_id=known)) == "previous_response_not_found"
+
+
+def test_evicted_connection_forgets_every_response(socket: Connection) -> None:
+    known = ask(socket)["response"]["id"]
+    evicting = {"metadata": {"x-emulator-fault": "evict"}}
+
+    assert code(ask(socket, previous_response_id=known, **evicting)) == "previous_response_not_found"
+
+
+def test_lane_is_first_in_first_out_and_lanes_overlap(socket: Connection) -> None:
+    slow = {"metadata": {"x-emulator-prefill-ms": "300"}}
+    for lane, fields in (("a", slow), ("a", {}), ("b", {})):
+        socket.send(json.dumps({**CREATE, **fields, "stream_id": lane}))
+    ends = [event for event in events(socket, 3) if event["type"] in ENDS]
+
+    assert [event["stream_id"] for event in ends] == ["b", "a", "a"]
+    numbers = [int(event["response"]["id"].removeprefix("resp_")) for event in ends]
+    assert numbers[1] < numbers[2] < numbers[0]
+
+
+def test_seventeenth_response_waits_for_a_place(socket: Connection) -> None:
+    slow = {"metadata": {"x-emulator-prefill-ms": "300"}}
+    for number in range(17):
+        socket.send(json.dumps({**CREATE, **slow, "stream_id": f"lane-{number}"}))
+    types = [event["type"] for event in events(socket, 17)]
+
+    assert types.count("response.created") == types.count("response.completed") == 17
+    assert types.index("response.completed") < len(types) - 1 - types[::-1].index("response.created")
+
+
+def test_thirty_third_name_is_refused(socket: Connection) -> None:
+    for number in range(32):
+        ask(socket, stream_id=f"lane-{number}")
+
+    assert code(ask(socket, stream_id="one too many")) == "too_many_stream_ids"
+    assert ask(socket, stream_id="lane-0")["type"] == "response.completed"
+
+
+def test_connection_ends_with_its_lifetime(emulator: Emulator, trust: ssl.SSLContext) -> None:
+    emulator.change(socket_lifetime_s=0.2)
+    with opened(emulator, trust) as socket:
+        assert code(events(socket)[0]) == "websocket_connection_limit_reached"
+        with pytest.raises(ConnectionClosed) as closed:
+            socket.recv(timeout=30)
+
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1001
+
+
+def test_preparing_generates_nothing_and_can_be_continued(socket: Connection) -> None:
+    prepared = ask(socket, generate=False)["response"]
+
+    assert (prepared["output"], prepared["usage"]["output_tokens"]) == ([], 0)
+    assert ask(socket, previous_response_id=prepared["id"])["type"] == "response.completed"
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("{", "invalid_json"),
+        ("[]", "invalid_value"),
+        ('{"type":"response.cancel"}', "invalid_value"),
+        ('{"type":"response.create","stream_id":1}', "invalid_type"),
+        ('{"type":"response.create"}', "missing_required_parameter"),
+    ],
+)
+def test_invalid_message_is_an_error_event(socket: Connection, message: str, expected: str) -> None:
+    socket.send(message)
+    (event,) = events(socket)
+
+    assert (event["status"], code(event)) == (400, expected)
+    assert ask(socket)["type"] == "response.completed"
+
+
+def test_steering_is_not_supported(socket: Connection) -> None:
+    socket.send(json.dumps({"type": "response.steer", "previous_response_id": "resp_1", "input": "Stop"}))
+    event = json.loads(socket.recv(timeout=30))
+
+    assert (event["type"], code(event)) == ("response.steer.failed", "steering_not_supported")
+
+
+def test_refused_upgrade_has_the_status_of_the_fault(emulator: Emulator, trust: ssl.SSLContext) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        opened(emulator, trust, **{"x-emulator-fault": "status=429;retry_after=2"})
+
+    assert refused.value.response.status_code == 429
+    assert refused.value.response.headers["retry-after"] == "2"
+
+
+def test_kill_leaves_what_was_billed_in_the_log(emulator: Emulator, trust: ssl.SSLContext) -> None:
+    emulator.set_faults("drop;after_events=6;on=WS responses")
+    with opened(emulator, trust) as socket:
+        socket.send(json.dumps(CREATE))
+        with pytest.raises(ConnectionClosed):
+            events(socket)
+
+    _, log = emulator.log()
+    assert (log.output_tokens, log.finished_ns) == (2, None)
+    assert log.fault == "drop;after_events=6;on=WS responses"
+
+
+def test_slow_reader_takes_a_large_turn_later(emulator: Emulator, trust: ssl.SSLContext) -> None:
+    emulator.set_faults("slow_reader=0.3;on=GET responses")
+    image = {"type": "input_image", "image_url": "data:image/png;base64," + "A" * 8_000_000}
+    with opened(emulator, trust) as socket:
+        assert ask(socket, input=[{"role": "user", "content": [image]}])["type"] == "response.completed"
+    upgrade, log = emulator.log()
+    assert upgrade.fault == "slow_reader=0.3;on=GET responses"
+    assert log.bytes_in > 8_000_000

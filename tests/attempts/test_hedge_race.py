@@ -9,7 +9,6 @@ from typing import Any
 import openai
 import pytest
 
-import fastlane
 from fastlane import AsyncOpenAI, Connection, Hedging
 from tests.attempts.scripted import (
     MESSAGES,
@@ -134,30 +133,22 @@ def test_failure_before_the_hedge_delay_is_retried(kind: str, near: Upstream) ->
     assert not record.hedging.hedged
 
 
-def test_cancelled_call_resets_both_attempts(near: Upstream) -> None:
-    async def cancelled() -> fastlane.CallRecord:
-        async with AsyncOpenAI(
-            api_key="sk-own",
-            base_url=near.url,
-            only_plays=[Connection(http2="require"), hedging()],
-            raise_play_errors=True,
-        ) as client:
-            for _ in range(22):
-                await client.chat.completions.create(model="m", messages=MESSAGES)
-            near.usually = say_nothing
-            call = asyncio.create_task(client.chat.completions.create(model="m", messages=MESSAGES))
-            while len(near.silent) < 2:  # noqa: ASYNC110 - a server in other threads is waited for
-                await asyncio.sleep(0.01)
-            call.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await call
-            await asyncio.sleep(0.2)
-            assert client.last_call is not None
-            return client.last_call
-
-    record = asyncio.run(cancelled())
-    assert [the_reset_of(near, number) for number in (0, 1)] == [CANCEL, CANCEL]
-    assert record.outcome == "cancelled"
+@pytest.mark.asyncio
+async def test_cancelled_call_resets_both_attempts(near: Upstream) -> None:
+    plays = [Connection(http2="require"), hedging()]
+    client: Any
+    async with AsyncOpenAI(api_key="sk-own", base_url=near.url, only_plays=plays, raise_play_errors=True) as client:
+        for _ in range(22):
+            await client.chat.completions.create(model="m", messages=MESSAGES)
+        near.usually = say_nothing
+        call = asyncio.create_task(client.chat.completions.create(model="m", messages=MESSAGES))
+        assert await asyncio.to_thread(comes_true, lambda: len(near.silent) == 2)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        resets = [await asyncio.to_thread(the_reset_of, near, number) for number in (0, 1)]
+        assert resets == [CANCEL, CANCEL]
+        assert client.last_call.outcome == "cancelled"
 
 
 def test_hedging_is_skipped_with_custom_http_client(near: Upstream) -> None:

@@ -245,20 +245,18 @@ def test_results_come_in_the_order_in_which_they_were_over(queue: Queue, work_of
     assert "secret" not in repr(seen)
 
 
-def test_event_loop_waits_without_being_held_up(queue: Queue, work_off: WorkOff) -> None:
+@pytest.mark.asyncio
+async def test_event_loop_waits_without_being_held_up(queue: Queue, work_off: WorkOff) -> None:
     queue.submit_many({"a": BODY, "b": BODY})
+    waiting = asyncio.create_task(queue.async_wait(["a"]))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    await asyncio.to_thread(work_off)
+    await waiting
+    with pytest.raises(UnknownJobError):
+        await queue.async_wait("missing")
 
-    async def main() -> list[str]:
-        waiting = asyncio.create_task(queue.async_wait(["a"]))
-        await asyncio.sleep(0.05)
-        assert not waiting.done()
-        await asyncio.to_thread(work_off)
-        await waiting
-        with pytest.raises(UnknownJobError):
-            await queue.async_wait("missing")
-        return [one.key for one in queue.results()]
-
-    assert sorted(asyncio.run(main())) == ["a", "b"]
+    assert sorted(one.key for one in queue.results()) == ["a", "b"]
 
 
 def test_finished_jobs_are_kept_until_forgotten(queue: Queue, work_off: WorkOff) -> None:

@@ -35,34 +35,28 @@ class Recorder:
             raise self._error
 
 
-def test_coroutine_function_has_run_when_close_returns(arguments: dict[str, Any]) -> None:
+@pytest.mark.asyncio
+async def test_coroutine_function_has_run_when_close_returns(arguments: dict[str, Any]) -> None:
     recorder, plain = Recorder(), list[CallRecord]()
-
-    async def work() -> None:
-        async with fastlane.AsyncOpenAI(**arguments, on_call_end=[recorder, plain.append]) as client:
-            await ask(client)
-            await client.with_options(timeout=5).models.list()
-            assert len(plain) == 2
-            assert recorder.records == []
-
-    asyncio.run(work())
+    async with fastlane.AsyncOpenAI(**arguments, on_call_end=[recorder, plain.append]) as client:
+        await ask(client)
+        await client.with_options(timeout=5).models.list()
+        assert len(plain) == 2
+        assert recorder.records == []
 
     assert recorder.records == plain
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("raises", [False, True])
-def test_coroutine_function_that_raises_is_logged_once(
+async def test_coroutine_function_that_raises_is_logged_once(
     arguments: dict[str, Any], raises: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder = Recorder(KeyError("secret"))
-
-    async def work() -> None:
+    with caplog.at_level(logging.WARNING, "fastlane"):
         async with fastlane.AsyncOpenAI(**arguments, on_call_end=recorder, raise_play_errors=raises) as client:
             for _ in range(2):
                 await ask(client)
-
-    with caplog.at_level(logging.WARNING, "fastlane"):
-        asyncio.run(work())
 
     (warning,) = [record.getMessage() for record in caplog.records if "on_call_end" in record.getMessage()]
     assert "Recorder raised KeyError in on_call_end" in warning
@@ -70,17 +64,14 @@ def test_coroutine_function_that_raises_is_logged_once(
     assert len(recorder.records) == 2
 
 
-def test_coroutine_function_gets_the_record_of_a_dropped_stream(arguments: dict[str, Any]) -> None:
+@pytest.mark.asyncio
+async def test_coroutine_function_gets_the_record_of_a_dropped_stream(arguments: dict[str, Any]) -> None:
     recorder = Recorder()
-
-    async def work() -> None:
-        async with fastlane.AsyncOpenAI(**arguments, on_call_end=recorder) as client:
-            stream = await ask(client, stream=True)
-            del stream
-            gc.collect()
-            await asyncio.sleep(0)
-
-    asyncio.run(work())
+    async with fastlane.AsyncOpenAI(**arguments, on_call_end=recorder) as client:
+        stream = await ask(client, stream=True)
+        del stream
+        gc.collect()
+        await asyncio.sleep(0)
 
     assert [record.outcome for record in recorder.records] == ["abandoned"]
 

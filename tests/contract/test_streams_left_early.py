@@ -383,28 +383,25 @@ def test_report_during_a_fork_is_made_by_the_parent_alone(arguments: dict[str, A
     assert waited_s < 0.9
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("asks", ["unread", "half_read", "unanswered"])
-def test_async_stream_collected_is_reported_on_its_loop(asks: str, arguments: dict[str, Any]) -> None:
+async def test_async_stream_collected_is_reported_on_its_loop(asks: str, arguments: dict[str, Any]) -> None:
     """The hook may use what belongs to the loop, such as an asyncio.Queue."""
     reported = Recorder()
-
-    async def main() -> None:
-        headers = {"x-emulator-prefill-ms": "600000"} if asks == "unanswered" else SLOW
-        async with fastlane.AsyncOpenAI(**arguments, on_call_end=[reported], default_headers=headers) as client:
-            call = client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True)
-            if asks == "unanswered":
-                call.send(None)
-            else:
-                stream = await call
-                if asks == "half_read":
-                    await anext(stream)
-                in_a_cycle(stream)
-                del stream
-            del call
-            gc.collect()
-            await asyncio.to_thread(reported.has_record.wait, PATIENCE_S)
-
-    asyncio.run(main())
+    headers = {"x-emulator-prefill-ms": "600000"} if asks == "unanswered" else SLOW
+    async with fastlane.AsyncOpenAI(**arguments, on_call_end=[reported], default_headers=headers) as client:
+        call = client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True)
+        if asks == "unanswered":
+            call.send(None)
+        else:
+            stream = await call
+            if asks == "half_read":
+                await anext(stream)
+            in_a_cycle(stream)
+            del stream
+        del call
+        gc.collect()
+        await asyncio.to_thread(reported.has_record.wait, PATIENCE_S)
     assert reported.threads == [threading.get_ident()]
 
 

@@ -99,16 +99,14 @@ def test_aborted_upload_leaves_no_file(client: openai.OpenAI, http: httpx2.Clien
     assert [file.filename for file in client.files.list()] == ["whole.jsonl"]
 
 
-def test_in_process_server_cancels_work_of_closed_connection() -> None:
-    async def use() -> None:
-        server = Server(model=preset("instant"), tls=False, faults=("delayed=3600;on=POST files",))
-        async with server, openai.AsyncOpenAI(base_url=server.base_url, api_key="any", max_retries=0) as client:
-            asking = asyncio.create_task(client.files.create(file=("a.jsonl", b"{}\n"), purpose="batch"))
-            while not server.log or server.log[0].body_complete_ns is None:  # noqa: ASYNC110 - a record sets no event
-                await asyncio.sleep(0)
-            asking.cancel()
-            await asyncio.wait([asking])
-        assert len(asyncio.all_tasks()) == 1
-        assert server.offline.files == ()
-
-    asyncio.run(use())
+@pytest.mark.asyncio
+async def test_in_process_server_cancels_work_of_closed_connection() -> None:
+    server = Server(model=preset("instant"), tls=False, faults=("delayed=3600;on=POST files",))
+    async with server, openai.AsyncOpenAI(base_url=server.base_url, api_key="any", max_retries=0) as client:
+        asking = asyncio.create_task(client.files.create(file=("a.jsonl", b"{}\n"), purpose="batch"))
+        while not server.log or server.log[0].body_complete_ns is None:  # noqa: ASYNC110 - a record sets no event
+            await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.wait([asking])
+    assert len(asyncio.all_tasks()) == 1
+    assert server.offline.files == ()

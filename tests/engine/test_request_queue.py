@@ -289,7 +289,8 @@ def test_threads_and_tasks_never_exceed_the_slots() -> None:
     assert queue.under_way == sum(queue.queued) == 0
 
 
-def test_cancelled_ticket_at_any_moment_releases_its_slot() -> None:
+@pytest.mark.asyncio
+async def test_cancelled_ticket_at_any_moment_releases_its_slot() -> None:
     queue = FixedSlotQueue(3)
     picks = random.Random(0)
 
@@ -300,32 +301,26 @@ def test_cancelled_ticket_at_any_moment_releases_its_slot() -> None:
         finally:
             ticket.release()
 
-    async def storm() -> None:
-        tasks = [asyncio.create_task(one()) for _ in range(2_000)]
-        for task in picks.sample(tasks, 1_500):
-            await asyncio.sleep(0)
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    asyncio.run(storm())
+    tasks = [asyncio.create_task(one()) for _ in range(2_000)]
+    for task in picks.sample(tasks, 1_500):
+        await asyncio.sleep(0)
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
     assert queue.under_way == sum(queue.queued) == 0
 
 
-def test_task_cancelled_after_its_grant_passes_the_slot_on() -> None:
+@pytest.mark.asyncio
+async def test_task_cancelled_after_its_grant_passes_the_slot_on() -> None:
     queue = FixedSlotQueue(1)
-
-    async def both() -> None:
-        first = await async_entered(queue)
-        second = asyncio.create_task(async_entered(queue))
-        third = asyncio.create_task(async_entered(queue))
-        await asyncio.sleep(0)
-        first.release()
-        second.cancel()
-        (await third).release()
-        with pytest.raises(asyncio.CancelledError):
-            await second
-
-    asyncio.run(both())
+    first = await async_entered(queue)
+    second = asyncio.create_task(async_entered(queue))
+    third = asyncio.create_task(async_entered(queue))
+    await asyncio.sleep(0)
+    first.release()
+    second.cancel()
+    (await third).release()
+    with pytest.raises(asyncio.CancelledError):
+        await second
     assert queue.under_way == 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from datetime import date
 from typing import Any
@@ -113,14 +112,13 @@ def test_report_says_where_the_time_went_and_what_was_saved(provider: Emulator, 
     assert "23 kg" not in report.to_json()
 
 
-def test_asynchronous_client_reports_without_being_awaited(arguments: dict[str, Any]) -> None:
-    async def ask() -> fastlane.reports.Report:
-        async with fastlane.AsyncOpenAI(**arguments) as client:
-            for _ in range(2):
-                await client.chat.completions.create(model="m", messages=messages())
-            return client.report(model="m")
+@pytest.mark.asyncio
+async def test_asynchronous_client_reports_without_being_awaited(arguments: dict[str, Any]) -> None:
+    async with fastlane.AsyncOpenAI(**arguments) as client:
+        for _ in range(2):
+            await client.chat.completions.create(model="m", messages=messages())
+        report = client.report(model="m")
 
-    report = asyncio.run(ask())
     assert (report.calls, report.ledger.connections_reused) == (2, 1)
 
 

@@ -27,7 +27,7 @@ from fastlane.records import Usage
 from tests.call_peer import Asked, CallPeer, Reply, ours
 from tests.plays.facts import fact
 from tests.session_play import SessionPlay
-from tests.waiting import HANG_S, Form, comes_true
+from tests.waiting import Form, comes_true
 
 NOW: dict[str, Any] = {"type": "text", "text": "It is 10:04."}
 QUESTION: dict[str, Any] = {"role": "user", "content": "Is water wet?"}
@@ -378,23 +378,19 @@ def test_after_a_request_that_fails_the_next_one_is_sent(client: fastlane.OpenAI
         assert comes_true(lambda: keeper.requests > sent + 1 and keeper.error is None)
 
 
-def test_asynchronous_client_does_the_same(provider: Emulator, arguments: dict[str, Any]) -> None:
+@pytest.mark.asyncio
+async def test_asynchronous_client_does_the_same(provider: Emulator, arguments: dict[str, Any]) -> None:
     provider.forget_prompts()
+    async with fastlane.AsyncOpenAI(**arguments) as client:
+        async with (
+            user_action("answer") as action,
+            client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, model="m") as keeper,
+        ):
+            assert await asyncio.to_thread(comes_true, lambda: keeper.requests > 3)
 
-    async def kept() -> tuple[Any, list[int | None], int]:
-        async with fastlane.AsyncOpenAI(**arguments) as client:
-            async with (
-                user_action("answer") as action,
-                client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, model="m") as keeper,
-            ):
-                assert await asyncio.to_thread(comes_true, lambda: keeper.requests > 3)
-            return keeper, [record.usage.cached_tokens for record in client.calls], action.call_count
-
-    keeper, cached, in_action = asyncio.run(asyncio.wait_for(kept(), HANG_S))
-
-    assert keeper.error is None
-    assert cached[1] == 1920
-    assert in_action == 0
+        assert keeper.error is None
+        assert client.calls[1].usage.cached_tokens == 1920
+        assert action.call_count == 0
 
 
 def test_invalid_keep_warm_arguments_are_refused(client: fastlane.OpenAI) -> None:

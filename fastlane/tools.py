@@ -25,7 +25,7 @@ Models = Mapping[str, type[pydantic.BaseModel]]
 OnEvent = Callable[[Any], object]
 
 # Items of a response that the application runs. Providers run the others themselves.
-_OURS = ("function_call", "custom_tool_call")
+_RUN_HERE = ("function_call", "custom_tool_call")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +73,12 @@ class _Reader:
         for delta in self.assembly.take(event):
             if delta.kind == "tool_call":
                 self._take(delta.channel, delta.text)
-        return [self._made(channel) for channel in self._scanners if self._is_new(channel)]
+        return [self._tool_call(channel) for channel in self._scanners if self._is_new(channel)]
 
-    def rest(self) -> list[ToolCall]:
+    def unfinished(self) -> list[ToolCall]:
         """Return the calls that the end of the stream has cut off."""
-        left = [channel for channel in self._scanners if channel not in self._complete and self._is_ours(channel)]
-        return [self._made(channel, "the stream ended within them") for channel in left]
+        left = [channel for channel in self._scanners if channel not in self._complete and self._is_run_here(channel)]
+        return [self._tool_call(channel, "the stream ended within them") for channel in left]
 
     def _take(self, channel: Channel, text: str) -> None:
         if channel in self._complete and text.strip():
@@ -88,14 +88,15 @@ class _Reader:
             )
         self._scanners.setdefault(channel, JsonScanner()).feed(text)
 
-    def _is_ours(self, channel: Channel) -> bool:
+    def _is_run_here(self, channel: Channel) -> bool:
         """Whether the application runs the tool. Providers run those of other types themselves."""
-        return not isinstance(self.assembly, ResponseAssembly) or self.assembly.items[channel[0]].get("type") in _OURS
+        item = self.assembly.items[channel[0]] if isinstance(self.assembly, ResponseAssembly) else None
+        return item is None or item.get("type") in _RUN_HERE
 
     def _is_new(self, channel: Channel) -> bool:
         """Whether a call is complete that was not before."""
         assembly = self.assembly
-        if channel in self._complete or not self._is_ours(channel):
+        if channel in self._complete or not self._is_run_here(channel):
             return False
         if isinstance(assembly, ResponseAssembly):  # its provider says so, of the text or of the item
             return assembly.finished or not assembly.done.isdisjoint((channel, item_key(channel[0])))
@@ -107,7 +108,7 @@ class _Reader:
         is_function = scanner.reason == "complete" and "function" in assembly.tool_call(channel)
         return is_function and bool(_parsed(scanner.value, None)[0])
 
-    def _made(self, channel: Channel, problem: str | None = None) -> ToolCall:
+    def _tool_call(self, channel: Channel, problem: str | None = None) -> ToolCall:
         self._complete.add(channel)
         assert self.assembly is not None
         call = self.assembly.tool_call(channel)
@@ -164,7 +165,7 @@ class ToolCallStream(Iterator[ToolCall]):
     def _read(self, stream: Iterable[Any]) -> Iterator[ToolCall]:
         for event in stream:
             yield from self._reader.feed(event)
-        yield from self._reader.rest()
+        yield from self._reader.unfinished()
 
     def __next__(self) -> ToolCall:
         return next(self._calls)
@@ -185,7 +186,7 @@ class AsyncToolCallStream(AsyncIterator[ToolCall]):
         async for event in stream:
             for call in self._reader.feed(event):
                 yield call
-        for call in self._reader.rest():
+        for call in self._reader.unfinished():
             yield call
 
     async def __anext__(self) -> ToolCall:
@@ -392,7 +393,7 @@ def _is_coroutine(tool: Any) -> bool:
 
 def _turn(answer: list[dict[str, Any]], results: list[ToolResult]) -> ToolTurn:
     ordered: list[ToolResult] = []
-    said = []
+    messages = []
     for result in sorted(results, key=lambda one: (one.call.choice, one.call.index)):
         try:
             text = _text_of(result)
@@ -401,8 +402,8 @@ def _turn(answer: list[dict[str, Any]], results: list[ToolResult]) -> ToolTurn:
             text = _text_of(result)
         ordered.append(result)
         if result.call.choice == 0:
-            said.append(_message(result.call.id, text, answer))
-    return ToolTurn(results=ordered, messages=answer + said)
+            messages.append(_message(result.call.id, text, answer))
+    return ToolTurn(results=ordered, messages=answer + messages)
 
 
 def _text_of(result: ToolResult) -> str:

@@ -1,4 +1,4 @@
-"""Warn once per origin and process if something between the provider and this process holds streams back."""
+"""Warn once per origin and process if something between the provider and this process buffers streams."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..records.bursts import BUFFERING_ADVICE, LEAST_EVENTS, bursts_of
 log = logging.getLogger("fastlane")
 
 _TICK_S = 0.05
-# Much less than the pause between two bursts, and more than a busy process is late by.
-_LATE_NS = 100_000_000
+# Much less than the pause between two bursts, and more than the lag of a busy process.
+_MAX_LAG_NS = 100_000_000
 
 _MOST_ORIGINS = 1_000
 
@@ -23,15 +23,15 @@ suspects: dict[str, Literal["suspected", "warned"]] = {}
 """By origin: whether its last stream came in bursts, or the warning was logged."""
 
 
-class Punctuality:
-    """Measures how late this process is while a stream is read: a blocked event loop reads in bursts, too."""
+class LagMonitor:
+    """Measures the lag of this process while a stream is read: a blocked event loop reads in bursts, too."""
 
     def __init__(self, *, asynchronous: bool) -> None:
         self._call_later = timer.call_later
         if asynchronous:
             with suppress(RuntimeError):  # trio
                 self._call_later = asyncio.get_running_loop().call_later  # type: ignore[assignment]
-        self._late_ns = self._due_ns = 0
+        self._lag_ns = self._due_ns = 0
         self._is_over = False
         self._plan()
 
@@ -41,36 +41,36 @@ class Punctuality:
             self._call_later(_TICK_S, self._tick)
 
     def _tick(self) -> None:
-        self._late_ns = max(self._late_ns, now_ns() - self._due_ns)
+        self._lag_ns = max(self._lag_ns, now_ns() - self._due_ns)
         if not self._is_over:
             self._plan()
 
     def end(self) -> bool:
-        """Stop measuring, and return whether the process was never late."""
+        """Stop measuring, and return whether the process never lagged."""
         self._is_over = True
-        return max(self._late_ns, now_ns() - self._due_ns) < _LATE_NS
+        return max(self._lag_ns, now_ns() - self._due_ns) < _MAX_LAG_NS
 
 
 def watch(call: Any) -> None:
-    """Begin to measure the punctuality of this process, if the last stream of the call's origin came in bursts."""
-    if call.punctuality is None and suspects.get(call.origin) == "suspected":
-        call.punctuality = Punctuality(asynchronous=call.client._asynchronous)
+    """Begin to measure the lag of this process, if the last stream of the call's origin came in bursts."""
+    if call.lag_monitor is None and suspects.get(call.origin) == "suspected":
+        call.lag_monitor = LagMonitor(asynchronous=call.client._asynchronous)
 
 
 def note_stream(call: Any) -> None:
-    """Judge a stream that has ended by the arrival of its events; warn at the second in a row that was held back."""
-    punctuality, call.punctuality = call.punctuality, None
-    is_punctual = punctuality is not None and punctuality.end()
+    """Judge a stream that has ended by the arrival of its events; warn at the second in a row that was buffered."""
+    lag_monitor, call.lag_monitor = call.lag_monitor, None
+    never_lagged = lag_monitor is not None and lag_monitor.end()
     token_ns, phases = call.answer.token_ns, call.attempts[-1].phases
     if len(token_ns) < LEAST_EVENTS or not phases.data_ns or suspects.get(call.origin) == "warned":
         return  # without arrivals of bytes, the events have the times at which the application read them
     bursts = bursts_of(token_ns, phases.send_ended_ns)
     if bursts is None:
         suspects.pop(call.origin, None)
-    elif punctuality is None:
+    elif lag_monitor is None:
         if len(suspects) < _MOST_ORIGINS:
             suspects[call.origin] = "suspected"
-    elif is_punctual:
+    elif never_lagged:
         suspects[call.origin] = "warned"
         log.warning(
             "Streams from %s are held back: %d events came in %s. %s (logged once)",

@@ -35,7 +35,7 @@ from ..records.section import RecordSection
 from ..records.timeline import Timeline, TokenKind, WireStamps
 from ..records.usage import Usage
 from ..transport.protocols.exchange import Opening, Phases
-from .buffering import Punctuality, note_stream, suspects, watch
+from .buffering import LagMonitor, note_stream, suspects, watch
 from .drivers import async_run, run
 from .effects import Flow
 from .pipeline import NO_SESSIONS, Pipeline, Sessions, Watch
@@ -127,8 +127,8 @@ class CallState:
     received_bytes = 0
     unreturned: Any = None
     """A whole answer that has not been returned to the caller yet."""
-    punctuality: Punctuality | None = None
-    """Measures this process while a stream is read that may be held back on its way; None: not needed."""
+    lag_monitor: LagMonitor | None = None
+    """Measures the lag of this process while a stream is read that may be buffered on its way; None: not needed."""
     cached_path: tuple[str, ...] = ()
     """The path below `usage` to the cached tokens; empty if it is OpenAI's."""
 
@@ -518,7 +518,7 @@ class CallState:
             if last.ended_ns is None:
                 read_whole = self.is_done or self.exhausted
                 last.ended_ns = (self.answer.arrived_ns if read_whole else 0) or self.ended_ns
-            if self.answer.token_ns or self.punctuality is not None:
+            if self.answer.token_ns or self.lag_monitor is not None:
                 note_stream(self)
         if self._headers is not None and self.answer.request_id is None:
             self.answer.request_id = self._headers.get("x-request-id")

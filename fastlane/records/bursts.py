@@ -1,4 +1,4 @@
-"""Whether a stream was held back on its way, by the arrival of its events: in bursts, with pauses that users notice."""
+"""Whether a stream was buffered on its way: its events arrive in bursts, with pauses that users notice."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class SocketCalls:
                 f"the model {model!r} is fastlane's own, and no play routes calls over a WebSocket: name a model of "
                 "the provider, or use responses.create() over HTTP"
             )
-        return self._begin(asked.get("stream_id"), asked, len(message))
+        return self._begin(_lane(asked.get("stream_id")), asked, len(message))
 
     def sent(self, sending: Any, error: BaseException | None) -> None:
         """Note that a request was sent, or could not be."""
@@ -86,7 +86,7 @@ class SocketCalls:
     def received(self, message: Any) -> None:
         """Record an event in its response, and end that with its last event."""
         arrived_ns, event = now_ns(), self._events.received(message)
-        kind, lane = getattr(event, "type", None), getattr(event, "stream_id", None)
+        kind, lane = getattr(event, "type", None), _lane(getattr(event, "stream_id", None))
         calls = self._lanes.get(lane)
         if calls:
             state = calls[0]
@@ -131,3 +131,7 @@ class SocketCalls:
             state.attempt_failed(error)
             state.failed(error)
         state.finish()
+
+
+def _lane(name: object) -> str | None:
+    return name if isinstance(name, str) else None

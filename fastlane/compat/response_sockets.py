@@ -6,6 +6,7 @@ import functools
 import json
 import logging
 import socket
+import sys
 import weakref
 from collections import deque
 from typing import Any, ClassVar, cast
@@ -142,11 +143,10 @@ class _Manager:
         return handle, settings if is_usual else None, str(client._prepare_url(str(manager._prepare_url())))
 
     def _opened(self, made: Any, handle: Any) -> Any:
-        if hasattr(made, "is_up"):  # a test may have replaced `websockets`
-            made.is_up()
-            getattr(handle, "websockets", set()).add(made)
-            made.watcher = self._fastlane._watch_socket(made, self._events)
-            self._sockets.append(made)
+        made.is_up()
+        getattr(handle, "websockets", set()).add(made)
+        made.watcher = self._fastlane._watch_socket(made, self._events)
+        self._sockets.append(made)
         return made
 
     def _entered(self, made: Any) -> Any:
@@ -164,15 +164,18 @@ class _SyncManager(_Manager):
     enter = __enter__
 
     def _connect_ws(self, extra_query: Any, extra_headers: Any) -> Any:
+        websocket, stock = websocket_module(), super()._connect_ws  # type: ignore[misc]
+        if not websocket.connects():
+            return stock(extra_query, extra_headers)
         handle, settings, url = self._begin()
         given = self.__dict__[self.kept]
         if settings is not None:
-            tcp = websocket_module().open_tcp(settings, url, given)
+            tcp = websocket.open_tcp(settings, url, given)
         else:
-            tcp = websocket_module().Tcp(None, url, given, asynchronous=False)
+            tcp = websocket.Tcp(None, url, given, asynchronous=False)
         try:
             self.__dict__[self.kept] = {**given, **tcp.arguments}
-            return self._opened(super()._connect_ws(extra_query, extra_headers), handle)  # type: ignore[misc]
+            return self._opened(stock(extra_query, extra_headers), handle)
         except Exception as error:
             _explain(error, url)
             raise
@@ -188,23 +191,27 @@ class _AsyncManager(_Manager):
     enter = __aenter__
 
     async def _connect_ws(self, extra_query: Any, extra_headers: Any) -> Any:
+        websocket, stock = websocket_module(), super()._connect_ws  # type: ignore[misc]
+        of_openai = sys.modules.get("openai.lib._websocket")
+        connect = getattr(of_openai, "_WebSocketConnect", websocket.asyncio_client.connect)
+        if not websocket.connects(connect):
+            return await stock(extra_query, extra_headers)
         handle, settings, url = self._begin()
-        connect = functools.partial(super()._connect_ws, extra_query, extra_headers)  # type: ignore[misc]
         given = self.__dict__[self.kept]
         if settings is not None and is_asyncio():
-            tcp = await websocket_module().open_async_tcp(settings, url, given)
+            tcp = await websocket.open_async_tcp(settings, url, given)
         else:
-            tcp = websocket_module().Tcp(None, url, given, asynchronous=True)
+            tcp = websocket.Tcp(None, url, given, asynchronous=True)
         try:
             self.__dict__[self.kept] = {**given, **tcp.arguments}
             try:
-                return self._opened(await connect(), handle)
+                return self._opened(await stock(extra_query, extra_headers), handle)
             except ValueError as error:
-                if type(error.__cause__).__name__ != "InvalidStatus":
+                if not isinstance(error.__cause__, websocket.InvalidStatus):
                     raise
-                # A redirect: `websockets` follows it with another TCP connection.
-                self.__dict__[self.kept] = {**given, "create_connection": tcp.arguments["create_connection"]}
-                return self._opened(await connect(), handle)
+                of_openai = sys.modules.get("openai.lib._websocket")
+                connect = getattr(of_openai, "_WebSocketConnect", connect)
+                return self._opened(await websocket.follow_redirect(tcp, error.__cause__, connect, given), handle)
         except Exception as error:
             _explain(error, url)
             raise

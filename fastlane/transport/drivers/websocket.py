@@ -18,7 +18,7 @@ from urllib.parse import quote
 from weakref import WeakSet
 
 from websockets.asyncio import client as asyncio_client
-from websockets.exceptions import ConnectionClosed, ConnectionClosedError, ProxyError
+from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidStatus, ProxyError
 from websockets.frames import CloseCode
 from websockets.protocol import State
 from websockets.sync import client as sync_client
@@ -27,7 +27,7 @@ from websockets.uri import parse_uri
 from fastlane._clock import now_ns
 
 from ..pool.settings import PoolSettings, ProxyServer
-from ..protocols.exchange import Opening, TransportError
+from ..protocols.exchange import Opening, TransportError, authority_of
 from ..protocols.tunnel import Tunnel, http_tunnel, socks5_tunnel
 from .connect import connect_asyncio, connect_sync, ssl_context
 
@@ -39,6 +39,13 @@ _OPTIONS = frozenset({
 _OPEN_TIMEOUT_S = 10.0  # websockets' own
 _READ_BYTES = 65_536
 _open: WeakSet[Any] = WeakSet()
+
+
+def connects(connect: Any = None) -> bool:
+    """Return whether `websockets` connects, by its function or the class `connect`; False for a mock of either."""
+    if connect is None:
+        return getattr(sync_client.connect, "__globals__", None) is vars(sync_client)
+    return isinstance(connect, type)
 
 
 class SocketWatcher(Protocol):
@@ -247,7 +254,8 @@ class Tcp:
         self.arguments: dict[str, Any] = {"create_connection": self._make}
         """Further arguments of `connect`."""
         self._kind: Any = LoopSocket if asynchronous else ThreadSocket
-        self._is_taken = False
+        self.made: Any = None
+        """The socket that `websockets` has made of it, and closes."""
         self.sock: socket.socket | None = None
         self.opening: Opening | None = None
         limit_s: float | None = options.get("open_timeout", _OPEN_TIMEOUT_S)
@@ -274,8 +282,7 @@ class Tcp:
         uri = arguments[-1].uri  # of the protocol
         if self.opening is not None and (uri.host, uri.port) != (self._host, self._port):
             raise ConnectionError("the server of the WebSocket changed after its connection had been opened")
-        self._is_taken = True
-        made = self._kind(*arguments, **options)
+        made = self.made = self._kind(*arguments, **options)
         made.opening, made.sock = self.opening, self.sock
         return made
 
@@ -322,7 +329,7 @@ class Tcp:
 
     def close(self) -> None:
         """Close it, unless `websockets` has taken it over and closes it."""
-        if self.sock is not None and not self._is_taken:
+        if self.sock is not None and self.made is None:
             self.sock.close()
 
 
@@ -361,6 +368,7 @@ def open_tcp(settings: PoolSettings, url: str, options: Mapping[str, Any]) -> Tc
                     data = tcp.sock.recv(_READ_BYTES)
                     if not data:
                         raise TransportError("ProxyError", _CLOSED_BY_PROXY)
+            tcp.sock.settimeout(None)
             tcp.opened(opening)
         except BaseException as error:
             found = tcp.failed(error)
@@ -393,3 +401,23 @@ async def open_async_tcp(settings: PoolSettings, url: str, options: Mapping[str,
                 raise
             raise found from None
     return tcp
+
+
+async def follow_redirect(tcp: Tcp, refused: InvalidStatus, connect: Any, options: Mapping[str, Any]) -> Any:
+    """Follow the redirect of a refused upgrade, where `connect` allows it: `websockets` does not with a given `sock`.
+
+    `connect`: a subclass of websockets' own. Raises what it raises.
+    """
+    protocol, sent = tcp.made.protocol, tcp.made.request.headers.raw_items()
+    own = {"host", "upgrade", "connection"}
+    headers = [(n, v) for n, v in sent if n.lower() not in own and not n.lower().startswith("sec-websocket-")]
+    uri = protocol.uri
+    url = f"{'wss' if uri.secure else 'ws'}://{authority_of(uri.host, uri.port)}{uri.resource_name}"
+    extensions = {"extensions": protocol.available_extensions, "compression": None, "max_size": protocol.max_size}
+    more = {name: value for name, value in tcp.arguments.items() if name in ("ssl", "create_connection")}
+    again = connect(url, user_agent_header=None, additional_headers=headers, **{**options, **extensions, **more})
+    found = again.process_redirect(refused)
+    if not isinstance(found, str):
+        raise found from refused
+    again.uri = found
+    return await again

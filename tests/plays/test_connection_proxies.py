@@ -190,7 +190,8 @@ def test_redirect_to_another_host_chooses_anew(
 
 def mocked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """An instrumentation wraps the library's transports, which then carry the calls."""
-    for owner, name in ((LIBRARY.HTTPTransport, "handle_request"), (LIBRARY.AsyncHTTPTransport, "handle_async_request")):
+    for kind, name in (("HTTPTransport", "handle_request"), ("AsyncHTTPTransport", "handle_async_request")):
+        owner = getattr(LIBRARY, kind)
         original = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *args, original=original: original(*args))
     return {}

@@ -102,6 +102,7 @@ if TYPE_CHECKING:
         RateLimits as RateLimits,
         Reproducible as Reproducible,
         RequestEncoding as RequestEncoding,
+        ResponseSocket as ResponseSocket,
         Routing as Routing,
         Unbroken as Unbroken,
         Urgency as Urgency,

@@ -266,6 +266,26 @@ class _AsyncConnection(_SyncConnection):
         await (stock.send(event) if command is None else stock.send_raw(command))
 
 
+def open_socket(client: Any, timeout_s: float | None) -> Any:
+    """Return a socket as `client.responses.connect()` opens one, without records; async clients await it.
+
+    Raises OSError, TimeoutError, errors of `websockets`, and AttributeError if openai or the client has no such method.
+    """
+    # HTTP limits no answer either.
+    manager = client.responses.connect(websocket_connection_options={"open_timeout": timeout_s, "max_size": None})
+    opening = manager._connect_ws({}, {})
+    return _async_unwatched(opening) if client._asynchronous else _unwatched(opening)
+
+
+def _unwatched(made: Any) -> Any:
+    made.watcher = None
+    return made
+
+
+async def _async_unwatched(opening: Any) -> Any:
+    return _unwatched(await opening)
+
+
 def websocket_module() -> Any:
     """Import the transport's WebSockets. Raises MissingExtraError without `websockets`."""
     try:

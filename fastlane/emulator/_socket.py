@@ -17,7 +17,7 @@ from fastlane.emulator._http import Headers, Http1, ServedExchange, Stamp
 from fastlane.emulator._log import RequestLog
 from fastlane.emulator._provider import Provider
 from fastlane.emulator._reply import ResponsesReply, compact
-from fastlane.emulator._request import MAXIMUM_BYTES, ApiError, read_overrides
+from fastlane.emulator._request import ApiError, read_overrides
 
 TARGET = "WS responses"
 """What `Fault.on` names a response on a WebSocket; the upgrade is "GET responses"."""
@@ -40,7 +40,7 @@ class ResponsesSocket:
         self.provider = provider
         self._key = key
         self._reads_after_s = reads_after_s
-        self._protocol = ServerProtocol(max_size=MAXIMUM_BYTES)
+        self._protocol = ServerProtocol(max_size=provider.model.socket_message_bytes)
         self._fragments: list[bytes] = []
         self._closed = asyncio.Event()
         self._remembered: dict[str, list[Any]] = {}

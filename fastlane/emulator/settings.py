@@ -347,6 +347,8 @@ class ProviderModel(Settings):
     """Where an answer that runs on ends if the request sets no limit."""
     socket_lifetime_s: Seconds = 3_600.0
     """After how long a WebSocket is closed."""
+    socket_message_bytes: Count = 256 * 1_048_576
+    """How large a message on a WebSocket may be."""
     dialect: Dialect = Dialect()
     batches: BatchSettings = BatchSettings()
 

@@ -117,33 +117,33 @@ def _account(anywhere: tuple[Any, ...], here: tuple[Any, ...]) -> Account:
 class Caller:
     """What plays may use of the client that makes a call, at one upstream."""
 
-    __slots__ = ("_client", "_options", "_pipeline")
+    __slots__ = ("_options", "_pipeline", "client")
 
     def __init__(self, client: Any, options: Any) -> None:
-        self._client = client
+        self.client = client
         self._options = options
         self._pipeline = client._fastlane.pipeline
 
     @property
     def http_client(self) -> Any:
         """The HTTP client that sends the requests."""
-        return http_client_of(self._client)
+        return http_client_of(self.client)
 
     @property
     def max_retries(self) -> int:
         """How often openai's rules may retry an attempt, by the setting of the application."""
-        retries: int = self._options.get_max_retries(self._client.max_retries)
+        retries: int = self._options.get_max_retries(self.client.max_retries)
         return retries
 
     @property
     def account(self) -> Account:
         """Digests of key, organisation and project. Calls of one account share the provider's limits."""
-        account: Account = self._client._fastlane.accounts.of(self._client, self._options)
+        account: Account = self.client._fastlane.accounts.of(self.client, self._options)
         return account
 
     def error_of(self, response: Any) -> Exception:
         """Return openai's error for a response whose status is not a success."""
-        return status_error_of(response, self._client)
+        return status_error_of(response, self.client)
 
     def report_error(self, play: str, step: str, error: Exception) -> None:
         """Log an error of a play once; with `raise_play_errors`, raise PlayError."""

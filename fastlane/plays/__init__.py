@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .rate_limits.play import RateLimits as RateLimits
     from .reproducible.play import Reproducible as Reproducible
     from .request_encoding.play import RequestEncoding as RequestEncoding
+    from .response_socket.play import ResponseSocket as ResponseSocket
     from .routing.play import Routing as Routing
     from .unbroken.play import Unbroken as Unbroken
     from .urgency.play import Urgency as Urgency
@@ -28,6 +29,7 @@ _PLAYS = {
     "PromptCache": "prompt_cache",
     "RateLimits": "rate_limits",
     "Reproducible": "reproducible",
+    "ResponseSocket": "response_socket",
     "Routing": "routing",
     "Unbroken": "unbroken",
     "Urgency": "urgency",

@@ -248,6 +248,8 @@ class ProviderFacts(Part):
     origins: Texts = ()
     """Where these facts hold: "https://api.example.com", "https://*.example.com", "http://localhost:8000"."""
     http2: Fact[bool] | None = None
+    response_sockets: Fact[bool] | None = None
+    """Whether /responses can be used over a WebSocket, and continues what it has seen on it."""
     encodings: ByEndpoint[Fact[Forms]] = {}
     media_types: Table[Fact[Text]] = {}
     cache: Cache = Cache()

@@ -218,7 +218,7 @@ def our_call(cell: Cell, fault: Fault, base_url: str, tag: str, retries: int) ->
         if cell.plays == "unbroken":
             plays.append(Unbroken(min_stall_s=0.5, max_stall_s=0.5))
         else:
-            plays += [PromptCache()] if cell.plays == "default" else _all_plays(fault, base_url)
+            plays += _all_plays(fault, base_url) if cell.plays == "all" else [PromptCache()]
 
     async def listen() -> None:
         loop = asyncio.get_running_loop()
@@ -233,7 +233,14 @@ def our_call(cell: Cell, fault: Fault, base_url: str, tag: str, retries: int) ->
 
     if form.asynchronous:
         form.run(listen())
-    with form.make(fastlane, **options, only_plays=plays) as client:
+    made_of: Any = fastlane
+    if cell.plays == "installed":
+        made_of, settings = openai, {name: options.pop(name) for name in ("on_call_end", "raise_play_errors")}
+        fastlane.install(only_plays=plays, **settings)
+    else:
+        options["only_plays"] = plays
+    with form.make(made_of, **options) as client:
+        fastlane.uninstall()
         _ask(client, cell, fault, tag, "fastlane/auto" if cell.plays == "all" else "m", ours)
     ours.calls = client.calls
     if form.asynchronous:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +21,7 @@ def problems_of(
     mine, counts = ours
     difference = next((each for each in fault.differs if each.holds(cell)), None)
     found = [*_outcome(theirs, mine, difference, good, retries), *mine.complaints, *_records(mine, counts, fault)]
+    found += _pauses(mine, fault)
     if mine.seconds > fault.bound_s:
         found.append(f"took {mine.seconds:.1f} s, more than {fault.bound_s:.0f} s")
     begun = max(their_counts.begun, min(difference.begun, retries + 1) if difference is not None else 0)
@@ -82,8 +84,21 @@ def _records(mine: OurCall, counts: Counts, fault: Fault) -> Iterator[str]:
     # The one that gave the answer, or that failed last, stands last.
     if sorted(each.number for each in record.attempts) != list(range(1, len(record.attempts) + 1)):
         yield "the attempts are not numbered one by one"
+    if fault.is_held_back and record.bursts is None:
+        yield "the record does not say that the stream was held back"
     if any(each.wire.ended_ns is None for each in record.attempts):
         yield "an attempt has no end"
+
+
+def _pauses(mine: OurCall, fault: Fault) -> Iterator[str]:
+    """Each retry waits longer than the provider has announced, by another part of at most a quarter."""
+    announced = re.search(r"retry_after=([\d.]+)", fault.emulator)
+    if announced is None or mine.retries < 1:
+        return
+    least_s = float(announced[1])
+    pauses_s = [float(pause) for pause in re.findall(r" in ([\d.]+) seconds", "\n".join(mine.logged))]
+    if len(set(pauses_s)) != mine.retries or not all(least_s < pause <= least_s * 1.25 for pause in pauses_s):
+        yield f"pauses of {pauses_s} s before {mine.retries} retries, where {least_s} s were announced"
 
 
 def _secrets(mine: OurCall) -> Iterator[str]:

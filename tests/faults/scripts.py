@@ -16,6 +16,8 @@ USAGE = {"prompt_tokens": 900, "completion_tokens": 12, "total_tokens": 912}
 _PIECES = ('{"river":', '"Rhine, from', " the Alps to", ' the North Sea"}')
 _COMMON: dict[str, Any] = {"id": "chatcmpl-1", "created": 1, "model": "m"}
 _LARGE_PIECE = 64 << 10
+HELD_BACK_S = 0.5
+"""Between two parts of a stream that is held back: twice the least that counts as such."""
 _BOMB_BYTES = 68 << 20
 """The least that a decompression bomb comes to: transports let smaller answers pass."""
 
@@ -147,6 +149,19 @@ def empty(wire: Wire) -> None:
 
 def duplicate_done(wire: Wire) -> None:
     _sent(b"".join(events(wire, done=2)) if wire.streamed else whole(), wire)
+
+
+def held_back(wire: Wire) -> None:
+    """A stream of which a gateway passes on a part of the events at a time."""
+    wire.begin()
+    wire.head()
+    begun, *events_, end, done = events(wire, usage=False)
+    wire.send(begun)
+    for piece in events_:
+        time.sleep(HELD_BACK_S)
+        wire.send(piece + event({"content": " "}) * 15)
+    wire.send(end + done)
+    wire.end()
 
 
 def dripped_body(wire: Wire) -> None:

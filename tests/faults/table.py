@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
-from typing import Literal
+from typing import Any, Literal
 
 from tests.faults import scripts
 from tests.faults.wire import Script
@@ -67,13 +67,16 @@ class Fault:
     protocols: tuple[str, ...] = PROTOCOLS
     """The protocols that have such a thing."""
     plays: tuple[str, ...] = PLAYS
-    """The sets of plays that it is run with; "unbroken" is `Unbroken` with `Connection`."""
+    """The sets of plays that it is run with; "unbroken" is `Unbroken` with `Connection`, "installed" is the default
+    plays in a client that is made of openai's class after `install()`."""
     only_streams: bool = False
     """Whether it is about events: an unstreamed answer is a good one."""
     read_s: float = READ_S
     bound_s: float = 30.0
     """Seconds within which the call must be over, on a busy machine: all attempts, and the pauses between them."""
     is_large: bool = False
+    is_held_back: bool = False
+    """Whether a gateway makes the stream arrive in bursts, which the record says."""
     hops: int = 0
     """Requests that one attempt takes beyond the first."""
     begins: bool = True
@@ -260,6 +263,16 @@ def _broken_streams() -> Iterator[Fault]:
     )
 
 
+def _where_people_are() -> Iterator[Fault]:
+    """A gateway that buffers, and programs that are not changed: `install()` is what `fastlane run` calls."""
+    yield _script("held back in bursts", scripts.held_back, only_streams=True, plays=("default",), is_held_back=True)
+    installed: dict[str, Any] = {"plays": ("installed",), "family": "installed"}
+    yield Fault(name="unmodified program: connect refused", peer="none", **installed)
+    yield _script("unmodified program: reset before headers, once", scripts.reset_once, **installed)
+    yield _script("unmodified program: reset mid-body", scripts.reset_mid_body, **installed)
+    yield _emulated("unmodified program: 429 with retry-after", "status=429;retry_after=0.2", **installed)
+
+
 def _frames() -> Iterator[Fault]:
     finished = Difference(
         plays=_OURS,
@@ -283,7 +296,7 @@ def _frames() -> Iterator[Fault]:
 
 FAULTS: dict[str, Fault] = {
     fault.name: fault
-    for part in (_connections, _proxies, _transport, _bodies, _statuses, _broken_streams, _frames)
+    for part in (_connections, _proxies, _transport, _bodies, _statuses, _broken_streams, _where_people_are, _frames)
     for fault in part()
 }
 

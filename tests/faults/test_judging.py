@@ -65,6 +65,15 @@ def retry(case: Case) -> None:
     case.counts.requests, case.ours.retries = 2, 1
 
 
+def spoil_pauses(case: Case, *pauses_s: str) -> None:
+    """Retry after pauses, where the provider has announced 0.25 s."""
+    retry(case)
+    case.fault = replace(FAULT, emulator="status=429;retry_after=0.25")
+    case.stock.retries = case.ours.retries = len(pauses_s)
+    case.stock_counts.begun = case.counts.begun
+    case.ours.logged = [f"Retrying request to /chat/completions in {pause} seconds" for pause in pauses_s]
+
+
 def fail_both(case: Case, error: Exception, cause: Exception | None = None) -> None:
     case.stock.error = openai.OpenAIError("")
     error.__cause__ = cause
@@ -87,6 +96,9 @@ SPOILT: dict[str, Callable[[Case], None]] = {
     "prompt in a cause": lambda case: fail_both(case, openai.OpenAIError("no"), ValueError(PROMPT)),
     "prompt in the record": lambda case: case.now_the_record_is(changes=(f"cut {PROMPT}",)),
     "key elsewhere": lambda case: put(case.counts, keys_elsewhere=1),
+    "no jitter": lambda case: spoil_pauses(case, "0.3", "0.3"),
+    "a shorter pause": lambda case: spoil_pauses(case, "0.22"),
+    "unseen bursts": lambda case: put(case, fault=replace(FAULT, is_held_back=True)),
     "a complaint": lambda case: put(case.ours, complaints=["tasks are left"]),
 }
 

@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import openai
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, reject, strategies as st
 
 import fastlane
 from fastlane import ConfigurationError, Connection, Urgency
 from fastlane.emulator import Emulator
 from scripts.servers import Microsocks, ProxyProgram, Tinyproxy
 from tests.call_peer import CallPeer, Reply
+from tests.prepared_server import LIBRARY
 from tests.programs import running
 from tests.transport.callers import CALLERS, comes_true_for
 from tests.transport.connect_proxy import PASSWORD, USER, ConnectProxy
@@ -68,10 +68,10 @@ NAMES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", 
     host=st.sampled_from(HOSTS + ADDRESSES),
     port=st.sampled_from(["", ":80", ":443", ":8443"]),
 )
-def test_environment_is_read_as_httpx2_reads_it(
+def test_environment_is_read_as_the_library_reads_it(
     proxies: dict[str, str | None], unproxied: list[str] | None, scheme: str, host: str, port: str
 ) -> None:
-    url = httpx2.URL(f"{scheme}://{host}{port}/v1")
+    url = LIBRARY.URL(f"{scheme}://{host}{port}/v1")
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
             patch.delenv(name)
@@ -80,10 +80,12 @@ def test_environment_is_read_as_httpx2_reads_it(
                 patch.setenv(name, value)
         if unproxied is not None:
             patch.setenv("no_proxy", ",".join(unproxied))
-        with httpx2.Client(verify=trusting()) as theirs:
-            transport: Any = theirs._transport_for_url(url)
-            used = getattr(transport._pool, "_proxy_url", None)
-        with fastlane.OpenAI(api_key="k", base_url=str(url)) as ours:
+        try:
+            theirs = LIBRARY.Client(verify=trusting())
+        except LIBRARY.InvalidURL:  # httpx makes no client with some values that httpx2 takes, such as [::1]
+            reject()
+        with theirs, fastlane.OpenAI(api_key="k", base_url=str(url)) as ours:
+            used = getattr(theirs._transport_for_url(url)._pool, "_proxy_url", None)
             chosen = ours.explain().proxy
 
     assert chosen == (used and f"{used.scheme.decode()}://{used.host.decode()}:{used.port}")
@@ -188,7 +190,8 @@ def test_redirect_to_another_host_chooses_anew(
 
 def mocked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """An instrumentation wraps the library's transports, which then carry the calls."""
-    for owner, name in ((httpx2.HTTPTransport, "handle_request"), (httpx2.AsyncHTTPTransport, "handle_async_request")):
+    for kind, name in (("HTTPTransport", "handle_request"), ("AsyncHTTPTransport", "handle_async_request")):
+        owner = getattr(LIBRARY, kind)
         original = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *args, original=original: original(*args))
     return {}
@@ -240,7 +243,7 @@ def test_real_proxy_carries_streams_and_their_cancellation(
     denied = pytest.raises(openai.APIConnectionError)
     with make_caller(**arguments, max_retries=0, proxy=wrong) as caller, denied as raised:
         caller.ask()
-    assert isinstance(raised.value.__cause__, httpx2.ProxyError)
+    assert isinstance(raised.value.__cause__, LIBRARY.ProxyError)
 
 
 # What goes wrong

@@ -12,7 +12,7 @@ from ..engine.call_state import CallState
 from ..engine.flow import begin_trace
 from ..errors import ConfigurationError
 from ..protocol.endpoints import RESPONSES
-from ..protocol.fields import safe_name
+from ..protocol.fields import field, safe_name, string
 
 if TYPE_CHECKING:
     from ..engine.client_state import ClientState
@@ -103,7 +103,7 @@ class SocketCalls:
         if kind == "error":
             error = getattr(event, "error", None)
             attempt.status_code = getattr(event, "status", None)
-            state.error, state.outcome = safe_name(getattr(error, "code", None)), "failed"
+            state.error, state.outcome = safe_name(string(field(error, "code"))), "failed"
         else:
             attempt.status_code = 200
             answer.event(event)

@@ -11,9 +11,10 @@ import contextlib
 import os
 import socket
 import ssl
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Protocol, Self
+from typing import Any, Self
 from urllib.parse import quote
 from weakref import WeakSet
 
@@ -26,10 +27,10 @@ from websockets.uri import parse_uri
 
 from fastlane._clock import now_ns
 
-from ..pool.settings import PoolSettings, ProxyServer
+from ..pool.settings import PoolSettings, ProxyServer, ServerOrigin
 from ..protocols.exchange import Opening, TransportError, authority_of
-from ..protocols.tunnel import Tunnel, http_tunnel, socks5_tunnel
 from .connect import connect_asyncio, connect_sync, ssl_context
+from .connection import ClientConnection, Tls
 
 # Options of an application that are not about the TCP connection, as `sock` and `proxy` are.
 _OPTIONS = frozenset({
@@ -48,22 +49,6 @@ def connects(connect: Any = None) -> bool:
     return isinstance(connect, type)
 
 
-class SocketWatcher(Protocol):
-    """What gets the messages of a socket."""
-
-    def sending(self, message: Any) -> Any:
-        """A message is about to be sent. What is returned is given to `sent`."""
-
-    def sent(self, sending: Any, error: BaseException | None) -> None:
-        """The message was handed to the socket, or could not be."""
-
-    def received(self, message: Any) -> None:
-        """A message was received, and is about to be returned."""
-
-    def closed(self, error: BaseException | None) -> None:
-        """The connection is closed: by the application (None), or as receiving has found."""
-
-
 class _Socket:
     """What the sync and the async class add to those of `websockets`."""
 
@@ -71,9 +56,10 @@ class _Socket:
     """How the TCP connection was opened; None if `websockets` has opened it."""
     opened_ns = 0
     """When the server had agreed to the upgrade: monotonic nanoseconds."""
-    watcher: SocketWatcher | None = None
+    watcher: Any = None
+    """Gets what goes through the socket: `sending(message)` before a message is sent, with its result `sent(sending,
+    error)` after that, `received(message)`, and `closed(error)`, with None if the application has closed it."""
     protocol: Any
-    tls_ended_ns: int | None = None
     sock: socket.socket | None = None
     """The TCP connection, if it was opened here."""
     is_foreign = False
@@ -82,23 +68,26 @@ class _Socket:
     def is_up(self) -> None:
         """Note that the server has agreed to the upgrade."""
         self.opened_ns = now_ns()
-        tls = self._tls()
-        if self.opening is not None and tls is not None:
-            self.opening = replace(
-                self.opening,
-                tls_ended_ns=self.tls_ended_ns,
-                alpn=tls.selected_alpn_protocol(),
-                tls_version=tls.version(),
-            )
         _open.add(self)
-
-    def _tls(self) -> Any:
-        """Return the `ssl` object of the connection; None without TLS. The classes override it."""
 
     @property
     def is_open(self) -> bool:
         """Whether messages can be sent: neither side has begun to close it."""
         return not self.is_foreign and self.protocol.state is State.OPEN
+
+    @contextlib.contextmanager
+    def _sending(self, message: Any) -> Iterator[None]:
+        self._check_process()
+        watcher = self.watcher
+        sending = None if watcher is None else watcher.sending(message)
+        try:
+            yield
+        except BaseException as error:
+            if watcher is not None:
+                watcher.sent(sending, error)
+            raise
+        if watcher is not None:
+            watcher.sent(sending, None)
 
     def _closed(self, error: ConnectionClosed) -> None:
         if error.sent is not None and error.sent.code == CloseCode.MESSAGE_TOO_BIG:
@@ -125,27 +114,10 @@ class _Socket:
 class ThreadSocket(_Socket, sync_client.ClientConnection):
     """A WebSocket for threads: one may receive while others send."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        self.tls_ended_ns = now_ns()
-        super().__init__(*arguments, **options)
-
-    def _tls(self) -> Any:
-        return self.socket if isinstance(self.socket, ssl.SSLSocket) else None
-
     def send(self, message: Any, text: bool | None = None) -> None:
         """Send a message. Raises websockets' ConnectionClosed."""
-        self._check_process()
-        watcher = self.watcher
-        if watcher is None:
+        with self._sending(message):
             super().send(message, text)
-            return
-        sending = watcher.sending(message)
-        try:
-            super().send(message, text)
-        except BaseException as error:
-            watcher.sent(sending, error)
-            raise
-        watcher.sent(sending, None)
 
     def recv(self, timeout: float | None = None, decode: bool | None = None) -> Any:
         """Return the next message. Raises websockets' ConnectionClosed, and TimeoutError."""
@@ -183,27 +155,18 @@ class LoopSocket(_Socket, asyncio_client.ClientConnection):
     """A WebSocket on an event loop: one task may receive while others send."""
 
     def connection_made(self, transport: Any) -> None:
-        """Keep the event loop's transport."""
-        self.tls_ended_ns = now_ns()
+        """Keep the event loop's transport, whose TLS with the server is open."""
+        tls = transport.get_extra_info("ssl_object")
+        if self.opening is not None and tls is not None:
+            self.opening = replace(
+                self.opening, tls_ended_ns=now_ns(), alpn=tls.selected_alpn_protocol(), tls_version=tls.version()
+            )
         super().connection_made(transport)
-
-    def _tls(self) -> Any:
-        return self.transport.get_extra_info("ssl_object")
 
     async def send(self, message: Any, text: bool | None = None) -> None:
         """Send a message. Raises websockets' ConnectionClosed."""
-        self._check_process()
-        watcher = self.watcher
-        if watcher is None:
+        with self._sending(message):
             await super().send(message, text)
-            return
-        sending = watcher.sending(message)
-        try:
-            await super().send(message, text)
-        except BaseException as error:
-            watcher.sent(sending, error)
-            raise
-        watcher.sent(sending, None)
 
     async def recv(self, decode: bool | None = None) -> Any:
         """Return the next message; being cancelled loses none. Raises websockets' ConnectionClosed."""
@@ -244,8 +207,56 @@ if hasattr(os, "register_at_fork"):
 # Opening
 
 
-class Tcp:
-    """A TCP connection to the server of a ws:// or wss:// URL, or to its proxy. Does no I/O."""
+class _TlsSocket:
+    """A TCP socket with TLS, for one thread that receives and others that send.
+
+    `ssl.SSLSocket`, which `websockets` would use, must not be read and written at once: what is sent may be lost.
+    """
+
+    def __init__(self, sock: socket.socket, tls: Tls) -> None:
+        self._sock, self._tls, self._lock = sock, tls, threading.Lock()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+    def wrap_socket(self, *_: object, **__: object) -> _TlsSocket:
+        """Return this socket, where `websockets` asks a TLS context for one."""
+        return self
+
+    def recv(self, size: int) -> bytes:
+        """Return what came, as soon as it is anything; empty at the end."""
+        plain = b""
+        while not plain and not self._tls.ended:
+            data = self._sock.recv(size)
+            if not data:
+                break
+            with self._lock:
+                plain = self._tls.feed(data)
+                self._flush()
+        return plain
+
+    def sendall(self, data: bytes) -> None:
+        """Send all of it."""
+        with self._lock:
+            self._tls.wrap(data)
+            self._flush()
+
+    def shutdown(self, how: int) -> None:
+        """End sending, by TLS too, or both."""
+        if how == socket.SHUT_WR:
+            with self._lock:
+                self._tls.close()
+                self._flush()
+        self._sock.shutdown(how)
+
+    def _flush(self) -> None:
+        data = self._tls.data_to_send()
+        if data:
+            self._sock.sendall(data)
+
+
+class Tcp(ClientConnection):
+    """A TCP connection to the server of a ws:// or wss:// URL, by way of its proxy. Does no I/O."""
 
     def __init__(
         self, settings: PoolSettings | None, url: str, options: Mapping[str, Any], *, asynchronous: bool
@@ -264,23 +275,36 @@ class Tcp:
         """Whether it is to be opened here."""
         if settings is None:
             return
-        uri = parse_uri(url)
-        self._host, self._port, self._is_secure = uri.host, uri.port, uri.secure
-        self._proxy = proxy = settings.proxy_for("https" if uri.secure else "http", uri.host, uri.port)
-        if uri.secure:
-            self.arguments["ssl"] = _context(settings, settings.verify)
-        # `websockets` opens TLS inside TLS, and what the application has said more of.
-        through_tls = proxy is not None and proxy.scheme == "https"
-        self.is_ours = options.keys() <= _OPTIONS and not through_tls
-        if not self.is_ours:
-            self.arguments["proxy"] = None if proxy is None else _ProxyUrl(proxy)
-        if proxy is not None and through_tls:
-            self.arguments["proxy_ssl"] = _context(settings, proxy.verify)
+        self._uri = uri = parse_uri(url)
+        # An event loop does TLS with the server by itself, and not inside TLS.
+        scheme = "http" if asynchronous or not uri.secure else "https"
+        self._settings = settings = replace(settings, http2="never")
+        super().__init__(ServerOrigin(scheme, uri.host, uri.port, uri.host), settings)
+        self.proxy = settings.proxy_for("https" if uri.secure else "http", uri.host, uri.port)
+        self._forwards = False
+        through_tls = self.proxy is not None and self.proxy.scheme == "https"
+        self.is_ours = options.keys() <= _OPTIONS and not (asynchronous and through_tls)
+        self.arguments |= self._for_websockets(through_tls=through_tls)
         self.arguments = {name: value for name, value in self.arguments.items() if name not in options}
+
+    def _for_websockets(self, *, through_tls: bool) -> dict[str, Any]:
+        """Return how `websockets` reaches the server."""
+        arguments: dict[str, Any] = {"ssl": self.context(None)} if self._uri.secure else {}
+        if not self.is_ours:
+            arguments["proxy"] = None if self.proxy is None else _ProxyUrl(self.proxy)
+            if through_tls:
+                arguments["proxy_ssl"] = self.context(self.proxy)
+        return arguments
+
+    def context(self, proxy: ProxyServer | None) -> ssl.SSLContext:
+        """Return the TLS context for a proxy, or for the server (None)."""
+        settings = self._settings
+        verify = settings.verify if proxy is None else proxy.verify
+        return ssl_context(verify, settings.certificates, "never", library=settings.library)
 
     def _make(self, *arguments: Any, **options: Any) -> Any:
         uri = arguments[-1].uri  # of the protocol
-        if self.opening is not None and (uri.host, uri.port) != (self._host, self._port):
+        if self.opening is not None and (uri.host, uri.port) != (self._uri.host, self._uri.port):
             raise ConnectionError("the server of the WebSocket changed after its connection had been opened")
         made = self.made = self._kind(*arguments, **options)
         made.opening, made.sock = self.opening, self.sock
@@ -291,27 +315,16 @@ class Tcp:
         """Seconds that are left to open it; None for any number."""
         return None if self._until_ns is None else max(0.0, (self._until_ns - now_ns()) / 1e9)
 
-    @property
-    def connects_to(self) -> tuple[str, int]:
-        """Host and port to which TCP is opened."""
-        return (self._host, self._port) if self._proxy is None else (self._proxy.host, self._proxy.port)
-
-    def tunnel(self) -> Tunnel:
-        """Return what asks the proxy, if there is one, for a tunnel."""
-        proxy = self._proxy
-        if proxy is None:
-            return b""
-        if proxy.scheme == "http":
-            return (yield from http_tunnel(self._host, self._port, proxy.all_headers))
-        return (yield from socks5_tunnel(self._host, self._port, proxy.credentials))
-
     def opened(self, opening: Opening) -> None:
-        """Note that TLS with the server, or the upgrade, can begin."""
-        now = now_ns()
-        if self._proxy is not None:
-            opening = replace(opening, proxy=self._proxy.address, proxy_ended_ns=now)
-        self.opening = replace(opening, tls_started_ns=now if self._is_secure else None)
+        """Hand the connection over to `websockets`, after the handshakes."""
+        self.establish(opening, now_ns())
+        assert self.opening is not None
+        assert self.sock is not None
         self.arguments |= {"sock": self.sock, "open_timeout": self.left_s}
+        if self.tls is not None:
+            self.arguments["sock"] = self.arguments["ssl"] = _TlsSocket(self.sock, self.tls)
+        elif self._uri.secure:
+            self.opening = replace(self.opening, tls_started_ns=now_ns())
 
     def failed(self, error: BaseException) -> Exception | None:
         """Close what is open; return the error as `websockets` raises it, or None if it is that already."""
@@ -319,22 +332,19 @@ class Tcp:
         if not isinstance(error, TransportError | OSError):
             return None
         if self.left_s == 0:
-            server = f"{self.connects_to[0]}:{self.connects_to[1]}"
+            server = authority_of(*self.connects_to)
             return TimeoutError(f"no connection to {server} for the WebSocket within open_timeout")
         if not isinstance(error, TransportError):
             return None
-        if error.name == "ProxyError" and self._proxy is not None:
-            return ProxyError(f"the proxy {self._proxy.address} failed: {error.message}")
+        error = self.of_proxy(error) if self.sock is None else error
+        if error.name == "ProxyError":
+            return ProxyError(error.message)
         return error.__cause__ if isinstance(error.__cause__, OSError) else ConnectionError(error.message)
 
     def close(self) -> None:
         """Close it, unless `websockets` has taken it over and closes it."""
         if self.sock is not None and self.made is None:
             self.sock.close()
-
-
-def _context(settings: PoolSettings, verify: bool | ssl.SSLContext) -> ssl.SSLContext:
-    return ssl_context(verify, settings.certificates, "never", library=settings.library)
 
 
 class _ProxyUrl(str):
@@ -350,24 +360,23 @@ class _ProxyUrl(str):
         return "<proxy>"
 
 
-_CLOSED_BY_PROXY = "it closed the connection before it had answered"
-
-
 def open_tcp(settings: PoolSettings, url: str, options: Mapping[str, Any]) -> Tcp:
     """Open what a `ThreadSocket` to a URL needs. Raises OSError, TimeoutError, and ProxyError of `websockets`."""
     tcp = Tcp(settings, url, options, asynchronous=False)
     if tcp.is_ours:
         try:
+            tcp.begin_handshakes(tcp.context)
             tcp.sock, opening = connect_sync(*tcp.connects_to, cancelled=lambda: tcp.left_s == 0)
-            tunnel, data = tcp.tunnel(), None
-            with contextlib.suppress(StopIteration):
-                while True:
-                    outgoing = tunnel.send(data)  # type: ignore[arg-type]  # None begins it
-                    tcp.sock.settimeout(tcp.left_s)
-                    tcp.sock.sendall(outgoing)
-                    data = tcp.sock.recv(_READ_BYTES)
-                    if not data:
-                        raise TransportError("ProxyError", _CLOSED_BY_PROXY)
+            done = tcp.handshake()
+            while True:
+                tcp.sock.settimeout(tcp.left_s)
+                tcp.sock.sendall(tcp.handshake_output())
+                if done:
+                    break
+                data = tcp.sock.recv(_READ_BYTES)
+                if not data:
+                    raise tcp.cut_off()
+                done = tcp.handshake(data)
             tcp.sock.settimeout(None)
             tcp.opened(opening)
         except BaseException as error:
@@ -385,15 +394,17 @@ async def open_async_tcp(settings: PoolSettings, url: str, options: Mapping[str,
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(tcp.left_s):
+                tcp.begin_handshakes(tcp.context)
                 tcp.sock, opening = await connect_asyncio(*tcp.connects_to)
-                tunnel, data = tcp.tunnel(), None
-                with contextlib.suppress(StopIteration):
-                    while True:
-                        outgoing = tunnel.send(data)  # type: ignore[arg-type]  # None begins it
-                        await loop.sock_sendall(tcp.sock, outgoing)
-                        data = await loop.sock_recv(tcp.sock, _READ_BYTES)
-                        if not data:
-                            raise TransportError("ProxyError", _CLOSED_BY_PROXY)
+                done = tcp.handshake()
+                while True:
+                    await loop.sock_sendall(tcp.sock, tcp.handshake_output())
+                    if done:
+                        break
+                    data = await loop.sock_recv(tcp.sock, _READ_BYTES)
+                    if not data:
+                        raise tcp.cut_off()
+                    done = tcp.handshake(data)
             tcp.opened(opening)
         except BaseException as error:
             found = tcp.failed(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import logging
@@ -9,6 +10,7 @@ import socket
 import sys
 import weakref
 from collections import deque
+from collections.abc import Iterator
 from typing import Any, ClassVar, cast
 
 from openai._models import construct_type
@@ -156,6 +158,20 @@ class _Manager:
         weakref.finalize(made, _abort, self._sockets).atexit = False
         return made
 
+    @contextlib.contextmanager
+    def _handing_over(self, tcp: Any, url: str) -> Iterator[None]:
+        """Have openai's code give `websockets` what was opened for it."""
+        given = self.__dict__[self.kept]
+        self.__dict__[self.kept] = {**given, **tcp.arguments}
+        try:
+            yield
+        except Exception as error:
+            _explain(error, url)
+            raise
+        finally:
+            tcp.close()
+            self.__dict__[self.kept] = given
+
 
 class _SyncManager(_Manager):
     def __enter__(self) -> Any:
@@ -168,20 +184,9 @@ class _SyncManager(_Manager):
         if not websocket.connects():
             return stock(extra_query, extra_headers)
         handle, settings, url = self._begin()
-        given = self.__dict__[self.kept]
-        if settings is not None:
-            tcp = websocket.open_tcp(settings, url, given)
-        else:
-            tcp = websocket.Tcp(None, url, given, asynchronous=False)
-        try:
-            self.__dict__[self.kept] = {**given, **tcp.arguments}
+        tcp = websocket.open_tcp(settings, url, self.__dict__[self.kept])
+        with self._handing_over(tcp, url):
             return self._opened(stock(extra_query, extra_headers), handle)
-        except Exception as error:
-            _explain(error, url)
-            raise
-        finally:
-            tcp.close()
-            self.__dict__[self.kept] = given
 
 
 class _AsyncManager(_Manager):
@@ -192,32 +197,24 @@ class _AsyncManager(_Manager):
 
     async def _connect_ws(self, extra_query: Any, extra_headers: Any) -> Any:
         websocket, stock = websocket_module(), super()._connect_ws  # type: ignore[misc]
-        of_openai = sys.modules.get("openai.lib._websocket")
-        connect = getattr(of_openai, "_WebSocketConnect", websocket.asyncio_client.connect)
-        if not websocket.connects(connect):
+        if not websocket.connects(_connect_class(websocket)):
             return await stock(extra_query, extra_headers)
         handle, settings, url = self._begin()
         given = self.__dict__[self.kept]
-        if settings is not None and is_asyncio():
-            tcp = await websocket.open_async_tcp(settings, url, given)
-        else:
-            tcp = websocket.Tcp(None, url, given, asynchronous=True)
-        try:
-            self.__dict__[self.kept] = {**given, **tcp.arguments}
+        tcp = await websocket.open_async_tcp(settings if is_asyncio() else None, url, given)
+        with self._handing_over(tcp, url):
             try:
-                return self._opened(await stock(extra_query, extra_headers), handle)
+                made = await stock(extra_query, extra_headers)
             except ValueError as error:
                 if not isinstance(error.__cause__, websocket.InvalidStatus):
                     raise
-                of_openai = sys.modules.get("openai.lib._websocket")
-                connect = getattr(of_openai, "_WebSocketConnect", connect)
-                return self._opened(await websocket.follow_redirect(tcp, error.__cause__, connect, given), handle)
-        except Exception as error:
-            _explain(error, url)
-            raise
-        finally:
-            tcp.close()
-            self.__dict__[self.kept] = given
+                made = await websocket.follow_redirect(tcp, error.__cause__, _connect_class(websocket), given)
+            return self._opened(made, handle)
+
+
+def _connect_class(websocket: Any) -> Any:
+    """Return what connects in openai's async client: its own class, or that of `websockets` in older versions."""
+    return getattr(sys.modules.get("openai.lib._websocket"), "_WebSocketConnect", websocket.asyncio_client.connect)
 
 
 log = logging.getLogger("openai.resources.responses.responses")

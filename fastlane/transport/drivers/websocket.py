@@ -360,8 +360,11 @@ class _ProxyUrl(str):
         return "<proxy>"
 
 
-def open_tcp(settings: PoolSettings, url: str, options: Mapping[str, Any]) -> Tcp:
-    """Open what a `ThreadSocket` to a URL needs. Raises OSError, TimeoutError, and ProxyError of `websockets`."""
+def open_tcp(settings: PoolSettings | None, url: str, options: Mapping[str, Any]) -> Tcp:
+    """Open what a `ThreadSocket` to a URL needs; nothing without settings.
+
+    Raises OSError, TimeoutError, and ProxyError of `websockets`.
+    """
     tcp = Tcp(settings, url, options, asynchronous=False)
     if tcp.is_ours:
         try:
@@ -387,7 +390,7 @@ def open_tcp(settings: PoolSettings, url: str, options: Mapping[str, Any]) -> Tc
     return tcp
 
 
-async def open_async_tcp(settings: PoolSettings, url: str, options: Mapping[str, Any]) -> Tcp:
+async def open_async_tcp(settings: PoolSettings | None, url: str, options: Mapping[str, Any]) -> Tcp:
     """Open what a `LoopSocket` needs, on the running event loop; see `open_tcp`."""
     tcp = Tcp(settings, url, options, asynchronous=True)
     if tcp.is_ours:

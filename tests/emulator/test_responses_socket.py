@@ -26,6 +26,12 @@ def opened(emulator: Emulator, trust: ssl.SSLContext, **headers: str) -> ClientC
 
 
 @pytest.fixture
+def trust(emulator: Emulator) -> ssl.SSLContext:
+    """One of its own: httpx2 writes into a context that it offers HTTP/2."""
+    return ssl.create_default_context(cafile=str(emulator.certificate_authority))
+
+
+@pytest.fixture
 def socket(emulator: Emulator, trust: ssl.SSLContext) -> Iterator[Connection]:
     with opened(emulator, trust) as socket:
         yield socket

@@ -107,7 +107,7 @@ def test_every_manner_is_documented(http: httpx2.Client) -> None:
     known = refused["error"]["message"].partition("known ones are ")[2].partition(":")[0].rstrip(".").split(", ")
 
     assert len(known) >= 8
-    assert [kind for kind in known if f"| `{kind}` |" not in page] == []
+    assert [kind for kind in known if f"- `{kind}`: " not in page] == []
 
 
 @pytest.mark.parametrize("kind", ["whitespace", "prose", "second"])

@@ -21,7 +21,7 @@ _FAMILIES: dict[str, tuple[str, ...]] = {
     "prompts": ("prompt_cache", "prompt_cache_agents", "context_trimming", "drift", "prompt_cache_cost"),
     "request_encoding": ("encoding", "headline", "encoding_cpu"),
     "routing_regret": ("routing_regret",),
-    "sockets": ("socket_events",),
+    "sockets": ("socket_events", "socket_loop", "socket_kills"),
     "statistics": ("aa", "power", "attribution"),
     "streams": ("stream_cpu", "streams_per_core", "call_cpu", "history_cpu", "cold_start"),
     "structured": ("early_stop", "bounded_ab", "bound_law", "bounded_cost"),

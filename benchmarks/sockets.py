@@ -1,20 +1,31 @@
-"""What Responses over WebSocket cost the client: openai's connections against ours."""
+"""What Responses over WebSocket cost the client, and what the turns of an agent save on them."""
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import json
-from collections.abc import Callable
-from contextlib import ExitStack
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import httpx2
+import openai
 from websockets.sync.client import ClientConnection
 
-from benchmarks._client import client_of
-from benchmarks._conversation import conversation, tools
+from benchmarks._client import MODES, chunks, client_of, in_mode, ours, run, run_sync, settled, wishes
+from benchmarks._conversation import conversation, prose, tools
 from benchmarks._paired import cpu_pairs, middle, paired
-from benchmarks._provider import MODEL, providers
-from benchmarks._report import Report
+from benchmarks._provider import MODEL, fact, providers
+from benchmarks._report import Figure, Report
+from fastlane._clock import now_ns
+from fastlane.emulator import Emulator, ProviderModel
+from fastlane.plays import PromptCache, ResponseSocket
+from fastlane.plays.response_socket.section import ResponseSocketSection
+from fastlane.providers import ProviderFacts, registered
 
 _SIDES = ("stock", "fastlane")
 _EVENTS, _TURNS = 100, 2
@@ -87,11 +98,255 @@ def socket_events(quick: bool) -> Report:
         ]
         turns = [[one / _TURNS / 1e3 for one in arm] for arm in cpu_pairs([*map(send, _SIDES)], pairs, prepare=before)]
     figures: dict[str, float] = {}
-    for name, (stock, ours) in {"event": received, "turn": turns}.items():
-        figures |= paired(name, stock, ours)
-        figures |= {f"{name}_stock_us": middle(stock), f"{name}_fastlane_us": middle(ours)}
+    for name, (stock, fast) in {"event": received, "turn": turns}.items():
+        figures |= paired(name, stock, fast)
+        figures |= {f"{name}_stock_us": middle(stock), f"{name}_fastlane_us": middle(fast)}
     return Report(
         figures=figures,
         reach={"event_ratio": ">= 10", "turn_ratio": ">= 20"},
         conditions={"pairs": pairs, "turn_bytes": len(sent["stock"])},
     )
+
+
+# `ResponseSocket`: the turns of a coding agent
+
+_LOOP_TURNS = 30
+_OUTPUT_TOKENS = 60
+_THINKS_S = 0.2
+PROVIDER_SAVES_S = 0.0
+"""How much sooner the first token of a turn comes on a WebSocket. OpenAI's guide claims much, so none is assumed."""
+_TOOL_S = 0.4
+"""Between turns: the sender's window falls back, as it does while a tool runs."""
+_ARMS = ("http", "socket")
+
+
+@functools.cache
+def _history(turns: int) -> tuple[list[Any], list[Any]]:
+    """Return the first items of a coding agent's run, and a tool's result for each turn: sizes of recorded runs."""
+    draw = random.Random(3)
+    begun = [{"role": "system", "content": prose(draw, 5_000)}, {"role": "user", "content": prose(draw, 3_800)}]
+    return begun, [
+        {"role": "user", "content": prose(draw, min(9_000, int(draw.expovariate(1 / 2_500)) + 100))}
+        for _ in range(turns)
+    ]
+
+
+@contextmanager
+def _taking_sockets(started: Sequence[Emulator]) -> Iterator[None]:
+    facts = ProviderFacts(slug="sockets", response_sockets=fact(True))
+    with registered(facts, origins=[emulator.base_url.removesuffix("/v1") for emulator in started]):
+        yield
+
+
+def _agent(arm: str, mode: str, base_url: str, **asked: object) -> Any:
+    """Make a client with default plays, or with `ResponseSocket()` too."""
+    plays = (PromptCache(), ResponseSocket()) if arm == "socket" else (PromptCache(),)
+    headers = wishes(output_tokens=_OUTPUT_TOKENS, **asked)
+    return ours(mode, base_url, *plays, default_headers=headers, raise_play_errors=True)
+
+
+async def _turns(client: Any, turns: int, *, pause_s: float = 0.0, **fields: Any) -> list[float]:
+    """Run an agent; return the milliseconds of each turn, from the call to the end of its stream."""
+    begun_with, results = _history(turns)
+    history, taken = list(begun_with), []
+    for result in results:
+        begun = now_ns()
+        last: Any = None
+        async for event in chunks(
+            await settled(client.responses.create(model=MODEL, input=history, stream=True, **fields))
+        ):
+            last = event
+        taken.append((now_ns() - begun) / 1e6)
+        history += [*(item.to_dict() for item in last.response.output), result]
+        if pause_s:
+            await asyncio.sleep(pause_s)
+    return taken
+
+
+async def _loop_ms(arm: str, base_url: str) -> float:
+    """Return the milliseconds of all turns of one agent with a fresh client, connecting included."""
+    thinks_s = _THINKS_S - (PROVIDER_SAVES_S if arm == "socket" else 0.0)
+    async with _agent(arm, "async", base_url, prefill_ms=thinks_s * 1e3) as client:
+        taken = sum(await _turns(client, _LOOP_TURNS, pause_s=_TOOL_S))
+        if arm == "socket" and client.last_call.get(ResponseSocketSection).sent != "delta":
+            raise RuntimeError("the last turn was not sent as a delta")
+    return taken
+
+
+async def _loops(started: Sequence[Emulator], rounds: int) -> list[dict[str, list[float]]]:
+    """Run agents against all providers at once, the arms of each in turns."""
+
+    async def at(emulator: Emulator, start_s: float) -> dict[str, list[float]]:
+        await asyncio.sleep(start_s)
+        found: dict[str, list[float]] = {arm: [] for arm in _ARMS}
+        for number in range(rounds):
+            for arm in reversed(_ARMS) if number % 2 else _ARMS:
+                found[arm].append(await _loop_ms(arm, emulator.base_url))
+        return found
+
+    return await asyncio.gather(*(at(emulator, number * 0.17) for number, emulator in enumerate(started)))
+
+
+def _sent_bytes(emulator: Emulator, **fields: Any) -> dict[str, int]:
+    """Run one agent of each arm; return the bytes of the bodies, and of the messages, that it sent."""
+    sent = {}
+    for arm, method in zip(_ARMS, ("POST", "WS"), strict=True):
+        emulator.reset()
+        with _agent(arm, "sync", emulator.base_url) as client:
+            run_sync(_turns(client, _LOOP_TURNS, **fields))
+        requests = [one for one in emulator.log() if one.path.endswith("/responses") and one.method != "GET"]
+        if {one.method for one in requests} != {method} or len(requests) != _LOOP_TURNS:
+            raise RuntimeError(f"{arm} sent {Counter(one.method for one in requests)}")
+        sent[arm] = sum(one.bytes_in for one in requests)
+    return sent
+
+
+def _loop_cpu_ms(base_url: str, pairs: int) -> dict[str, float]:
+    with ExitStack() as stack:
+        agents = [stack.enter_context(_agent(arm, "sync", base_url)) for arm in _ARMS]
+
+        arms = [lambda client=client: run_sync(_turns(client, _LOOP_TURNS)) for client in agents]
+        http, socket = cpu_pairs(arms, pairs, warm_ups=1)
+    return {
+        **paired("cpu_http_to_socket", http, socket),
+        **{
+            f"{arm}_turn_cpu_ms": middle(each) / _LOOP_TURNS / 1e6
+            for arm, each in zip(_ARMS, (http, socket), strict=True)
+        },
+    }
+
+
+def socket_loop(quick: bool) -> Report:
+    """Compare 30 turns of a coding agent, each with the whole history, over HTTP and with `ResponseSocket()`.
+
+    Both are fastlane with default plays. Sizes are those of recorded runs: a system message and a task of 9 kB in the
+    history, answers of 60 tokens, results of tools of 0.1 to 9 kB. Inside: the streams of all turns, connecting
+    included. Outside: 0.4 s between turns. The model takes 0.2 s to its first token on both sides (`PROVIDER_SAVES_S`
+    is 0). `with_tools`: 14 tools of 9 kB are sent with each turn, which the API does not keep. CPU: on loopback.
+    """
+    rounds, lanes, pairs = (1, 3, 4) if quick else (3, 4, 16)
+    trips = {f"rtt{milliseconds}": milliseconds / 1e3 for milliseconds in (40, 100)}
+    listed = [{"type": "function", **one["function"]} for one in tools()]
+    figures: dict[str, Figure] = {}
+    model = ProviderModel(inter_token_s=0.0)
+    for name, round_trip_s in trips.items():
+        with providers(lanes, round_trip_time_s=round_trip_s, model=model) as started, _taking_sockets(started):
+            found = asyncio.run(_loops(started, rounds))
+        http, socket = ([one for lane in found for one in lane[arm]] for arm in _ARMS)
+        figures |= paired(f"{name}_http_to_socket", http, socket)
+        figures |= {f"{name}_http_turn_ms": middle(http) / _LOOP_TURNS}
+        figures |= {f"{name}_socket_turn_ms": middle(socket) / _LOOP_TURNS}
+    with providers() as started, _taking_sockets(started):
+        for name, fields in {"": {}, "with_tools_": {"tools": listed}}.items():
+            sent = _sent_bytes(started[0], **fields)
+            figures |= {f"{name}{arm}_kb": count / 1e3 for arm, count in sent.items()}
+            figures[f"{name}bytes_ratio"] = sent["socket"] / sent["http"]
+        figures |= _loop_cpu_ms(started[0].base_url, pairs)
+    return Report(
+        figures=figures,
+        reach={"bytes_ratio": "<= 0.1", **{f"{name}_http_to_socket_ratio": ">= 1" for name in trips}},
+        conditions={"runs": rounds * lanes, "turns": _LOOP_TURNS, "provider_saves_ms": PROVIDER_SAVES_S * 1e3},
+    )
+
+
+# Kills
+
+_EVENTS = 13
+"""Of an answer of five tokens, at the least."""
+
+
+def _kill(draw: random.Random) -> str:
+    """Draw a fault that ends a connection before, amid or after an answer."""
+    return draw.choice((
+        f"drop;after_events={draw.randrange(_EVENTS + 1)}",
+        f"drop;after_bytes={draw.randrange(1, 4_000)}",
+        f"truncate;after={draw.randrange(5)}",
+        "disconnect",
+    ))  # fmt: skip
+
+
+async def _call(client: Any, history: list[Any], tag: str, *, stream: bool) -> tuple[Any, list[int]]:
+    """Return the response of a call, and the numbers of its events. Raises what the application gets."""
+    answer = await settled(
+        client.responses.create(model=MODEL, input=history, stream=stream, metadata={"x-emulator-tag": tag})
+    )
+    if not stream:
+        return answer, []
+    numbers, last = list[int](), None
+    async for event in chunks(answer):
+        numbers.append(event.sequence_number)
+        last = event
+    return getattr(last, "response", None), numbers
+
+
+async def _killed(client: Any, plain: Any, emulator: Emulator, mode: str, kills: int) -> Counter[str]:
+    """Talk in turns, each of which is killed once; say what came of it."""
+    draw, found = random.Random(mode), Counter[str]()
+    history: list[Any] = [{"role": "user", "content": "Begin."}]
+    for number in range(kills):
+        stream, whole = draw.random() < 0.5, None
+        for step in ("killed", "after"):
+            emulator.set_faults(*([f"{_kill(draw)};times=1;on=WS responses"] if step == "killed" else []))
+            try:
+                answer, numbers = await _call(client, history, f"{mode}-{number}-{step}", stream=stream)
+            except (openai.APIConnectionError, httpx2.TransportError):
+                found[f"{step}_raised"] += 1
+                continue
+            finally:
+                found[client.last_call.get(ResponseSocketSection).sent] += 1
+            found["wrong"] += numbers != list(range(len(numbers)))
+            if answer is not None and answer.status == "completed":
+                whole = answer
+            break
+        if whole is None:
+            found["lost"] += 1
+            continue
+        # The same history over HTTP: as many tokens.
+        same, _ = await _call(plain, history, f"{mode}-{number}-http", stream=False)
+        found["wrong"] += whole.usage.input_tokens != same.usage.input_tokens
+        history += [*(item.to_dict() for item in whole.output), {"role": "user", "content": f"And {number}?"}]
+        history = history if len(history) < 40 else history[:1]
+    return found
+
+
+def socket_kills(quick: bool) -> Report:
+    """Kill the socket of a turn at a random event, byte, or before it, in 1,000 turns of sync and async clients.
+
+    Inside: calls, streamed or not, of which the application sends those that raised once more. not_noticed: the answer was whole, or openai's rules sent
+    again what had not begun. lost: a turn without an answer, or a stream that ends early without an error.
+    billed_twice: calls for which the provider has generated tokens twice, by its log. wrong: answers to another history
+    than the call's, by the tokens that this history has over HTTP, and streams with missing or doubled events.
+    """
+    kills = 200 if quick else 1_000
+    found: Counter[str] = Counter()
+    with providers() as started, _taking_sockets(started):
+        (emulator,) = started
+        for mode in MODES:
+            options = {"default_headers": wishes(output_tokens=5), "max_retries": 2, "timeout": 20.0}
+            client = ours(mode, emulator.base_url, ResponseSocket(), raise_play_errors=True, **options)
+            plain = ours(mode, emulator.base_url, **options)
+            found += run(_closing(client, plain, emulator, mode, kills // len(MODES)))
+        log = [one for one in emulator.log() if one.method == "WS"]
+    billed = Counter(one.tag for one in log if one.output_tokens)
+    struck = sum(one.fault is not None for one in log)
+    return Report(
+        figures={
+            "kills": struck,
+            "lost": found["lost"],
+            "billed_twice": sum(count > 1 for count in billed.values()),
+            "wrong": found["wrong"],
+            "raised": found["killed_raised"],
+            "not_noticed": struck - found["killed_raised"],
+            "sent_as_delta": found["delta"],
+            "sent_whole": found["full"],
+        },
+        reach={"lost": "== 0", "billed_twice": "== 0", "wrong": "== 0", "kills": f">= {kills}"},
+    )
+
+
+async def _closing(client: Any, plain: Any, emulator: Emulator, mode: str, kills: int) -> Counter[str]:
+    try:
+        return await in_mode(client, _killed, plain, emulator, mode, kills)
+    finally:
+        await settled(client.close())
+        await settled(plain.close())

@@ -312,10 +312,11 @@ async def _killed(client: Any, plain: Any, emulator: Emulator, mode: str, kills:
 def socket_kills(quick: bool) -> Report:
     """Kill the socket of a turn at a random event, byte, or before it, in 1,000 turns of sync and async clients.
 
-    Inside: calls, streamed or not, of which the application sends those that raised once more. not_noticed: the answer was whole, or openai's rules sent
-    again what had not begun. lost: a turn without an answer, or a stream that ends early without an error.
-    billed_twice: calls for which the provider has generated tokens twice, by its log. wrong: answers to another history
-    than the call's, by the tokens that this history has over HTTP, and streams with missing or doubled events.
+    Inside: calls, streamed or not; the application sends those that raised once more. not_noticed: the answer was
+    whole, or openai's rules sent again what had not begun. lost: a turn without an answer, or a stream that ends early
+    without an error. billed_twice: calls for which the provider has generated tokens twice, by its log. wrong: answers
+    to another history than the call's, by the tokens that this history has over HTTP, and streams with missing or
+    doubled events.
     """
     kills = 200 if quick else 1_000
     found: Counter[str] = Counter()

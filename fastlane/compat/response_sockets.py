@@ -268,8 +268,11 @@ def open_socket(client: Any, timeout_s: float | None) -> Any:
 
     Raises OSError, TimeoutError, errors of `websockets`, and AttributeError if openai or the client has no such method.
     """
-    # HTTP limits no answer either.
-    manager = client.responses.connect(websocket_connection_options={"open_timeout": timeout_s, "max_size": None})
+    # HTTP limits no answer either. At the level DEBUG `websockets` would log keys and prompts.
+    quiet = logging.getLogger("websockets.client.fastlane")
+    quiet.setLevel(logging.INFO)
+    options = {"open_timeout": timeout_s, "close_timeout": 1.0, "max_size": None, "logger": quiet}
+    manager = client.responses.connect(websocket_connection_options=options)
     opening = manager._connect_ws({}, {})
     return _async_unwatched(opening) if client._asynchronous else _unwatched(opening)
 

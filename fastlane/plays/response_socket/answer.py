@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
+from threading import Event, Timer
 from typing import Any
 
 import httpx2
@@ -11,14 +13,16 @@ import openai
 import orjson
 
 from fastlane._clock import now_ns
-from fastlane.compat.requests import stock_bytes
 from fastlane.protocol.content import RESPONSE_ENDS
+from fastlane.protocol.events import INVALID_JSON, parse_event
 from fastlane.transport import PATIENCE, PHASES, Patience, Phases
 
 from .conversation import SocketTurn, seen_after
 from .sockets import Lane
 
 _SERVER_ERROR = 500
+_MAY_BLOCK_BYTES = 16_384
+"""A socket takes less without waiting for the server: what was sent before has been read."""
 _OF_BODY = ("content-type", "content-length", "content-encoding", "transfer-encoding")
 
 
@@ -32,13 +36,17 @@ class SocketAnswer:
         self.streams = streams
         self.phases: Phases = request.extensions.get(PHASES) or Phases()
         self._patience: Patience = request.extensions.get(PATIENCE) or Patience()
-        self._read_s: float | None = request.extensions.get("timeout", {}).get("read")
+        limits = request.extensions.get("timeout", {})
+        self.write_s: float | None = limits.get("write")
+        self._read_s: float | None = limits.get("read")
         self._until_ns: int | None = None
         """When a whole answer has to be there."""
         self._items: dict[int, Any] = {}
         self.is_created = False
         """Whether the provider has begun: from then on the turn must not be sent again."""
         self.is_over = False
+        self.closed_with: int | None = None
+        """The code with which the socket was closed amid the answer: 1006 if there was none."""
         self.status = 200
         self.headers: dict[str, str] = {}
         """Those of the provider's error."""
@@ -50,13 +58,12 @@ class SocketAnswer:
     def command(self, start: int) -> str:
         """Return the message that requests the response to the items from `start` on."""
         turn, seen = self.turn, self.lane.seen
-        fields = {"type": "response.create", **turn.fields, "input": turn.items[start:]}
+        parts = [turn.fields[:-1]]
         if start and seen is not None:
-            fields["previous_response_id"] = seen.response_id
-        written = stock_bytes(fields)
-        assert written is not None  # each part was written before
+            parts.append(b'"previous_response_id":' + orjson.dumps(seen.response_id))
+        parts.append(b'"input":[' + b",".join(turn.items[start:]) + b"]}")
         self.status, self.headers, self.code, self.is_over, self.whole = 200, {}, None, False, b""
-        return written.decode()
+        return b",".join(parts).decode()
 
     def begin(self, *, reused: bool) -> None:
         """Stamp the moment at which a message is handed to the socket."""
@@ -81,18 +88,17 @@ class SocketAnswer:
         phases.first_byte_ns = phases.first_byte_ns or now
         phases.data_ns.append(now)
         phases.chunk_ns = now
-        try:
-            event = orjson.loads(message)
-            kind: str = event["type"]
-        except (ValueError, TypeError, KeyError) as error:
+        event = parse_event(message)
+        if event is INVALID_JSON:
             if not self.streams:
-                raise self.error_of(error) from error
+                raise self.error_of(ValueError())
             # openai's stream raises its error for it.
             self.is_over = True
             self.lane.drop()
-        else:
+        kind = event.get("type") if isinstance(event, dict) else None
+        if isinstance(kind, str):
             self._read(kind, event)
-        return b"data: " + message.replace(b"\n", b" ") + b"\n\n"
+        return b"data: " + b" ".join(message.splitlines()) + b"\n\n"
 
     def _read(self, kind: str, event: dict[str, Any]) -> None:
         if kind == "error":
@@ -101,7 +107,7 @@ class SocketAnswer:
             self._ended(kind, event)
         else:
             self.is_created = self.is_created or kind.startswith("response.")
-            if kind == "response.output_item.done" and not self.streams:
+            if kind == "response.output_item.done":
                 self._items[event.get("output_index", 0)] = event.get("item")
 
     def _failed(self, event: dict[str, Any]) -> None:
@@ -111,20 +117,22 @@ class SocketAnswer:
         self.status = status if isinstance(status, int) and status >= 400 else _SERVER_ERROR
         self.code = code if isinstance(code, str) else None
         if isinstance(headers, dict):  # such as Retry-After
-            self.headers = {str(name): str(value) for name, value in headers.items() if name.lower() not in _OF_BODY}
+            of_error = {name: str(value) for name, value in headers.items() if name.lower() not in _OF_BODY}
+            self.headers = {n: v for n, v in of_error.items() if (n + v).isascii() and (n + v).isprintable()}
         self.is_over, self.whole = True, orjson.dumps({"error": error})
         if self.is_created:
+            self.headers["x-should-retry"] = "false"
             self.lane.drop()
 
     def _ended(self, kind: str, event: dict[str, Any]) -> None:
         response = event.get("response")
         response = response if isinstance(response, dict) else {}
-        if response.get("output") is None and self._items:
+        if not response.get("output") and self._items:  # some providers leave it out, or empty
             response["output"] = [item for _, item in sorted(self._items.items())]
         self.is_created = self.is_over = True
         self.phases.answer_ended_ns = now_ns()
         if not self.streams:
-            self.whole = orjson.dumps(response)
+            self.whole = json.dumps(response).encode()
         self.lane.release(seen_after(self.turn, response) if kind == "response.completed" else None)
 
     def response(self, **body: Any) -> Any:
@@ -137,16 +145,18 @@ class SocketAnswer:
     def error_of(self, error: Exception) -> Exception:
         """Close the socket, and return an error of it as the HTTP client would raise it.
 
-        openai's rules retry the call, unless a response that is not streamed has begun.
+        openai's rules retry the call, unless a response that is not streamed has begun. What the provider says when it
+        closes the socket is left out: it may quote the prompt.
         """
         self.lane.drop()
         found: httpx2.TransportError
         if isinstance(error, TimeoutError):
             found = httpx2.ReadTimeout("The server sent nothing in time.", request=self.request)
-        elif isinstance(error, (ValueError, TypeError, KeyError)):
+        elif isinstance(error, ValueError):
             found = httpx2.RemoteProtocolError("An event of the WebSocket is not valid JSON.", request=self.request)
         else:
-            message = f"The server closed the WebSocket amid the answer: {error}."
+            self.closed_with = getattr(getattr(error, "rcvd", None), "code", 1006)
+            message = f"The server closed the WebSocket amid the answer, with code {self.closed_with}."
             found = httpx2.RemoteProtocolError(message, request=self.request)
         if self.streams or not self.is_created:
             return found
@@ -181,8 +191,8 @@ class ThreadBody(_Body, httpx2.SyncByteStream):
         while not answer.is_over:
             try:
                 message = receive(answer)
-            except Exception as error:
-                raise answer.error_of(error) from error
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is raised as HTTP raises it
+                raise answer.error_of(error) from None
             yield answer.read(message)
 
     def close(self) -> None:
@@ -199,13 +209,43 @@ class LoopBody(_Body, httpx2.AsyncByteStream):
         while not answer.is_over:
             try:
                 message = await async_receive(answer)
-            except Exception as error:
-                raise answer.error_of(error) from error
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is raised as HTTP raises it
+                raise answer.error_of(error) from None
             yield answer.read(message)
 
     async def aclose(self) -> None:
         """End the response: the provider stops."""
         self._end()
+
+
+def send(answer: SocketAnswer, command: str) -> None:
+    """Send a command. Raises TimeoutError, and websockets' ConnectionClosed."""
+    late = Event()
+
+    def give_up() -> None:
+        late.set()
+        answer.lane.drop()
+
+    timer = None
+    if answer.write_s is not None and len(command) > _MAY_BLOCK_BYTES:
+        timer = Timer(answer.write_s, give_up)
+        timer.daemon = True
+        timer.start()
+    try:
+        answer.lane.socket.send(command)
+    except Exception as error:
+        if late.is_set():
+            raise TimeoutError from error
+        raise
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+async def async_send(answer: SocketAnswer, command: str) -> None:
+    """See `send`."""
+    async with asyncio.timeout(answer.write_s):
+        await answer.lane.socket.send(command)
 
 
 def receive(answer: SocketAnswer) -> bytes:

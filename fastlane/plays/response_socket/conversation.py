@@ -8,28 +8,34 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+import orjson
 from openai.types.responses import responses_client_event_param
 
 from fastlane.compat.requests import stock_bytes
 
 # Fields by which the context is more, or less, than the input, or by which the answer comes in another way.
 _OTHER_CONTEXT = ("background", "context_management", "conversation", "previous_response_id", "prompt")
-_FIELDS = frozenset(getattr(responses_client_event_param, "ResponseCreate", type).__annotations__) - {"generate"}
+_FIELDS = frozenset(getattr(responses_client_event_param, "ResponseCreate", type).__annotations__) - {
+    "generate",
+    "stream_id",
+    "type",
+}
 _MOST_BYTES = 16 * 1024 * 1024
 """Above, HTTP is used: a provider may refuse messages that a request may have."""
 
 
 class SocketTurn(NamedTuple):
-    """A request for a response, as it is sent on a socket."""
+    """A request for a response, as it is sent on a socket.
+
+    It is written once: the application may change its lists meanwhile.
+    """
 
     model: Any
-    fields: Mapping[str, Any]
-    """All but the input."""
-    items: list[Any]
+    fields: bytes
+    """The command without the input."""
+    items: list[bytes]
     digests: list[bytes]
     """Of the first items, for each number of items: equal digests mean equal bytes."""
-    sizes: list[int]
-    """Bytes of each item."""
 
 
 def turn_of(body: Mapping[str, Any]) -> SocketTurn | str:
@@ -47,15 +53,15 @@ def turn_of(body: Mapping[str, Any]) -> SocketTurn | str:
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
     if type(items) is not list or not items:
         return "it has no input"
-    written = [stock_bytes(item) for item in items]
-    if None in written or stock_bytes(fields) is None:
+    written = [text for item in items if (text := stock_bytes(item)) is not None]
+    command = stock_bytes({"type": "response.create", **fields})
+    if len(written) < len(items) or command is None:
         return "its body is not plain JSON"
-    sizes = [len(item) for item in written if item is not None]
-    if sum(sizes) > _MOST_BYTES:
+    if sum(map(len, written)) > _MOST_BYTES:
         return "its input is too large"
     start = blake2b(digest_size=16)
     digests = [state.digest() for state in accumulate(written, _with, initial=start)]
-    return SocketTurn(body.get("model"), fields, items, digests, sizes)
+    return SocketTurn(body.get("model"), command, written, digests)
 
 
 def _with(state: Any, item: Any) -> Any:
@@ -74,8 +80,8 @@ class Seen(NamedTuple):
     """Items of the input."""
     digest: bytes
     """Of these items."""
-    output: tuple[str, ...]
-    """The items of the answer, as `meaning` writes them."""
+    output: tuple[bytes, ...]
+    """The items of the answer, by `meaning`."""
 
     def new_from(self, turn: SocketTurn) -> int | None:
         """Return the index of the first item of a request that is not seen; None if it is another conversation."""
@@ -96,19 +102,20 @@ def seen_after(turn: SocketTurn, response: Mapping[str, Any]) -> Seen | None:
     return Seen(response_id, turn.model, len(turn.items), turn.digests[-1], tuple(map(meaning, output)))
 
 
-def _is_same(item: Any, output: str) -> bool:
+def _is_same(written: bytes, output: bytes) -> bool:
+    item = orjson.loads(written)
     return isinstance(item, dict) and meaning(item) == output
 
 
-def meaning(item: Mapping[str, Any]) -> str:
-    """Write an item of an answer without what applications leave out or add when they send it back.
+def meaning(item: Mapping[str, Any]) -> bytes:
+    """Return a digest of an item of an answer without what applications leave out or add when they send it back.
 
     These are the order of its fields, fields without a value, its status, and its id, by which only the encrypted
     content of reasoning is found.
     """
     left_out = {"status"} if item.get("type") == "reasoning" else {"status", "id"}
     kept = {name: each for name, each in item.items() if name not in left_out}
-    return json.dumps(_valued(kept), sort_keys=True)
+    return blake2b(json.dumps(_valued(kept), sort_keys=True).encode(), digest_size=16).digest()
 
 
 def _valued(value: Any) -> Any:

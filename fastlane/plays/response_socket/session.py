@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from fastlane._clock import now_ns
-from fastlane.compat.clients import given_headers
+from fastlane.compat.clients import given_headers, given_query
 from fastlane.compat.context import is_asyncio
 from fastlane.compat.response_sockets import open_socket
 from fastlane.compat.send import layers_to_bypass
@@ -22,10 +22,10 @@ from fastlane.engine.effects import Flow, Perform
 from fastlane.engine.session import CallOutcome, SendAttempt, Session
 from fastlane.providers.facts import value_of
 
-from .answer import LoopBody, SocketAnswer, ThreadBody, async_receive, receive
+from .answer import LoopBody, SocketAnswer, ThreadBody, async_receive, async_send, receive, send
 from .conversation import SocketTurn, turn_of
 from .section import ResponseSocketSection
-from .sockets import Lane, Lanes, fits, lanes_of, may_open, not_opened, too_large
+from .sockets import Lane, fits, lanes_for, may_open, not_opened, too_large
 
 if TYPE_CHECKING:
     from fastlane.compat.responses import RequestAttempt
@@ -50,6 +50,7 @@ class ResponseSocketSession(Session):
     def __init__(self, play: ResponseSocket, call: Call) -> None:
         self._play = play
         self._call = call
+        self._is_async = call.caller.client._asynchronous
         self._streams = call.stream
         self._section = ResponseSocketSection(sent="http")
 
@@ -81,10 +82,12 @@ class ResponseSocketSession(Session):
             return "a play may send the call elsewhere"
         if call.unread or type(options.json_data) is not dict:
             return "the application reads the response itself"
+        if not hasattr(client.responses, "connect"):
+            return "this version of openai opens no WebSockets"
         names = {name.lower() for name in options.headers} if isinstance(options.headers, Mapping) else set()
         if _RAW in names or not all(name.startswith(_OF_OPENAI) for name in names) or options.params:
             return "it has headers or a query of its own"
-        if client._asynchronous and not is_asyncio():
+        if self._is_async and not is_asyncio():
             return "another event loop than asyncio's runs it"
         is_usual = attempt.is_stock and not attempt.arguments and isinstance(attempt.request, httpx2.Request)
         if not is_usual or layers_to_bypass(client, attempt.http, attempt.request, {}) is None:
@@ -93,13 +96,13 @@ class ResponseSocketSession(Session):
 
     def _send(self, request: Any, *, stream: bool, exchange: Any) -> Any:
         flow: Flow = exchange(request, stream=stream)
-        return async_run(flow) if self._call.caller.client._asynchronous else run(flow)
+        return async_run(flow) if self._is_async else run(flow)
 
     # One attempt
 
     def _exchange(self, attempt: RequestAttempt, turn: SocketTurn, request: Any, *, stream: bool) -> Flow:
         """Send a turn, and return the response that HTTP would bring. Raises errors as the HTTP client does."""
-        lanes = lanes_of.setdefault(attempt.http, Lanes())
+        lanes = lanes_for(attempt.http)
         for _ in range(_MOST_LANES):
             lane, start = lanes.take(self._key(), turn, self._play.max_sockets)
             if lane is None:
@@ -122,11 +125,12 @@ class ResponseSocketSession(Session):
         return (yield Perform(partial(attempt.send_request, request, stream=stream)))
 
     def _key(self) -> Any:
-        """What lanes must have in common: the address, the account, the headers, the event loop."""
+        """What lanes must have in common: the address, the account, the headers and the query, the event loop."""
         client = self._call.caller.client
-        loop = asyncio.get_running_loop() if client._asynchronous else None
+        loop = asyncio.get_running_loop() if self._is_async else None
         headers = tuple(sorted((str(name), str(value)) for name, value in given_headers(client).items()))
-        return str(client.base_url), self._call.caller.account.here, headers, loop
+        query = repr(sorted(given_query(client).items()))
+        return str(client.base_url), self._call.caller.account.here, headers, query, loop
 
     def _open(self, lane: Lane, request: Any) -> Flow:
         """Open the socket of a lane. Returns whether it is open."""
@@ -154,19 +158,17 @@ class ResponseSocketSession(Session):
                 return _TOO_MUCH
             answer.begin(reused=not is_new)
             self._note(answer.turn, start, len(command), why)
+            is_sent, first = False, b""
             try:
-                yield Perform(partial(lane.socket.send, command))
-                answer.phases.send_ended_ns = now_ns()
-                first = yield from self._receive(answer)
-            except Exception as error:
-                closed = error.__cause__ or error
-                if not type(closed).__name__.startswith("ConnectionClosed"):
-                    raise
-                lane.drop()
-                if getattr(getattr(closed, "rcvd", None), "code", None) == _TOO_LARGE:
+                yield from self._io(answer, async_send if self._is_async else send, command)
+                is_sent, answer.phases.send_ended_ns = True, now_ns()
+                while not (answer.is_created or answer.is_over):
+                    first += yield from self._receive(answer)
+            except Exception:
+                if answer.closed_with == _TOO_LARGE:
                     too_large(self._call.origin, len(command))
                     return _TOO_MUCH
-                if closed is not error:
+                if is_sent or answer.closed_with is None:
                     raise
                 return None
             if answer.code == _TOO_OLD:
@@ -178,19 +180,21 @@ class ResponseSocketSession(Session):
         if answer.status >= 400:
             answer.lane.release(None)
         elif self._streams:
-            body = LoopBody if self._call.caller.client._asynchronous else ThreadBody
+            body = LoopBody if self._is_async else ThreadBody
             return answer.response(stream=body(answer, first))
         while not answer.is_over:
             yield from self._receive(answer)
         return answer.response(content=answer.whole)
 
     def _receive(self, answer: SocketAnswer) -> Flow:
-        function = async_receive if self._call.caller.client._asynchronous else receive
+        return answer.read((yield from self._io(answer, async_receive if self._is_async else receive)))
+
+    @staticmethod
+    def _io(answer: SocketAnswer, function: Any, *arguments: Any) -> Flow:
         try:
-            message = yield Perform(partial(function, answer))
-        except Exception as error:
-            raise answer.error_of(error) from error
-        return answer.read(message)
+            return (yield Perform(partial(function, answer, *arguments)))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the socket is not used again
+            raise answer.error_of(error) from None
 
     def _note(self, turn: SocketTurn, start: int, size: int, why: str) -> None:
         """Keep what was sent for the record."""
@@ -200,7 +204,7 @@ class ResponseSocketSession(Session):
             items=len(turn.items),
             items_sent=len(turn.items) - start,
             sent_bytes=size,
-            saved_bytes=sum(turn.sizes[:start]),
+            saved_bytes=sum(map(len, turn.items[:start])),
         )
 
     def close(self, outcome: CallOutcome) -> ResponseSocketSection:

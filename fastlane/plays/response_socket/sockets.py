@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 from fastlane._clock import now_ns
 from fastlane._fork import in_child, new_lock
@@ -40,6 +40,10 @@ class Lane:
         """Whether it can't be used any more."""
         return self.is_dropped or (self.socket is not None and not self.socket.is_open)
 
+    def is_too_old(self, now: int) -> bool:
+        """Whether it is to be replaced."""
+        return not self.is_busy and now - self.opened_ns > _MOST_NS
+
     def release(self, seen: Seen | None) -> None:
         """Give it back after a whole answer."""
         self.seen, self.used_ns = seen, now_ns()
@@ -66,9 +70,8 @@ class Lanes:
         """
         now = now_ns()
         with self._lock:
-            lanes = [lane for lane in self._lanes if not lane.is_gone]
-            surplus = [lane for lane in lanes if not lane.is_busy and now - lane.opened_ns > _MOST_NS]
-            lanes = [lane for lane in lanes if lane not in surplus]
+            surplus = [lane for lane in self._lanes if lane.is_gone or lane.is_too_old(now)]
+            lanes = [lane for lane in self._lanes if lane not in surplus]
             idle = [lane for lane in lanes if not lane.is_busy]
             found, start = self._best(key, turn, idle)
             if found is None and len(lanes) >= limit and idle:
@@ -89,6 +92,11 @@ class Lanes:
             lane.drop()
         return found, start
 
+    def drop(self) -> None:
+        """Close all."""
+        for lane in self._lanes:
+            lane.drop()
+
     @staticmethod
     def _best(key: Hashable, turn: SocketTurn, idle: list[Lane]) -> tuple[Lane | None, int]:
         """Return the lane that has seen the most of a conversation, or else one that remembers none."""
@@ -104,6 +112,16 @@ class Lanes:
 lanes_of: WeakKeyDictionary[Any, Lanes] = WeakKeyDictionary()
 """By HTTP client, which copies of a client share."""
 in_child(lanes_of.clear)
+
+
+def lanes_for(http: Any) -> Lanes:
+    """Return the lanes of an HTTP client. Their sockets close when it is dropped."""
+    lanes = lanes_of.get(http)
+    if lanes is None:
+        lanes = lanes_of.setdefault(http, Lanes())
+        finalize(http, lanes.drop).atexit = False
+    return lanes
+
 
 _limits: Table[str, int] = Table("message limits of origins", max_entries=256)
 _closed_until_ns: Table[str, int] = Table("origins without WebSockets", max_entries=256)

@@ -34,8 +34,8 @@ from .connection import ClientConnection, Tls
 
 # Options of an application that are not about the TCP connection, as `sock` and `proxy` are.
 _OPTIONS = frozenset({
-    "close_timeout", "compression", "extensions", "max_queue", "max_size", "open_timeout", "origin", "ping_interval",
-    "ping_timeout", "subprotocols", "write_limit",
+    "close_timeout", "compression", "extensions", "logger", "max_queue", "max_size", "open_timeout", "origin",
+    "ping_interval", "ping_timeout", "subprotocols", "write_limit",
 })  # fmt: skip
 _OPEN_TIMEOUT_S = 10.0  # websockets' own
 _READ_BYTES = 65_536

@@ -369,6 +369,13 @@ def test_silence_times_out(emulator: Emulator, client: Any, ask: Ask) -> None:
         ask(client.with_options(timeout=0.3, max_retries=0), [HELLO])
 
 
+def test_provider_that_stops_reading_times_out(emulator: Emulator, client: Any) -> None:
+    emulator.set_faults("slow_reader=30;on=GET responses")
+    limits = httpx2.Timeout(20, write=0.3)
+    with pytest.raises(openai.APITimeoutError):
+        created(client.with_options(timeout=limits, max_retries=0), [{**HELLO, "content": "x" * 15_000_000}])
+
+
 def test_invalid_event_is_the_error_that_http_gives(emulator: Emulator, client: Any) -> None:
     emulator.set_faults("malformed;after=2;on=WS responses")
     with pytest.raises(json.JSONDecodeError):
@@ -465,6 +472,16 @@ def test_closing_the_client_closes_its_sockets(emulator: Emulator, form: Form) -
     client.close()
 
     assert not lanes_of(client)[0].socket.is_open
+
+
+def test_dropped_client_closes_its_sockets(emulator: Emulator) -> None:
+    dropped = client_of(emulator)
+    created(dropped, [HELLO])
+    socket = lanes_of(dropped)[0].socket
+    del dropped
+    gc.collect()
+
+    assert comes_true(lambda: not socket.is_open)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork()")

@@ -19,7 +19,7 @@ from openai._utils import maybe_transform
 from ..decode import event_decoder
 from ..errors import MissingExtraError
 from ..transport import PoolSettings
-from .clients import http_client_of, transport_for
+from .clients import given_headers, http_client_of, transport_for
 from .context import is_asyncio
 from .requests import simplify, stock_bytes
 
@@ -273,7 +273,9 @@ def open_socket(client: Any, timeout_s: float | None) -> Any:
     quiet.setLevel(logging.INFO)
     options = {"open_timeout": timeout_s, "close_timeout": 1.0, "max_size": None, "logger": quiet}
     manager = client.responses.connect(websocket_connection_options=options)
-    opening = manager._connect_ws({}, {})
+    # Older versions of openai send none of the client's own headers there.
+    headers = {name: value for name, value in given_headers(client).items() if isinstance(value, str)}
+    opening = manager._connect_ws({}, headers)
     return _async_unwatched(opening) if client._asynchronous else _unwatched(opening)
 
 

@@ -15,11 +15,10 @@ from fastlane.compat.requests import stock_bytes
 
 # Fields by which the context is more, or less, than the input, or by which the answer comes in another way.
 _OTHER_CONTEXT = ("background", "context_management", "conversation", "previous_response_id", "prompt")
-_FIELDS = frozenset(getattr(responses_client_event_param, "ResponseCreate", type).__annotations__) - {
-    "generate",
-    "stream_id",
-    "type",
-}
+_events: Any = responses_client_event_param
+# Older versions of openai have only one event.
+_create: Any = getattr(_events, "ResponseCreate", _events.ResponsesClientEventParam)
+_FIELDS = frozenset(_create.__annotations__) - {"generate", "stream_id", "type"}
 _MOST_BYTES = 16 * 1024 * 1024
 """Above, HTTP is used: a provider may refuse messages that a request may have."""
 

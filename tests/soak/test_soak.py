@@ -70,7 +70,7 @@ def test_plan_has_every_scene_and_fault() -> None:
     assert {scene.loop for scene in scenes if scene.asynchronous} == {"asyncio", "uvloop"}
     assert {each.leave for each in ops} >= {"whole", "close", "with", "drop", "cycle", "elsewhere", "timeout"}
     assert {each.leave for each in ops} >= {"cancel", "gave_up"}
-    assert {*map(kind_of, struck)} == {*KINDS} == {*FAULTS}
+    assert {*map(kind_of, struck)} == {*FAULTS} == {*KINDS} - {"evict", "slow_reader"}  # faults of WebSockets
     assert all(len(parse_faults(form)) == 1 for kind in FAULTS.values() for form in kind.forms)
     assert {end for kind in FAULTS.values() for end in kind.ends} <= {*ENDS}
     assert 0.04 < len(struck) / len(ops) < 0.06

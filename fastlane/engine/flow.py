@@ -108,7 +108,8 @@ def begin_call(client: Any, cast_to: Any, options: Any, *, stream: bool, stream_
     if data:
         state.data = data
         pipeline.warn_of_unread(data.values())
-    begin_trace(state)
+    if "opentelemetry" in sys.modules:  # asked here, because a call costs a frame
+        begin_trace(state)
     return state
 
 

@@ -222,4 +222,6 @@ def test_stream_collected_in_a_hook_is_reported_once() -> None:
         stream.close()
         stream.close()
 
-        assert sorted(call.outcome for call in client.calls) == sorted(reported) == ["abandoned", "closed"]
+        # The collector ends either the body or the generator that reads it first.
+        assert sorted(reported) in (["abandoned", "closed"], ["closed", "closed"])
+        assert sorted(call.outcome for call in client.calls) == sorted(reported)

@@ -326,16 +326,24 @@ class Tcp(ClientConnection):
         elif self._uri.secure:
             self.opening = replace(self.opening, tls_started_ns=now_ns())
 
-    def failed(self, error: BaseException) -> Exception | None:
-        """Close what is open; return the error as `websockets` raises it, or None if it is that already."""
-        self.close()
-        if not isinstance(error, TransportError | OSError):
-            return None
+    @contextlib.contextmanager
+    def opens(self) -> Iterator[None]:
+        """Close what is open after an error, and raise that as `websockets` raises it."""
+        try:
+            yield
+        except (TransportError, OSError) as error:
+            self.close()
+            raise self._found(error) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _found(self, error: Exception) -> Exception:
         if self.left_s == 0:
             server = authority_of(*self.connects_to)
             return TimeoutError(f"no connection to {server} for the WebSocket within open_timeout")
         if not isinstance(error, TransportError):
-            return None
+            return error
         error = self.of_proxy(error) if self.sock is None else error
         if error.name == "ProxyError":
             return ProxyError(error.message)
@@ -367,7 +375,7 @@ def open_tcp(settings: PoolSettings | None, url: str, options: Mapping[str, Any]
     """
     tcp = Tcp(settings, url, options, asynchronous=False)
     if tcp.is_ours:
-        try:
+        with tcp.opens():
             tcp.begin_handshakes(tcp.context)
             tcp.sock, opening = connect_sync(*tcp.connects_to, cancelled=lambda: tcp.left_s == 0)
             done = tcp.handshake()
@@ -382,11 +390,6 @@ def open_tcp(settings: PoolSettings | None, url: str, options: Mapping[str, Any]
                 done = tcp.handshake(data)
             tcp.sock.settimeout(None)
             tcp.opened(opening)
-        except BaseException as error:
-            found = tcp.failed(error)
-            if found is None:
-                raise
-            raise found from None
     return tcp
 
 
@@ -395,7 +398,7 @@ async def open_async_tcp(settings: PoolSettings | None, url: str, options: Mappi
     tcp = Tcp(settings, url, options, asynchronous=True)
     if tcp.is_ours:
         loop = asyncio.get_running_loop()
-        try:
+        with tcp.opens():
             async with asyncio.timeout(tcp.left_s):
                 tcp.begin_handshakes(tcp.context)
                 tcp.sock, opening = await connect_asyncio(*tcp.connects_to)
@@ -409,11 +412,6 @@ async def open_async_tcp(settings: PoolSettings | None, url: str, options: Mappi
                         raise tcp.cut_off()
                     done = tcp.handshake(data)
             tcp.opened(opening)
-        except BaseException as error:
-            found = tcp.failed(error)
-            if found is None:
-                raise
-            raise found from None
     return tcp
 
 

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import logging
+import re
 import socket
 import sys
 import weakref
@@ -80,7 +81,7 @@ class Events:
         if event is None:
             try:
                 event = construct_type(value=json.loads(data), type_=self._union)
-            except ValueError:
+            except (ValueError, RecursionError):
                 return None
         self._last = (data, event)
         return event
@@ -142,9 +143,12 @@ class _Manager:
         handle = transport_for(http_client_of(client), client.base_url)
         settings = getattr(handle, "settings", None)
         is_usual = isinstance(settings, PoolSettings) and socket.socket.__module__ == "socket"  # no gevent
-        return handle, settings if is_usual else None, str(client._prepare_url(str(manager._prepare_url())))
+        url = re.sub("^http", "ws", str(client._prepare_url(str(manager._prepare_url()))))  # as openai does
+        return handle, settings if is_usual else None, url
 
     def _opened(self, made: Any, handle: Any) -> Any:
+        if not hasattr(made, "watcher"):  # of the application's `create_connection`
+            return made
         made.is_up()
         getattr(handle, "websockets", set()).add(made)
         made.watcher = self._fastlane._watch_socket(made, self._events)
@@ -175,6 +179,7 @@ class _Manager:
 
 class _SyncManager(_Manager):
     def __enter__(self) -> Any:
+        self._sockets = deque(maxlen=1)  # of this connection: it may open another one
         return self._entered(super().__enter__())  # type: ignore[misc]
 
     enter = __enter__
@@ -191,6 +196,7 @@ class _SyncManager(_Manager):
 
 class _AsyncManager(_Manager):
     async def __aenter__(self) -> Any:
+        self._sockets = deque(maxlen=1)
         return self._entered(await super().__aenter__())  # type: ignore[misc]
 
     enter = __aenter__
@@ -305,8 +311,8 @@ def _abort(sockets: deque[Any]) -> None:
 
 def _explain(error: Exception, url: str) -> None:
     if type(error).__name__ == "InvalidStatus":
-        status = cast("Any", error).response.status_code
+        status, address = cast("Any", error).response.status_code, url.partition("?")[0].rpartition("@")[2]
         error.add_note(
-            f"{url.partition('?')[0]} refused the upgrade to a WebSocket with status {status}. If the provider does "
+            f"{address} refused the upgrade to a WebSocket with status {status}. If the provider does "
             "not offer Responses over WebSocket, use client.responses.create() or .stream() over HTTP."
         )

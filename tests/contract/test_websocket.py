@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import ssl
@@ -216,6 +217,14 @@ def test_closing_the_client_closes_its_sockets(form: Form, arguments: dict[str, 
     client.close()
 
     assert not inner_of(connection)._connection.is_open
+
+
+def test_next_connection_of_a_manager_outlives_the_one_before(client: Any) -> None:
+    manager = client.responses.connect()
+    for _ in range(2):
+        with manager as connection:  # the one before is dropped here
+            gc.collect()
+            assert turn(connection)[-1].type == "response.completed"
 
 
 def test_stock_client_and_ours_send_the_same(

@@ -140,7 +140,7 @@ class Limiter:
         raise ApiError(429, message, type=over, code="rate_limit_exceeded", headers=headers, refused=why)
 
 
-class SlotQueue:
+class AdmissionQueue:
     """Lets `slots` requests run at once: the highest rank first, then first come, first served."""
 
     def __init__(self, slots: int) -> None:

@@ -161,7 +161,7 @@ class Handshake(asyncio.Protocol):
     number: int
     provider: Provider
     answer: Answer
-    open_connections: set[Connection]
+    open_connections: set[AcceptedConnection]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         tls = transport.get_extra_info("ssl_object")
@@ -171,7 +171,7 @@ class Handshake(asyncio.Protocol):
         connection.flush()
 
 
-class Connection(asyncio.Protocol):
+class AcceptedConnection(asyncio.Protocol):
     """An accepted connection. Gathers what all streams send in one turn of the event loop into one write."""
 
     http_version: str
@@ -305,7 +305,7 @@ def _joined(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     return headers
 
 
-class Http1(Connection):
+class Http1(AcceptedConnection):
     http_version = "HTTP/1.1"
 
     def __init__(self, transport: asyncio.Transport, handshake: Handshake) -> None:
@@ -397,7 +397,7 @@ class Http1(Connection):
         asyncio.get_running_loop().call_soon(self._read)
 
 
-class Http2(Connection):
+class Http2(AcceptedConnection):
     http_version = "HTTP/2"
 
     def __init__(self, transport: asyncio.Transport, handshake: Handshake) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from fastlane._clock import now_ns
 from fastlane.emulator import _tokens
-from fastlane.emulator._admission import Headers, Limiter, SlotQueue
+from fastlane.emulator._admission import AdmissionQueue, Headers, Limiter
 from fastlane.emulator._faults import Fault, FaultRules
 from fastlane.emulator._log import RequestLog
 from fastlane.emulator._prefix_cache import ROUTED_CHARACTERS, PrefixCache
@@ -59,7 +59,7 @@ class Provider:
         self._begin()
 
     def _begin(self) -> None:
-        self.queue = SlotQueue(self.model.concurrency)
+        self.queue = AdmissionQueue(self.model.concurrency)
         self._limiters: dict[str | None, Limiter] = {}
         self._set_limits()
         self.cache = self._new_cache()

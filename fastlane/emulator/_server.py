@@ -19,7 +19,7 @@ from fastlane.emulator._answer import AnswerEnded, AnswerStream, strike_before_a
 from fastlane.emulator._batches import Batches
 from fastlane.emulator._endpoints import GENERATING, embeddings, one_model, read_request
 from fastlane.emulator._faults import Fault, FaultRules, read_faults
-from fastlane.emulator._http import CONTROL_PREFIX, Connection, Handshake, Headers, ServedExchange
+from fastlane.emulator._http import CONTROL_PREFIX, AcceptedConnection, Handshake, Headers, ServedExchange
 from fastlane.emulator._log import Offline, RequestLog
 from fastlane.emulator._prompt import EMPTY, GenerationRequest
 from fastlane.emulator._provider import Provider
@@ -76,7 +76,7 @@ class Server:
             self._context, self.authority_pem = make_tls(host, http2=http2)
         self._batches = Batches(self.provider)
         self._working: set[asyncio.Task[object]] = set()
-        self._open: set[Connection] = set()
+        self._open: set[AcceptedConnection] = set()
         self._listener: asyncio.Server | None = None
 
     @property

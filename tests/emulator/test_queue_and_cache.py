@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from fastlane.emulator import _tokens
-from fastlane.emulator._admission import SlotQueue
+from fastlane.emulator._admission import AdmissionQueue
 from fastlane.emulator._prefix_cache import PrefixCache
 
 
@@ -21,7 +21,7 @@ def test_prefix_is_forgotten_when_it_expires_and_use_keeps_it() -> None:
 
 @pytest.mark.asyncio
 async def test_cancelled_waiter_takes_no_slot() -> None:
-    queue = SlotQueue(1)
+    queue = AdmissionQueue(1)
     await queue.enter(0)
     gone = asyncio.create_task(queue.enter(0))
     late = asyncio.create_task(queue.enter(0))

@@ -26,9 +26,9 @@ from ._sections import ab_report, compare as compare, sweep_report
 from ._tables import (
     Entry as Entry,
     Line as Line,
+    ReportTable as ReportTable,
     RunReport as RunReport,
     Section as Section,
-    Table as Table,
     markdown as markdown,
     print_terminal as print_terminal,
 )

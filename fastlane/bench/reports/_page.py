@@ -17,7 +17,7 @@ from ..recorded import Cell, RecordedRun, RequestMetric, metric_named
 from ._material import TITLES, Material
 from ._screen import changes_of, groups_of
 from ._sections import INSTANT_MS, SLUGGISH_MS
-from ._tables import RunReport, Table
+from ._tables import ReportTable, RunReport
 
 ARM_COLOURS: Final = 8
 _KINDS: Final = {"ab": "A/B: arms side by side", "sweep": "Sweep: by users, rate and length"}
@@ -83,7 +83,7 @@ def page(report: RunReport, recorded: RecordedRun, findings: Findings, checked: 
         verdicts=[line for line in report.verdicts if not groups or line.tone in ("bad", "warning")],
         words=report.verdicts if groups else (),
         charts=charts,
-        is_table=lambda part: isinstance(part, Table),
+        is_table=lambda part: isinstance(part, ReportTable),
         colours=arm_colours(recorded),
         started_at=recorded.header.started_at,
     )

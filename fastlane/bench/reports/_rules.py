@@ -17,7 +17,7 @@ from ..checks import Checked
 from ..findings import Findings, Interval
 from ..recorded import METRICS, Cell, RecordedRun, metric_named
 from ._material import Material
-from ._tables import Entry, Section, Table, Tone
+from ._tables import Entry, ReportTable, Section, Tone
 
 Result = Literal["passed", "failed", "invalid", "not available"]
 
@@ -152,7 +152,9 @@ def rules_section(results: Sequence[RuleResult]) -> Section:
         names = map(Entry, (each.rule.text, each.cell, each.arm))
         rows.append((*names, Entry(each.result, _TONES[each.result]), Entry(each.sentence)))
     columns = ("rule", "cell", "arm", "result", "seen")
-    return Section(title="Rules", parts=(Table(title="What must not be", columns=columns, rows=tuple(rows), names=5),))
+    return Section(
+        title="Rules", parts=(ReportTable(title="What must not be", columns=columns, rows=tuple(rows), names=5),)
+    )
 
 
 def _judged(material: Material, rule: Rule, cell: str, arm: str) -> tuple[Result, str]:

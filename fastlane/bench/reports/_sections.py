@@ -14,7 +14,7 @@ from ..findings import ArmComparison, Attribution, Findings
 from ..recorded import ArmInfo, Cell, Header, RecordedRun, RequestMetric, Sample, metric_named
 from . import _tables as t
 from ._material import TITLES, Material
-from ._tables import NOTHING, UNKNOWN, Columns, Entry, Line, Names, Row, RunReport, Section, Table, Tone, number
+from ._tables import NOTHING, UNKNOWN, Columns, Entry, Line, Names, ReportTable, Row, RunReport, Section, Tone, number
 
 INSTANT_MS: Final = 20.0
 """Below this inter-token latency a stream feels instant: the boundary of a published H200 report."""
@@ -234,7 +234,7 @@ def _verdicts(material: Material) -> Iterator[Line]:
 # Sections of the A/B report
 
 
-def _changes(material: Material) -> Iterator[Table]:
+def _changes(material: Material) -> Iterator[ReportTable]:
     def names(cell: Cell, arm: ArmInfo) -> Names:
         found = ({"cell": cell.name} if material.several_cells else {}) | {"arm": arm.name}
         return found | ({"against": material.reference_of(arm.name)} if len(material.references) > 1 else {})
@@ -269,7 +269,7 @@ def _comparison(material: Material, metric: RequestMetric, cell: Cell, arm: ArmI
     }
 
 
-def _phases(material: Material) -> Table:
+def _phases(material: Material) -> ReportTable:
     found = {(cell.name, each.arm): each for cell in material.valid_cells for each in material.phases(cell.name)}
 
     def columns(cell: Cell, arm: ArmInfo) -> Columns:
@@ -283,7 +283,7 @@ def _phases(material: Material) -> Table:
     return t.arm_table(material, "Mean time in each phase (ms)", columns, notes=notes)
 
 
-def _attribution(material: Material, found: Attribution) -> Table:
+def _attribution(material: Material, found: Attribution) -> ReportTable:
     metric = metric_named(found.metric)
     refused = material.refused_attribution(found.cell)
     low, high = found.total.low, found.total.high
@@ -328,7 +328,7 @@ def _cold(material: Material) -> Iterator[Section]:
         yield Section(title="Cold first requests", parts=(shown,))
 
 
-def _work(material: Material) -> Table:
+def _work(material: Material) -> ReportTable:
 
     def columns(cell: Cell, arm: ArmInfo) -> Columns:
         sent = material.sent(cell.name, arm.name)
@@ -405,7 +405,7 @@ def _load(cell: Cell) -> Names:
     return {"blocks/s": f"{cell.rate or 0:g}"} if cell.load == "open" else {"users": f"{cell.users or 0:g}"}
 
 
-def _pace(material: Material) -> Table:
+def _pace(material: Material) -> ReportTable:
 
     def columns(cell: Cell, arm: ArmInfo) -> Columns:
         found = material.found(cell.name)
@@ -442,13 +442,13 @@ def _scenario(material: Material, scenario: str) -> Section:
         return {**_load(cell), "arm": arm.name}
 
     cells = _cells(material, scenario)
-    parts: list[Line | Table] = [_token_counts(material, cells)]
+    parts: list[Line | ReportTable] = [_token_counts(material, cells)]
     parts += [Line(_UNIQUE)] if any(cell.caching_forbidden for cell in cells) else []
     parts += [t.metric_table(material, metric_named(name), _SWEPT_BY, names=names, cells=cells) for name in _SWEPT]
     return Section(title=scenario, parts=tuple(parts))
 
 
-def _token_counts(material: Material, cells: Sequence[Cell]) -> Table:
+def _token_counts(material: Material, cells: Sequence[Cell]) -> ReportTable:
     """Return range, mean and deviation of a scenario's input and output tokens, meant and seen."""
     sent = [sample for cell in cells for sample in material.recorded.measured(cell.name)]
     seen = [each for each in sent if each.error is None and not material.refused(each.cell, each.arm)]
@@ -492,7 +492,7 @@ def compare(
     places, others = ([(cell.name, arm.name) for cell in run.cells for arm in run.own_arms] for _, run in runs)
     places = [place for place in places if place in others]
     metrics = [metric_named(name) for name in first.header.metrics if name in second.header.metrics]
-    parts: list[Line | Table] = [Line(f"{UNPAIRED} No difference below is a verdict.", "warning")]
+    parts: list[Line | ReportTable] = [Line(f"{UNPAIRED} No difference below is a verdict.", "warning")]
     if differing := list(_differing(first.header, second.header, names)):
         parts.append(Line(f"The runs differ in more than time: {'; '.join(differing)}.", "warning"))
     if places:
@@ -532,7 +532,9 @@ def _differing(first: Header, second: Header, names: tuple[str, str]) -> Iterato
             yield f"{what} {words.listed(key.replace('_', ' ') for key in keys)}"
 
 
-def _unpaired(runs: Sequence[tuple[str, Material]], metric: RequestMetric, places: Sequence[tuple[str, str]]) -> Table:
+def _unpaired(
+    runs: Sequence[tuple[str, Material]], metric: RequestMetric, places: Sequence[tuple[str, str]]
+) -> ReportTable:
     rows: list[Row] = []
     for cell, arm in places:
         refused = [f"{name}: {why}" for name, run in runs if (why := run.refused(cell, arm))]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import Markdown, TableElement
-from rich.table import Table as RichTable
+from rich.table import Table
 
 from .. import _formatting as words
 from ..checks import CheckResult
@@ -31,7 +31,7 @@ Entry = Line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class ReportTable:
     """Figures in rows and columns. All rows are as long as `columns`, whose first `names` say what a row is of."""
 
     title: str
@@ -46,7 +46,7 @@ class Section:
     """What stands below one heading."""
 
     title: str
-    parts: tuple[Line | Table, ...] = ()
+    parts: tuple[Line | ReportTable, ...] = ()
     checks: tuple[CheckResult, ...] = ()
 
 
@@ -61,8 +61,8 @@ class RunReport:
     facts: tuple[tuple[str, str], ...]
     sections: tuple[Section, ...]
 
-    def tables(self) -> Iterator[Table]:
-        return (part for section in self.sections for part in section.parts if isinstance(part, Table))
+    def tables(self) -> Iterator[ReportTable]:
+        return (part for section in self.sections for part in section.parts if isinstance(part, ReportTable))
 
 
 # Entries
@@ -108,7 +108,7 @@ Row = tuple[Names, Columns, str | None]
 """Names, figures, and why the figures are refused, if they are."""
 
 
-def table(title: str, rows: Sequence[Row], *, notes: Sequence[str] = ()) -> Table:
+def table(title: str, rows: Sequence[Row], *, notes: Sequence[str] = ()) -> ReportTable:
     """Return a table of rows. Columns without any figure are left out; a note names those that are not known."""
     seen: dict[str, set[Entry]] = {}
     for _, figures, refused in rows:
@@ -125,7 +125,7 @@ def table(title: str, rows: Sequence[Row], *, notes: Sequence[str] = ()) -> Tabl
         if refused is not None:
             shown = [Entry(refused, "bad"), *[Entry("")] * (len(columns) - 1)]
         made.append((*map(Entry, own.values()), *shown))
-    return Table(
+    return ReportTable(
         title=title,
         columns=(*names, *columns),
         rows=tuple(made),
@@ -143,7 +143,7 @@ def arm_table(
     cells: Sequence[Cell] | None = None,
     arms: Sequence[ArmInfo] | None = None,
     notes: Sequence[str] = (),
-) -> Table:
+) -> ReportTable:
     """Return a table with a row for each cell and arm. `names` None: the cell where there are several, and the arm."""
 
     def usual(cell: Cell, arm: ArmInfo) -> Names:
@@ -157,7 +157,9 @@ def arm_table(
     return table(title, rows, notes=notes)
 
 
-def metric_table(material: Material, metric: RequestMetric, statistics: Sequence[Statistic], **rows: Any) -> Table:
+def metric_table(
+    material: Material, metric: RequestMetric, statistics: Sequence[Statistic], **rows: Any
+) -> ReportTable:
     """Return an `arm_table` of one metric's statistics."""
     few: dict[str, None] = {}
 
@@ -194,7 +196,7 @@ class _WholeTable(TableElement):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for made in super().__rich_console__(console, options):
-            for column in made.columns if isinstance(made, RichTable) else ():
+            for column in made.columns if isinstance(made, Table) else ():
                 column.overflow = "fold"
             yield made
 
@@ -216,7 +218,7 @@ def markdown(report: RunReport) -> str:
         lines += ["", f"## {_escaped(section.title)}"]
         for part in section.parts:
             lines.append("")
-            if isinstance(part, Table):
+            if isinstance(part, ReportTable):
                 lines += [f"**{_escaped(part.title)}**", ""]
                 lines += _rows(map(_escaped, part.columns), part.names, (map(_marked, row) for row in part.rows))
                 lines += [line for note in part.notes for line in ("", _escaped(note))]

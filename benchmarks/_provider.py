@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import date
 from typing import Any
 
@@ -11,7 +11,7 @@ from benchmarks._servers import apart, trusted
 from fastlane.catalog import CatalogModel
 from fastlane.emulator import Emulator, ProviderModel, RequestLog, preset
 from fastlane.emulator.wire import Wire
-from fastlane.providers import Fact
+from fastlane.providers import Fact, ProviderFacts, registered
 
 MODEL = "benchmark"
 ROUND_TRIP_TIME_S = 0.04
@@ -53,6 +53,12 @@ def provider_on_another_core(*, round_trip_time_s: float | None = None) -> Itera
 def fact(value: Any) -> Fact[Any]:
     """Return what is known of an embedded provider."""
     return Fact(value=value, source="https://localhost/docs/emulator", checked=date(2026, 11, 22), evidence="measured")
+
+
+def known(*started: Emulator, **facts: Any) -> AbstractContextManager[object]:
+    """Register these facts of providers."""
+    origins = [emulator.base_url.removesuffix("/v1") for emulator in started]
+    return registered(ProviderFacts(slug="emulated", **facts), origins=origins)
 
 
 def entry(name: str, base_url: str, **figures: Any) -> CatalogModel:

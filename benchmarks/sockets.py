@@ -7,8 +7,8 @@ import functools
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
@@ -18,14 +18,13 @@ from websockets.sync.client import ClientConnection
 
 from benchmarks._client import MODES, chunks, client_of, in_mode, ours, run, run_sync, settled, wishes
 from benchmarks._conversation import conversation, prose, tools
-from benchmarks._paired import cpu_pairs, middle, paired
-from benchmarks._provider import MODEL, fact, providers
+from benchmarks._paired import cpu_pairs, middle, paired, turns
+from benchmarks._provider import MODEL, fact, known, providers
 from benchmarks._report import Figure, Report
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator, ProviderModel
 from fastlane.plays import PromptCache, ResponseSocket
 from fastlane.plays.response_socket.section import ResponseSocketSection
-from fastlane.providers import ProviderFacts, registered
 
 _SIDES = ("stock", "fastlane")
 _EVENTS, _TURNS = 100, 2
@@ -131,11 +130,7 @@ def _history(turns: int) -> tuple[list[Any], list[Any]]:
     ]
 
 
-@contextmanager
-def _taking_sockets(started: Sequence[Emulator]) -> Iterator[None]:
-    facts = ProviderFacts(slug="sockets", response_sockets=fact(True))
-    with registered(facts, origins=[emulator.base_url.removesuffix("/v1") for emulator in started]):
-        yield
+_FACTS: dict[str, Any] = {"response_sockets": fact(True)}
 
 
 def _agent(arm: str, mode: str, base_url: str, **asked: object) -> Any:
@@ -179,9 +174,8 @@ async def _loops(started: Sequence[Emulator], rounds: int) -> list[dict[str, lis
     async def at(emulator: Emulator, start_s: float) -> dict[str, list[float]]:
         await asyncio.sleep(start_s)
         found: dict[str, list[float]] = {arm: [] for arm in _ARMS}
-        for number in range(rounds):
-            for arm in reversed(_ARMS) if number % 2 else _ARMS:
-                found[arm].append(await _loop_ms(arm, emulator.base_url))
+        for _, arm in turns(_ARMS, rounds):
+            found[arm].append(await _loop_ms(arm, emulator.base_url))
         return found
 
     return await asyncio.gather(*(at(emulator, number * 0.17) for number, emulator in enumerate(started)))
@@ -230,13 +224,13 @@ def socket_loop(quick: bool) -> Report:
     figures: dict[str, Figure] = {}
     model = ProviderModel(inter_token_s=0.0)
     for name, round_trip_s in trips.items():
-        with providers(lanes, round_trip_time_s=round_trip_s, model=model) as started, _taking_sockets(started):
+        with providers(lanes, round_trip_time_s=round_trip_s, model=model) as started, known(*started, **_FACTS):
             found = asyncio.run(_loops(started, rounds))
         http, socket = ([one for lane in found for one in lane[arm]] for arm in _ARMS)
         figures |= paired(f"{name}_http_to_socket", http, socket)
         figures |= {f"{name}_http_turn_ms": middle(http) / _LOOP_TURNS}
         figures |= {f"{name}_socket_turn_ms": middle(socket) / _LOOP_TURNS}
-    with providers() as started, _taking_sockets(started):
+    with providers() as started, known(*started, **_FACTS):
         for name, fields in {"": {}, "with_tools_": {"tools": listed}}.items():
             sent = _sent_bytes(started[0], **fields)
             figures |= {f"{name}{arm}_kb": count / 1e3 for arm, count in sent.items()}
@@ -320,7 +314,7 @@ def socket_kills(quick: bool) -> Report:
     """
     kills = 200 if quick else 1_000
     found: Counter[str] = Counter()
-    with providers() as started, _taking_sockets(started):
+    with providers() as started, known(*started, **_FACTS):
         (emulator,) = started
         for mode in MODES:
             options = {"default_headers": wishes(output_tokens=5), "max_retries": 2, "timeout": 20.0}

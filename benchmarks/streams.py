@@ -497,14 +497,12 @@ def cold_start(quick: bool) -> Report:
             servers[side] = stack.enter_context(server)
         forked = in_turns(lambda side: _first_call(servers[side]), sides, rounds, warm_ups=1)
     figures: dict[str, Figure] = {}
-    for at, what in enumerate(("fork_wall", "fork_cpu")):
-        ours, theirs = ([one[at] for one in forked[package]] for package in ("fastlane", "openai"))
-        figures |= paired(what, ours, theirs)
-        figures |= {f"fastlane_{what}_ms": middle(ours), f"openai_{what}_ms": middle(theirs)}
-    for at, what in enumerate(("wall", "cpu")):
-        ours, theirs = ([one[at] for one in taken[package]] for package in ("fastlane", "openai"))
-        figures |= paired(what, ours, theirs)
-        figures |= {f"fastlane_{what}_ms": middle(ours), f"openai_{what}_ms": middle(theirs)}
+    both: dict[str, Any] = {"fork_": forked, "": taken}
+    for prefix, measured in both.items():
+        for at, what in enumerate((f"{prefix}wall", f"{prefix}cpu")):
+            ours, theirs = ([one[at] for one in measured[package]] for package in ("fastlane", "openai"))
+            figures |= paired(what, ours, theirs)
+            figures |= {f"fastlane_{what}_ms": middle(ours), f"openai_{what}_ms": middle(theirs)}
     memory = {package: [one.memory_mib for one in taken[package]] for package in taken}
     figures |= added("added_memory", memory["fastlane"], memory["openai"], "mib")
     figures["openai_memory_mib"] = middle(memory["openai"])

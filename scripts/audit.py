@@ -158,18 +158,8 @@ def imported_findings(environment: Environment, cwd: Path) -> Iterator[Finding]:
     problems = check.stdout.strip().splitlines() if check.returncode else []
     yield judged(part, "what its metadata names is enough, and fits together", problems, f"{len(there)} packages")
     of_extras = {
-        "numpy",
-        "rich",
-        "typer",
-        "tiktoken",
-        "trustme",
-        "redis",
-        "psycopg",
-        "ray",
-        "httpx",
-        "altair",
-        "websockets",
-    }
+        "numpy", "rich", "typer", "tiktoken", "trustme", "redis", "psycopg", "ray", "httpx", "altair", "websockets",
+    }  # fmt: skip
     yield judged(part, "an installation without extras brings none of theirs", sorted(of_extras & there))
     did = environment.probe("import", "fastlane", {}, cwd)
     loaded = {name.partition(".")[0] for name in did["modules"]} - sys.stdlib_module_names

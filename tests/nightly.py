@@ -31,6 +31,7 @@ WHOLE: dict[str, tuple[str, ...]] = {
     "all other cases": ("make", "test-all", f"ARGS={ELSEWHERE}"),
     "conformance": ("make", "conformance-release"),
     "openai 2.47.0 and 3.3.1": (".ci/run", "openai-2.47.0", "openai-3.3.1"),
+    "frameworks": ("make", "frameworks"),
     "pythons": ("make", "pythons", "ARGS=--others"),
     "soak": ("make", "soak"),
     "fuzz": ("make", "fuzz"),

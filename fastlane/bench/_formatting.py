@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from ..records.formatting import (
-    counted as counted,
-    figure as figure,
-    listed as listed,
-    percent as percent,
-    percentage,
-)
+from ..records.formatting import counted as counted, figure as figure, listed as listed, percent as percent, percentage
 from .statistics import Interval
 
 

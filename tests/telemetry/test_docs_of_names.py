@@ -26,17 +26,12 @@ A_NAME = re.compile(
 
 
 def literals() -> set[str]:
-    """The names of attributes and labels that telemetry's own code writes."""
+    """The names of attributes and labels that telemetry's own code and the sections of fastlane's plays write."""
     modules = [path for path in (ROOT / "fastlane/telemetry").glob("*.py") if path.stem != "coexistence"]
+    modules += {Path(str(sys.modules[section.__module__].__file__)) for section in SECTIONS}
     trees = [ast.parse(path.read_text()) for path in modules]
     texts = {node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)}
     return {text for text in texts if isinstance(text, str) and A_NAME.fullmatch(text)}
-
-
-def of_sections() -> set[str]:
-    """The names that the sections of fastlane's own plays give."""
-    modules = [vars(sys.modules[section.__module__]) for section in SECTIONS]
-    return {value for names in modules for name, value in names.items() if name.isupper() and isinstance(value, str)}
 
 
 def written(kind: str) -> set[str]:
@@ -44,7 +39,7 @@ def written(kind: str) -> set[str]:
     return {name for name in re.findall(r"`([a-z_.0-9]+)`", PAGE) if name.startswith(kind)}
 
 
-ATTRIBUTES = literals() | {name for name in of_sections() if A_NAME.fullmatch(name)}
+ATTRIBUTES = literals()
 SETTINGS = {
     telemetry_settings.LEVEL_VARIABLE,
     telemetry_settings.PROPAGATE_VARIABLE,

@@ -21,15 +21,7 @@ from pydantic.dataclasses import dataclass
 
 from ...errors import ConfigurationError
 from ..recorded import described, rows_of
-from ._workload import (
-    Conversation,
-    LatePrompt,
-    Message,
-    Turn,
-    UnusableMessageError,
-    Workload,
-    sendable,
-)
+from ._workload import Conversation, LatePrompt, Message, Turn, UnusableMessageError, Workload, sendable
 
 _DATA: Final[Mapping[str, Any]] = json.loads(Path(__file__).with_name("presets.json").read_text(encoding="utf-8"))
 WORDS: Final = tuple(" ".join(_DATA["words"]).split())

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from fastlane.records.ledger import Entry, Figure, Ledger, sum_of_known
 from fastlane.records.plays import BoundedOutputRecord
 from fastlane.records.record import CallRecord
-
-VALID: Final = "fastlane.output.valid"
-VERDICT: Final = "fastlane.output.verdict"
-REPAIRS: Final = "fastlane.output.repair_count"
-CEILING: Final = "fastlane.output.ceiling_tokens"
-STOP: Final = "fastlane.output.stop_reason"
-NOT_GENERATED: Final = "fastlane.output.tokens_not_generated"
 
 
 class BoundedOutputSection(BoundedOutputRecord):
@@ -32,12 +25,12 @@ class BoundedOutputSection(BoundedOutputRecord):
         """The bound, the end and the verdict."""
         is_checked = self.verdict is not None
         return {
-            VERDICT: self.verdict,
-            VALID: self.verdict == "valid" if is_checked else None,
-            REPAIRS: len(self.rejected) if is_checked else None,
-            CEILING: self.ceiling_tokens,
-            STOP: self.stop_reason,
-            NOT_GENERATED: self.tokens_not_generated,
+            "fastlane.output.verdict": self.verdict,
+            "fastlane.output.valid": self.verdict == "valid" if is_checked else None,
+            "fastlane.output.repair_count": len(self.rejected) if is_checked else None,
+            "fastlane.output.ceiling_tokens": self.ceiling_tokens,
+            "fastlane.output.stop_reason": self.stop_reason,
+            "fastlane.output.tokens_not_generated": self.tokens_not_generated,
         }
 
     @property

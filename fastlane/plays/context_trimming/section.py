@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from fastlane.records.ledger import Figure, Ledger
 from fastlane.records.plays import ContextTrimmingRecord
 from fastlane.records.record import CallRecord
-
-SAVED_TOKENS: Final = "fastlane.context_trimming.saved_tokens"
 
 
 class ContextTrimmingSection(ContextTrimmingRecord):
@@ -23,7 +21,7 @@ class ContextTrimmingSection(ContextTrimmingRecord):
 
     def attributes(self) -> dict[str, Any]:
         """The tokens that were not sent."""
-        return {SAVED_TOKENS: self.tokens_before - self.tokens_after}
+        return {"fastlane.context_trimming.saved_tokens": self.tokens_before - self.tokens_after}
 
     @property
     def optimizations(self) -> tuple[str, ...]:

@@ -10,13 +10,6 @@ from fastlane.records.plays import HedgingRecord
 from fastlane.records.record import CallRecord
 from fastlane.records.section import Measure, Metric
 
-DELAY: Final = "fastlane.hedge.delay"
-SENT: Final = "fastlane.hedge.sent"
-WON: Final = "fastlane.hedge.won"
-EXTRA_TOKENS: Final = "fastlane.hedge.extra_input_tokens"
-OUTCOME: Final = "fastlane.hedge.outcome"
-TOKEN_TYPE: Final = "gen_ai.token.type"
-
 HEDGES: Final = Metric(
     "fastlane.client.hedges", "counter", "{attempt}", "Second attempts for calls that were late, won or lost"
 )
@@ -43,7 +36,12 @@ class HedgingSection(HedgingRecord):
 
     def attributes(self) -> dict[str, Any]:
         """The delay and the outcome."""
-        return {SENT: self.hedged, DELAY: self.delay_s, WON: self.won, EXTRA_TOKENS: self.extra_input_tokens}
+        return {
+            "fastlane.hedge.sent": self.hedged,
+            "fastlane.hedge.delay": self.delay_s,
+            "fastlane.hedge.won": self.won,
+            "fastlane.hedge.extra_input_tokens": self.extra_input_tokens,
+        }
 
     @property
     def optimizations(self) -> tuple[str, ...]:
@@ -54,9 +52,9 @@ class HedgingSection(HedgingRecord):
         """The second attempt, and what it cost."""
         if not self.hedged:
             return
-        yield Measure(HEDGES, 1, {OUTCOME: "won" if self.won else "lost"})
+        yield Measure(HEDGES, 1, {"fastlane.hedge.outcome": "won" if self.won else "lost"})
         if self.extra_input_tokens is not None:
-            yield Measure(TOKENS, self.extra_input_tokens, {TOKEN_TYPE: "input"})
+            yield Measure(TOKENS, self.extra_input_tokens, {"gen_ai.token.type": "input"})
 
     def savings(self, record: CallRecord) -> dict[str, Any]:
         """Who won, and what the loser cost."""

@@ -35,8 +35,6 @@ _SIMILAR = 0.5
 _SAME_CONVERSATION = 0.5
 # What has fewer bytes is said in many conversations: "yes", "continue".
 _TELLING = 64
-# Other conversations whose beginnings are compared.
-_MAX_BEGINNINGS = 5
 # A message was shortened, and not edited, if it was so long and has become a stub, or has lost its end.
 _SHORTENED_BYTES, _STUB_SHARE, _BEGINNING_SHARE = 160, 0.3, 0.7
 # The same content, written otherwise.

@@ -10,14 +10,6 @@ from fastlane.records.plays import PromptCacheRecord
 from fastlane.records.record import CallRecord
 from fastlane.records.section import Measure, Metric
 
-PREFIX_HASH: Final = "fastlane.cache.prefix.hash"
-PREFIX_TOKENS: Final = "fastlane.cache.prefix.tokens"
-EXPECTED_READ: Final = "fastlane.cache.expected_read_tokens"
-HIT_RATIO: Final = "fastlane.cache.hit_ratio"
-MISMATCH: Final = "fastlane.cache.mismatch_reason"
-MISMATCH_PATH: Final = "fastlane.cache.mismatch_path"
-LOST: Final = "fastlane.cache.lost_tokens"
-
 EXPECTED: Final = Metric(
     "fastlane.client.cache.expected_tokens",
     "counter",
@@ -48,13 +40,13 @@ class PromptCacheSection(PromptCacheRecord):
         """The prefix, and what was expected and read of it."""
         drift = self.drift
         return {
-            PREFIX_HASH: self.family,
-            PREFIX_TOKENS: self.reusable_tokens,
-            EXPECTED_READ: self.expected_tokens,
-            HIT_RATIO: self.hit_ratio,
-            MISMATCH: drift and drift.kind,
-            MISMATCH_PATH: drift and drift.path,
-            LOST: drift and drift.tokens_lost,
+            "fastlane.cache.prefix.hash": self.family,
+            "fastlane.cache.prefix.tokens": self.reusable_tokens,
+            "fastlane.cache.expected_read_tokens": self.expected_tokens,
+            "fastlane.cache.hit_ratio": self.hit_ratio,
+            "fastlane.cache.mismatch_reason": drift and drift.kind,
+            "fastlane.cache.mismatch_path": drift and drift.path,
+            "fastlane.cache.lost_tokens": drift and drift.tokens_lost,
         }
 
     @property

@@ -10,10 +10,7 @@ from fastlane.records.plays import RateLimitsRecord
 from fastlane.records.record import CallRecord
 from fastlane.records.section import SHORT_SECONDS, Measure, Metric
 
-WAIT: Final = "fastlane.rate_limits.wait.duration"
 REASON: Final = "fastlane.rate_limits.wait.reason"
-AHEAD: Final = "fastlane.rate_limits.ahead"
-REFUSED: Final = "fastlane.rate_limits.refused"
 
 WAITS: Final = Metric(
     "fastlane.client.rate_limits.wait.duration",
@@ -36,7 +33,12 @@ class RateLimitsSection(RateLimitsRecord):
 
     def attributes(self) -> dict[str, Any]:
         """The wait and the refusals."""
-        return {WAIT: self.waited_s, AHEAD: self.ahead, REFUSED: self.refused, REASON: self.waited_for}
+        return {
+            "fastlane.rate_limits.wait.duration": self.waited_s,
+            "fastlane.rate_limits.ahead": self.ahead,
+            "fastlane.rate_limits.refused": self.refused,
+            REASON: self.waited_for,
+        }
 
     def measures(self) -> Iterator[Measure]:
         """The wait and the refusals."""

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from fastlane.records.ledger import Ledger
 from fastlane.records.record import CallRecord
 from fastlane.records.section import RecordSection
-
-SEED: Final = "gen_ai.request.seed"
-FINGERPRINT_CHANGED: Final = "fastlane.system_fingerprint.changed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +33,7 @@ class ReproducibleSection(RecordSection):
 
     def attributes(self) -> dict[str, Any]:
         """The seed, and whether the backend changed."""
-        return {SEED: self.seed, FINGERPRINT_CHANGED: self.fingerprint_changed}
+        return {"gen_ai.request.seed": self.seed, "fastlane.system_fingerprint.changed": self.fingerprint_changed}
 
     @classmethod
     def acted(cls, record: CallRecord) -> bool:

@@ -10,16 +10,8 @@ from fastlane.records.plays import RoutingRecord
 from fastlane.records.record import CallRecord
 from fastlane.records.section import Measure, Metric
 
-REQUESTED: Final = "fastlane.route.requested_model"
 MODEL: Final = "fastlane.route.model"
 REASON: Final = "fastlane.route.reason"
-MIN_QUALITY: Final = "fastlane.route.min_quality"
-TASK: Final = "fastlane.route.task"
-CANDIDATE_COUNT: Final = "fastlane.route.candidate_count"
-PREDICTED: Final = "fastlane.route.predicted_duration"
-PREDICTED_TTFT: Final = "fastlane.route.predicted_time_to_first_token"
-FALLBACKS: Final = "fastlane.route.fallbacks"
-PRICE: Final = "fastlane.route.price"
 
 DECISIONS: Final = Metric(
     "fastlane.router.decisions", "counter", "{decision}", "Calls for which a model was chosen, and why that one"
@@ -40,16 +32,16 @@ class RoutingSection(RoutingRecord):
     def attributes(self) -> dict[str, Any]:
         """The question, the candidates and the choice."""
         return {
-            REQUESTED: self.asked,
+            "fastlane.route.requested_model": self.asked,
             MODEL: self.chosen,
             REASON: self.reason,
-            CANDIDATE_COUNT: len(self.candidates),
-            TASK: self.task,
-            MIN_QUALITY: self.min_quality,
-            PREDICTED: self.predicted_s,
-            PREDICTED_TTFT: self.predicted_first_token_s,
-            PRICE: self.price,
-            FALLBACKS: tuple([f"{one.model}: {one.why}" for one in self.fallbacks]) or None,
+            "fastlane.route.candidate_count": len(self.candidates),
+            "fastlane.route.task": self.task,
+            "fastlane.route.min_quality": self.min_quality,
+            "fastlane.route.predicted_duration": self.predicted_s,
+            "fastlane.route.predicted_time_to_first_token": self.predicted_first_token_s,
+            "fastlane.route.price": self.price,
+            "fastlane.route.fallbacks": tuple([f"{one.model}: {one.why}" for one in self.fallbacks]) or None,
         }
 
     @property

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Literal
 
 from fastlane.records.ledger import Figure, Ledger
 from fastlane.records.record import CallRecord
 from fastlane.records.section import RecordSection
-
-BREAKS: Final = "fastlane.stream.breaks"
-STALLS: Final = "fastlane.stream.stalls"
 
 How = Literal["resumed", "repeated", "continued"]
 """How a broken stream went on: the same answer after its last event, the whole call again before any output, or a
@@ -73,7 +70,7 @@ class UnbrokenSection(RecordSection):
 
     def attributes(self) -> dict[str, Any]:
         """The breaks and the stalls."""
-        return {BREAKS: self.breaks, STALLS: self.stalls} if self.breaks else {}
+        return {"fastlane.stream.breaks": self.breaks, "fastlane.stream.stalls": self.stalls} if self.breaks else {}
 
     @property
     def optimizations(self) -> tuple[str, ...]:

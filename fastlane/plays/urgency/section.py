@@ -13,10 +13,6 @@ from fastlane.records.section import SHORT_SECONDS, Measure, Metric
 URGENCY: Final = "fastlane.urgency"
 TIER_ASKED: Final = "fastlane.tier.asked"
 TIER_SERVED: Final = "fastlane.tier.served"
-TIER_FULL: Final = "fastlane.tier.full"
-WAIT: Final = "fastlane.admission.wait.duration"
-AHEAD: Final = "fastlane.admission.ahead"
-CONCURRENCY: Final = "fastlane.admission.concurrency"
 
 WAITS: Final = Metric(
     "fastlane.client.admission.wait.duration",
@@ -45,10 +41,10 @@ class UrgencySection(UrgencyRecord):
             URGENCY: self.urgency,
             TIER_ASKED: self.asked_tier,
             TIER_SERVED: self.served_tier,
-            TIER_FULL: self.full_tier,
-            WAIT: admission and admission.waited_s,
-            AHEAD: admission and admission.ahead,
-            CONCURRENCY: admission and admission.concurrency,
+            "fastlane.tier.full": self.full_tier,
+            "fastlane.admission.wait.duration": admission and admission.waited_s,
+            "fastlane.admission.ahead": admission and admission.ahead,
+            "fastlane.admission.concurrency": admission and admission.concurrency,
         }
 
     def labels(self) -> dict[str, str]:

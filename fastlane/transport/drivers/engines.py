@@ -17,13 +17,7 @@ from fastlane._clock import now_ns
 
 from ..pool.pool import PooledConnection
 from ..pool.settings import Http2, PoolSettings, ProxyServer, library_of
-from ..protocols.exchange import (
-    PHASES,
-    Exchange,
-    TransportError,
-    as_library_error,
-    ends_soon,
-)
+from ..protocols.exchange import PHASES, Exchange, TransportError, as_library_error, ends_soon
 from .asyncio_driver import AsyncioConnection, AsyncioExchange, LoopPool
 from .connect import ssl_context
 from .requests import OutgoingRequest, async_body_pieces, body_pieces, read_request, response_of

@@ -17,6 +17,7 @@ from hypothesis.strategies import none
 from fastlane.emulator import Emulator, preset
 from fastlane.emulator.wire import Wire
 from tests import known_ports
+from tests.attempts.scripted import Upstream, two_upstreams
 from tests.call_peer import PROTOCOLS, CallPeer, trusted
 from tests.transport import peer as scripted_peer
 from tests.waiting import Form
@@ -129,10 +130,10 @@ def running_provider() -> Iterator[Emulator]:
 
 @pytest.fixture
 def provider(running_provider: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
-    """The embedded provider with an empty log, trusted by clients that the test makes."""
+    """The embedded provider as it was at its start, trusted by clients that the test makes."""
     for name, value in running_provider.environment.items():
         monkeypatch.setenv(name, value)
-    running_provider.clear()
+    running_provider.reset()
     return running_provider
 
 
@@ -151,11 +152,28 @@ def form(request: pytest.FixtureRequest) -> Iterator[Form]:
 
 
 @pytest.fixture
-def trusting_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients that the test makes trust the peers of calls."""
+def trusting_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Clients that the test makes trust the peers of calls, and those of processes with these variables."""
     with trusted(tmp_path) as environment:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
+        return environment
+
+
+@pytest.fixture
+def upstreams(trusting_peers: None) -> Iterator[tuple[Upstream, Upstream]]:
+    """Two scripted upstreams, "near" and "far"."""
+    with two_upstreams() as both:
+        yield both
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """What is in a cycle stays until the test has it collected."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture(scope="module", params=PROTOCOLS)

@@ -12,19 +12,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletion
 
-from tests.call_peer import (
-    ANSWER,
-    JSON,
-    MESSAGES,
-    CallPeer,
-    Reply,
-    ask,
-    both,
-    ours,
-    outcome,
-    seen,
-    stock,
-)
+from tests.call_peer import ANSWER, JSON, MESSAGES, CallPeer, Reply, ask, both, ours, outcome, seen, stock
 from tests.prepared_server import LIBRARY
 from tests.waiting import Form
 

@@ -66,11 +66,14 @@ async def gateway(server_port: int, hold_s: float) -> AsyncIterator[int]:
                 held.clear()
 
         tasks = [asyncio.create_task(pass_requests_on()), asyncio.create_task(pass_answers_on())]
-        while data := await from_server.read(65_536):
-            held.extend(data)
-        for task in tasks:
-            task.cancel()
-        writer.close()
+        try:
+            while data := await from_server.read(65_536):
+                held.extend(data)
+        finally:
+            for task in tasks:
+                task.cancel()
+            writer.close()
+            to_server.close()
 
     async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
         yield server.sockets[0].getsockname()[1]
@@ -140,17 +143,13 @@ async def test_stream_held_back_is_warned_of_once(
 
 
 @pytest.fixture(scope="module")
-def provider() -> Iterator[Emulator]:
+def running_provider() -> Iterator[Emulator]:
     with Emulator(model=ProviderModel(prefill_base_s=0.1, inter_token_s=0.02), seed=0) as provider:
         yield provider
 
 
 @pytest.mark.parametrize("case", ["gateway", "slow reader"])
-def test_sync_stream_held_back_is_warned_of(
-    case: str, provider: Emulator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    for name, value in provider.environment.items():
-        monkeypatch.setenv(name, value)
+def test_sync_stream_held_back_is_warned_of(case: str, provider: Emulator, caplog: pytest.LogCaptureFixture) -> None:
     port = int(provider.base_url.rpartition(":")[2].partition("/")[0])
     with gateway_in_a_thread(port, 0.4) as through:
         port = through if case == "gateway" else port

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import socket
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,18 +17,7 @@ from openai import _base_client
 
 import fastlane
 from fastlane import Call, Connection, Stage
-from tests.call_peer import (
-    JSON,
-    Asked,
-    CallPeer,
-    Reply,
-    ask,
-    async_ours,
-    both,
-    ours,
-    outcome,
-    stock,
-)
+from tests.call_peer import JSON, Asked, CallPeer, Reply, ask, async_ours, both, ours, outcome, stock
 from tests.session_play import SessionPlay
 from tests.waiting import Form, inner_of
 
@@ -323,15 +311,6 @@ def left_of(error: BaseException) -> list[weakref.ref[Any]]:
             found.append(weakref.ref(behind))
         behind = behind.__cause__
     return found
-
-
-@pytest.fixture
-def no_collection() -> Iterator[None]:
-    """What is in a cycle stays."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def unused_address() -> str:

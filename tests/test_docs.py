@@ -19,7 +19,7 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 
 import benchmarks.__main__
 from fastlane import CallRecord, user_action
-from fastlane.emulator import Emulator, preset
+from fastlane.emulator import Emulator
 from fastlane.plays import load_all
 from fastlane.records import Attempt, Timeline, Usage, WireStamps
 from fastlane.records.record import Outcome
@@ -35,18 +35,10 @@ def named(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[Emulator]:
-    with Emulator(model=preset("instant")) as emulator:
-        yield emulator
-
-
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_every_documented_example_runs(
     page: Path, provider: Emulator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for name, value in provider.environment.items():
-        monkeypatch.setenv(name, value)
     monkeypatch.setenv("OPENAI_BASE_URL", provider.base_url)
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     # openai's module-level client remembers what it found when it was first looked at, by any code.

@@ -9,19 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.call_peer import (
-    JSON,
-    MESSAGES,
-    Asked,
-    CallPeer,
-    Reply,
-    ask,
-    both,
-    ours,
-    outcome,
-    seen,
-    stock,
-)
+from tests.call_peer import JSON, MESSAGES, Asked, CallPeer, Reply, ask, both, ours, outcome, seen, stock
 from tests.prepared_server import LIBRARY
 from tests.waiting import Form
 

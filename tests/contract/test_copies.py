@@ -8,16 +8,7 @@ from typing import Any
 import pytest
 
 import fastlane
-from fastlane import (
-    BoundedOutput,
-    Call,
-    CallRecord,
-    ConfigurationError,
-    Connection,
-    Play,
-    PromptCache,
-    Urgency,
-)
+from fastlane import BoundedOutput, Call, CallRecord, ConfigurationError, Connection, Play, PromptCache, Urgency
 from fastlane.emulator import Emulator
 from tests.contract.entry_points import ENTRIES, MESSAGES, MODEL, async_chat
 from tests.session_play import SessionPlay

@@ -10,7 +10,6 @@ import gzip
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from typing import Any
 
 import httpx2
@@ -32,9 +31,10 @@ from fastlane import (
     Urgency,
 )
 from fastlane.catalog import Catalog, CatalogModel
-from fastlane.providers import Fact, ProviderFacts, registered
+from fastlane.providers import ProviderFacts, registered
 from tests.attempts.events import DONE, choice_event, response, whole_response
 from tests.call_peer import ANSWER
+from tests.plays.facts import fact
 
 URL = "http://provider.example/v1"
 FORMS: Any = ("json+gzip", "msgpack", "msgpack+gzip")
@@ -47,10 +47,6 @@ COMPLETION = {**ANSWER, "choices": [CHOICE]}
 CHUNKS = choice_event("stop", content='{"n": 1}') + DONE
 RESPONSE = whole_response(created_at=1)
 COMPLETED = response("completed", response=RESPONSE)
-
-
-def fact(value: Any) -> Fact[Any]:
-    return Fact(value=value, source="https://example.com/docs", checked=date(2026, 11, 22), evidence="documented")
 
 
 # A provider that takes all that a play may send.

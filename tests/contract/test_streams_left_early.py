@@ -305,15 +305,8 @@ class Recorder:
 
 
 @pytest.fixture(autouse=True)
-def key(monkeypatch: pytest.MonkeyPatch) -> None:
+def key(monkeypatch: pytest.MonkeyPatch, no_collection: None) -> None:
     monkeypatch.setenv("FINALIZERS_KEY", "sk-test")
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_collected_by_chance() -> Iterator[None]:
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.parametrize("leave", LEAVINGS)

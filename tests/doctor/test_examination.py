@@ -37,13 +37,6 @@ def plain() -> Iterator[Emulator]:
         yield running
 
 
-@pytest.fixture
-def faulty(provider: Emulator) -> Iterator[Emulator]:
-    """The embedded provider, whose faults are this test's alone."""
-    yield provider
-    provider.set_faults()
-
-
 def test_full_featured_server_yields_all_facts(provider: Emulator, tmp_path: Path) -> None:
     document = look(provider.base_url, quick=False)
 
@@ -112,11 +105,11 @@ def test_examination_without_consent_spends_no_token(provider: Emulator) -> None
     ],
 )
 def test_refused_encoded_bodies_are_detected(
-    faulty: Emulator, fault: str, outcome: str, lasting: tuple[str, ...] | None, tmp_path: Path
+    provider: Emulator, fault: str, outcome: str, lasting: tuple[str, ...] | None, tmp_path: Path
 ) -> None:
-    faulty.set_faults(fault)
+    provider.set_faults(fault)
 
-    document = look(faulty.base_url, *(["--timeout-s=2"] if "hang" in fault else []))
+    document = look(provider.base_url, *(["--timeout-s=2"] if "hang" in fault else []))
 
     forms = by_name(document)["/chat/completions"]["value"]
     assert {each["outcome"] for each in forms.values()} == {outcome}
@@ -131,10 +124,10 @@ def test_refused_encoded_bodies_are_detected(
         ("no_done", "end", "not marked by [DONE]"),
     ],
 )
-def test_missing_stream_part_is_a_notable_finding(faulty: Emulator, fault: str, looked_at: str, seen: str) -> None:
-    faulty.set_faults(fault)
+def test_missing_stream_part_is_a_notable_finding(provider: Emulator, fault: str, looked_at: str, seen: str) -> None:
+    provider.set_faults(fault)
 
-    finding = by_name(look(faulty.base_url))[looked_at]
+    finding = by_name(look(provider.base_url))[looked_at]
 
     assert finding["seen"].startswith(seen)
     assert (finding["state"], finding["facts"]) == ("notable", [])
@@ -148,10 +141,10 @@ def test_missing_stream_part_is_a_notable_finding(faulty: Emulator, fault: str, 
         ("drop", "first call", "ReadError"),
     ],
 )
-def test_one_failed_probe_does_not_stop_the_others(faulty: Emulator, fault: str, looked_at: str, seen: str) -> None:
-    faulty.set_faults(fault)
+def test_one_failed_probe_does_not_stop_the_others(provider: Emulator, fault: str, looked_at: str, seen: str) -> None:
+    provider.set_faults(fault)
 
-    found = by_name(look(faulty.base_url, "--model=instant"))
+    found = by_name(look(provider.base_url, "--model=instant"))
 
     assert seen in found[looked_at]["seen"]
     assert found["HTTP/2 limits"]["state"] == "seen"
@@ -248,14 +241,14 @@ def test_without_tls_there_is_neither_http2_nor_a_fact_about_it(plain: Emulator)
 
 
 def test_server_that_cannot_be_reached_is_diagnosed(
-    faulty: Emulator, plain: Emulator, monkeypatch: pytest.MonkeyPatch
+    provider: Emulator, plain: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    over_http = look(re.sub("https://.*:", "http://127.0.0.1:", faulty.base_url))
+    over_http = look(re.sub("https://.*:", "http://127.0.0.1:", provider.base_url))
     over_https = look(plain.base_url.replace("http:", "https:"))
-    faulty.set_faults("refuse")
-    refused = look(faulty.base_url)
+    provider.set_faults("refuse")
+    refused = look(provider.base_url)
     monkeypatch.delenv("SSL_CERT_FILE")
-    untrusted = look(faulty.base_url)
+    untrusted = look(provider.base_url)
 
     assert [each["reached"] for each in (over_http, over_https, refused, untrusted)] == [False] * 4
     assert untrusted["facts_toml"] is None

@@ -10,12 +10,7 @@ import pytest
 
 from fastlane import Connection
 from fastlane.emulator import Emulator, preset
-from tests.transport.callers import CALLERS, Caller
-
-
-@pytest.fixture(params=CALLERS)
-def make_caller(request: pytest.FixtureRequest) -> Any:
-    return CALLERS[request.param]
+from tests.transport.callers import Caller
 
 
 def connections(provider: Emulator) -> int:
@@ -56,18 +51,15 @@ def test_http2_is_used_if_offered(make_caller: Any, arguments: dict[str, Any], p
     assert caller.last_call.plays[0] == repr(Connection())
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["TLS", "plain"])
-def http1_provider(request: pytest.FixtureRequest) -> Iterator[Emulator]:
+@pytest.fixture(params=[True, False], ids=["TLS", "plain"])
+def http1_provider(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
     with Emulator(model=preset("instant"), tls=request.param, http2=False) as provider:
+        for name, value in provider.environment.items():
+            monkeypatch.setenv(name, value)
         yield provider
 
 
-def test_http1_is_used_if_http2_is_not_offered(
-    make_caller: Any, http1_provider: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in http1_provider.environment.items():
-        monkeypatch.setenv(name, value)
-    http1_provider.clear()
+def test_http1_is_used_if_http2_is_not_offered(make_caller: Any, http1_provider: Emulator) -> None:
     with make_caller(base_url=http1_provider.base_url, api_key="sk-test", max_retries=0) as caller:
         caller.ask(output_tokens=1)
         caller.read(output_tokens=3)
@@ -77,13 +69,9 @@ def test_http1_is_used_if_http2_is_not_offered(
     assert [call.connection_reused for call in caller.calls] == [False, True]
 
 
-def test_http2_required_but_not_offered_raises(
-    make_caller: Any, http1_provider: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_http2_required_but_not_offered_raises(make_caller: Any, http1_provider: Emulator) -> None:
     if not http1_provider.base_url.startswith("https"):
         pytest.skip("without TLS nothing is agreed on")
-    for name, value in http1_provider.environment.items():
-        monkeypatch.setenv(name, value)
     plays = [Connection(http2="require")]
     with make_caller(base_url=http1_provider.base_url, api_key="k", max_retries=0, only_plays=plays) as caller:
         with pytest.raises(openai.APIConnectionError) as raised:

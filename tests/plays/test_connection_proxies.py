@@ -19,17 +19,12 @@ from scripts.servers import Microsocks, ProxyProgram, Tinyproxy
 from tests.call_peer import CallPeer, Reply
 from tests.prepared_server import LIBRARY
 from tests.programs import running
-from tests.transport.callers import CALLERS, comes_true_for
+from tests.transport.callers import comes_true_for
 from tests.transport.connect_proxy import PASSWORD, USER, ConnectProxy
 from tests.transport.peer import CANCEL, authority, trusting
 
 SCHEMES = ("http", "https", "socks5", "socks5h")
 SECRET = "http://some-user:some-password@127.0.0.1:9"
-
-
-@pytest.fixture(params=CALLERS)
-def make_caller(request: pytest.FixtureRequest) -> Any:
-    return CALLERS[request.param]
 
 
 @pytest.fixture

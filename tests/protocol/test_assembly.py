@@ -22,7 +22,7 @@ USAGE = {"stream_options": {"include_usage": True}}
 
 
 @pytest.fixture(scope="module")
-def talkative_provider() -> Iterator[Emulator]:
+def running_provider() -> Iterator[Emulator]:
     """A provider that counts cached tokens where no other does."""
     dialect = Dialect(cached_tokens_path="usage.prompt_cache_hit_tokens")
     with Emulator(model=replace(preset("instant"), dialect=dialect), seed=0) as provider:
@@ -31,12 +31,8 @@ def talkative_provider() -> Iterator[Emulator]:
 
 @pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS, RESPONSES])
 @pytest.mark.parametrize("usage", [True, False])
-def test_provider_extensions_are_in_the_assembled_body(
-    talkative_provider: Emulator, monkeypatch: pytest.MonkeyPatch, endpoint: str, usage: bool
-) -> None:
-    for name, value in talkative_provider.environment.items():
-        monkeypatch.setenv(name, value)
-    with fastlane.OpenAI(api_key="sk-test", base_url=talkative_provider.base_url) as client:
+def test_provider_extensions_are_in_the_assembled_body(provider: Emulator, endpoint: str, usage: bool) -> None:
+    with fastlane.OpenAI(api_key="sk-test", base_url=provider.base_url) as client:
         expected = whole(client, endpoint, **request(endpoint))
         events = streamed(client, endpoint, **request(endpoint), **(USAGE if usage and endpoint != RESPONSES else {}))
     found = body(endpoint, events)

@@ -158,7 +158,7 @@ def read_on():
 # One handler that was registered before fastlane was imported is run behind fastlane's own.
 @pytest.mark.parametrize(("before", "pieces"), [("", 1), (READS_ON, 41)], ids=["stream", "handler at exit"])
 def test_separate_program_exits_cleanly_mid_stream(
-    url: str, trusting_clients: dict[str, str], tmp_path: Path, before: str, pieces: int
+    url: str, trusting_peers: dict[str, str], tmp_path: Path, before: str, pieces: int
 ) -> None:
     program = tmp_path / "program.py"
     program.write_text(before + PROGRAM.format(url=url))

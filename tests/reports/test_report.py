@@ -11,14 +11,7 @@ from typing import Any
 import pytest
 
 from fastlane import CallRecord, ConfigurationError
-from fastlane.records import (
-    BoundedOutputRecord,
-    Drift,
-    HedgingRecord,
-    PromptCacheRecord,
-    RequestEncodingRecord,
-    Usage,
-)
+from fastlane.records import BoundedOutputRecord, Drift, HedgingRecord, PromptCacheRecord, RequestEncodingRecord, Usage
 from tests.reports.made import attempt, failed, record, report, routed
 
 CONNECTION = "Connection(http2='auto', idle_s=300)"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date
 from typing import Any
 
 import openai
@@ -13,7 +12,7 @@ import fastlane
 from fastlane import BoundedOutput, Connection, ContextTrimming, Hedging, PromptCache, RequestEncoding, Routing
 from fastlane.catalog import Catalog, ModelPrice
 from fastlane.emulator import Emulator, preset
-from fastlane.providers import Fact, ProviderFacts, registered
+from fastlane.providers import ProviderFacts, registered
 from tests.attempts.scripted import (
     KINDS,
     Asked,
@@ -22,9 +21,9 @@ from tests.attempts.scripted import (
     model_at,
     refuse,
     say_nothing,
-    two_upstreams,
     used_to,
 )
+from tests.plays.facts import fact
 from tests.programs import printed_by
 
 POLICY = "Two bags of up to 23 kg are free of charge.\n" * 300
@@ -39,10 +38,6 @@ FORMAT: Any = {"type": "json_schema", "json_schema": {"name": "ticket", "schema"
 
 def messages(question: str = "May I bring two bags?") -> Any:
     return [{"role": "system", "content": POLICY}, {"role": "user", "content": question}]
-
-
-def fact(value: Any) -> Fact[Any]:
-    return Fact(value=value, source="https://example.com/docs", checked=date(2026, 11, 22), evidence="documented")
 
 
 @pytest.fixture
@@ -146,12 +141,6 @@ def test_trimmed_and_rejected_answers_are_in_the_ledger(arguments: dict[str, Any
     assert report.attempts == {"first": 2, "repair": 1}
     acted = {played.play: (played.on, played.acted) for played in report.plays}
     assert (acted["ContextTrimming"], acted["BoundedOutput"]) == ((2, 1), (2, 1))
-
-
-@pytest.fixture
-def upstreams(trusting_peers: None) -> Iterator[tuple[Upstream, Upstream]]:
-    with two_upstreams() as both:
-        yield both
 
 
 @pytest.mark.parametrize("kind", KINDS)

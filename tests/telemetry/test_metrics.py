@@ -16,15 +16,7 @@ from fastlane.records.section import LONG_SECONDS, SECONDS, SHORT_SECONDS
 from fastlane.telemetry import ExperimentArm, experiment
 from fastlane.telemetry.metrics import all_metrics
 from tests.telemetry.conftest import CapturedTelemetry
-from tests.telemetry.measuring import (
-    MS,
-    attempt,
-    ended,
-    ended_action,
-    everything,
-    record,
-    wire,
-)
+from tests.telemetry.measuring import MS, attempt, ended, ended_action, everything, record, wire
 
 ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
 

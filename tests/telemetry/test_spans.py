@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -27,7 +26,6 @@ from tests.attempts.scripted import (
     refuse,
     routing,
     say_nothing,
-    two_upstreams,
     used_to,
 )
 from tests.telemetry.conftest import Listening, attributes_of, seconds
@@ -35,12 +33,6 @@ from tests.transport.connect_proxy import ConnectProxy
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
 LEVELS = ("call", "attempts", "phases")
-
-
-@pytest.fixture
-def upstreams(trusting_peers: None) -> Iterator[tuple[Upstream, Upstream]]:
-    with two_upstreams() as both:
-        yield both
 
 
 def stream_one(client: Any, **more: Any) -> None:

@@ -60,15 +60,6 @@ def test_early_close_resets_stream_and_keeps_connection(make_face: Any, pieces: 
         assert peer.connections[0].resets[0].stream_id == 3
 
 
-@pytest.fixture
-def no_garbage_collected() -> Iterator[None]:
-    """Garbage stays until the test has it collected."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
-
-
 def lose_in_a_cycle(face: SyncFace, url: str, form: str) -> Any:
     """Begin to read an answer and leave it to the garbage collector, in an unreachable cycle.
 
@@ -90,7 +81,7 @@ def lose_in_a_cycle(face: SyncFace, url: str, form: str) -> Any:
     return None if form == "an answer that is open" else answer
 
 
-@pytest.mark.usefixtures("no_garbage_collected")
+@pytest.mark.usefixtures("no_collection")
 @pytest.mark.parametrize("form", ["a generator that closes it", "an answer that is open"])
 @pytest.mark.parametrize(
     ("owner", "method"),

@@ -9,16 +9,7 @@ import httpx2
 import pytest
 
 from tests.transport.faces import both_faces
-from tests.transport.peer import (
-    CANCEL,
-    HANG_S,
-    HeldHandshakes,
-    Peer,
-    Stream,
-    by_path,
-    one_piece,
-    silent,
-)
+from tests.transport.peer import CANCEL, HANG_S, HeldHandshakes, Peer, Stream, by_path, one_piece, silent
 from tests.transport.peer_h1 import SlowAnswer
 
 SHORT = 0.3

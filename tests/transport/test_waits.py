@@ -12,15 +12,7 @@ import pytest
 
 from fastlane.transport import PATIENCE, PHASES, Patience, Phases
 from tests.transport.faces import FACES, Pending
-from tests.transport.peer import (
-    CANCEL,
-    INITIAL_WINDOW_SIZE,
-    MAX_CONCURRENT_STREAMS,
-    Peer,
-    by_path,
-    one_piece,
-    silent,
-)
+from tests.transport.peer import CANCEL, INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS, Peer, by_path, one_piece, silent
 from tests.transport.peer_h1 import CHUNKED, OK, PeerH1, Request1, SlowAnswer, chunk
 from tests.waiting import comes_true
 

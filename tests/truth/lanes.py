@@ -13,14 +13,7 @@ from typing import Any, Final, TypeVar
 
 from fastlane.bench._arms import Arm
 from fastlane.bench.recorded import Part, Sample, SampleKey, Vitals
-from fastlane.bench.running._requests import (
-    BeginCell,
-    Done,
-    EndCell,
-    Ready,
-    RunFailedError,
-    ScheduledRequest,
-)
+from fastlane.bench.running._requests import BeginCell, Done, EndCell, Ready, RunFailedError, ScheduledRequest
 from fastlane.bench.running._worker import LocalShard, ShardPlan
 
 THINK_S: Final = 0.02

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +20,7 @@ from fastlane.bench.running._requests import (
     read_async,
     sample_of,
 )
-from fastlane.emulator import Emulator, preset
+from fastlane.emulator import Emulator
 
 PLACE = SampleKey(arm="baseline", tag="0/baseline/0/0", block=0, conversation="greeting", turn=1)
 BODY = {
@@ -32,15 +31,7 @@ BODY = {
 CLIENTS = [openai.OpenAI, openai.AsyncOpenAI, fastlane.OpenAI, fastlane.AsyncOpenAI]
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[Emulator]:
-    with Emulator(model=preset("instant")) as emulator:
-        yield emulator
-
-
-def recorded(provider: Emulator, monkeypatch: pytest.MonkeyPatch, kind: Any, **headers: str) -> Sample:
-    for name, value in provider.environment.items():
-        monkeypatch.setenv(name, value)
+def recorded(provider: Emulator, kind: Any, **headers: str) -> Sample:
     job = ScheduledRequest(PLACE, BODY, {f"x-emulator-{name}": value for name, value in headers.items()})
     client = kind(base_url=provider.base_url, api_key="secret", max_retries=0)
 
@@ -55,10 +46,8 @@ def recorded(provider: Emulator, monkeypatch: pytest.MonkeyPatch, kind: Any, **h
 
 
 @pytest.mark.parametrize("kind", CLIENTS, ids=lambda kind: f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
-def test_every_client_is_timestamped_at_the_same_points(
-    provider: Emulator, monkeypatch: pytest.MonkeyPatch, kind: Any
-) -> None:
-    sample = recorded(provider, monkeypatch, kind, **{"output-tokens": "7"})
+def test_every_client_is_timestamped_at_the_same_points(provider: Emulator, kind: Any) -> None:
+    sample = recorded(provider, kind, **{"output-tokens": "7"})
 
     assert sample.error is None
     assert (sample.output_tokens, len(sample.token_ns), sample.finish_reason) == (7, 7, "stop")
@@ -76,10 +65,8 @@ def test_every_client_is_timestamped_at_the_same_points(
 
 
 @pytest.mark.parametrize("kind", [openai.OpenAI, fastlane.AsyncOpenAI])
-def test_failed_request_is_a_sample_without_times(
-    provider: Emulator, monkeypatch: pytest.MonkeyPatch, kind: Any
-) -> None:
-    sample = recorded(provider, monkeypatch, kind, **{"output-tokens": "many"})
+def test_failed_request_is_a_sample_without_times(provider: Emulator, kind: Any) -> None:
+    sample = recorded(provider, kind, **{"output-tokens": "many"})
 
     assert sample.error == "BadRequestError 400"
     assert sample.error_message is not None

@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fastlane import ConfigurationError
-from fastlane.bench.workloads import (
-    TokenLengths,
-    Turn,
-    preset,
-    presets,
-    salted,
-    scenarios,
-)
+from fastlane.bench.workloads import TokenLengths, Turn, preset, presets, salted, scenarios
 from fastlane.bench.workloads._sources import WORDS, prompt
 from fastlane.knowledge import token_ranks as _token_ranks
 

@@ -23,21 +23,12 @@ CALL: dict[str, Any] = {"model": "m", "messages": MESSAGES, "max_tokens": 3}
 
 
 @pytest.fixture(scope="module", params=["HTTP/2", "HTTP/1.1"])
-def running_negotiator(request: pytest.FixtureRequest) -> Iterator[Emulator]:
+def running_provider(request: pytest.FixtureRequest) -> Iterator[Emulator]:
+    """A provider that takes every form, until a fault says otherwise."""
     # A form that takes more CPU time than a round trip is given up, and a busy machine is slow.
     wire = Wire(round_trip_time_s=0.02)
     with Emulator(model=preset("instant"), wire=wire, http2=request.param == "HTTP/2") as provider:
         yield provider
-
-
-@pytest.fixture
-def negotiator(running_negotiator: Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
-    """A provider that takes every form, until a fault says otherwise."""
-    for name, value in running_negotiator.environment.items():
-        monkeypatch.setenv(name, value)
-    running_negotiator.clear()
-    yield running_negotiator
-    running_negotiator.set_faults()
 
 
 @pytest.fixture
@@ -84,12 +75,12 @@ def is_whole(answer: Any) -> bool:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_server_that_takes_encoded_bodies_gets_one(
-    negotiator: Emulator, ask: Any, stream: bool, takes_all: ProviderFacts
+    provider: Emulator, ask: Any, stream: bool, takes_all: ProviderFacts
 ) -> None:
-    answer, record = ask(negotiator, RequestEncoding(facts=takes_all), stream=stream)
+    answer, record = ask(provider, RequestEncoding(facts=takes_all), stream=stream)
 
     assert is_whole(answer)
-    (only,) = negotiator.log()
+    (only,) = provider.log()
     assert (only.content_encoding, only.content_type) == ("gzip", "application/json")
     assert only.prompt_tokens > 1_000
     assert only.bytes_in == record.request_encoding.sent_bytes == record.attempts[0].request_body_bytes
@@ -102,14 +93,14 @@ def test_server_that_takes_encoded_bodies_gets_one(
 
 @pytest.mark.parametrize("encoding", ["msgpack", "msgpack+gzip"])
 def test_msgpack_body_decodes_to_the_json(
-    negotiator: Emulator, ask: Any, encoding: Any, takes_all: ProviderFacts
+    provider: Emulator, ask: Any, encoding: Any, takes_all: ProviderFacts
 ) -> None:
-    _, plain = ask(negotiator, RequestEncoding(), stream=False)
+    _, plain = ask(provider, RequestEncoding(), stream=False)
     play = RequestEncoding(facts=takes_all, forms=(encoding,))
 
-    answer, record = ask(negotiator, play, stream=False)
+    answer, record = ask(provider, play, stream=False)
 
-    first, second = negotiator.log()
+    first, second = provider.log()
     assert is_whole(answer)
     assert second.content_type == "application/vnd.msgpack"
     assert second.content_encoding == ("gzip" if encoding.endswith("gzip") else None)
@@ -121,18 +112,18 @@ def test_msgpack_body_decodes_to_the_json(
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("status", ["400", "413", "415", "422"])
 def test_refused_encoded_body_is_resent_as_json_despite_facts(
-    negotiator: Emulator, ask: Any, status: str, stream: bool, takes_all: ProviderFacts
+    provider: Emulator, ask: Any, status: str, stream: bool, takes_all: ProviderFacts
 ) -> None:
-    negotiator.set_faults(f"status={status};only=encoded")
+    provider.set_faults(f"status={status};only=encoded")
 
     (first, first_record), (second, second_record) = ask(
-        negotiator, RequestEncoding(facts=takes_all, forms=("json+gzip",)), stream=stream, calls=2, max_retries=0
+        provider, RequestEncoding(facts=takes_all, forms=("json+gzip",)), stream=stream, calls=2, max_retries=0
     )
 
     assert is_whole(first)
     assert is_whole(second)
-    assert [is_encoded(entry) for entry in negotiator.log()] == [True, False, False]
-    assert [is_encoded(entry) for entry in billed(negotiator)] == [False, False]
+    assert [is_encoded(entry) for entry in provider.log()] == [True, False, False]
+    assert [is_encoded(entry) for entry in billed(provider)] == [False, False]
     assert [(each.kind, each.form, each.status_code) for each in first_record.attempts] == [
         ("first", "json+gzip", int(status)),
         ("plain", "json", 200),
@@ -145,85 +136,83 @@ def test_refused_encoded_body_is_resent_as_json_despite_facts(
 
 @pytest.mark.parametrize("fault", ["status=500", "disconnect", "hang"])
 def test_encoded_body_that_breaks_is_retried_as_json(
-    negotiator: Emulator, ask: Any, fault: str, takes_all: ProviderFacts
+    provider: Emulator, ask: Any, fault: str, takes_all: ProviderFacts
 ) -> None:
-    negotiator.set_faults(f"{fault};only=encoded")
+    provider.set_faults(f"{fault};only=encoded")
     options = {"max_retries": 1, "timeout": openai.Timeout(40, read=2 if fault == "hang" else 40)}
 
     (first, first_record), (second, second_record) = ask(
-        negotiator, RequestEncoding(facts=takes_all, forms=("json+gzip",)), stream=False, calls=2, **options
+        provider, RequestEncoding(facts=takes_all, forms=("json+gzip",)), stream=False, calls=2, **options
     )
 
     assert is_whole(first)
     assert is_whole(second)
-    assert [is_encoded(entry) for entry in billed(negotiator)] == [False, False]
+    assert [is_encoded(entry) for entry in billed(provider)] == [False, False]
     assert [(each.kind, each.form) for each in first_record.attempts] == [("first", "json+gzip"), ("retry", "json")]
     assert [each.kind for each in second_record.attempts] == ["first"]
     assert fault != "hang" or first_record.request_encoding.refused == "ReadTimeout"
 
 
-def test_invalid_call_gives_no_verdict_on_encoding(negotiator: Emulator, ask: Any, takes_all: ProviderFacts) -> None:
-    negotiator.set_faults("status=400;times=2")
+def test_invalid_call_gives_no_verdict_on_encoding(provider: Emulator, ask: Any, takes_all: ProviderFacts) -> None:
+    provider.set_faults("status=400;times=2")
 
-    (first, _), (second, record) = ask(
-        negotiator, RequestEncoding(facts=takes_all), stream=False, calls=2, max_retries=0
-    )
+    (first, _), (second, record) = ask(provider, RequestEncoding(facts=takes_all), stream=False, calls=2, max_retries=0)
 
     assert isinstance(first, openai.BadRequestError)
     assert is_whole(second)
     assert record.request_encoding.form == "json+gzip"
 
 
-def test_small_body_is_sent_as_json(negotiator: Emulator, ask: Any, takes_all: ProviderFacts) -> None:
-    _, record = ask(negotiator, RequestEncoding(facts=takes_all, min_bytes=10**6), stream=False)
+def test_small_body_is_sent_as_json(provider: Emulator, ask: Any, takes_all: ProviderFacts) -> None:
+    _, record = ask(provider, RequestEncoding(facts=takes_all, min_bytes=10**6), stream=False)
 
-    assert [is_encoded(entry) for entry in negotiator.log()] == [False]
+    assert [is_encoded(entry) for entry in provider.log()] == [False]
     assert "min_bytes" in record.request_encoding.reason
 
 
-def test_embeddings_and_files_are_not_encoded(negotiator: Emulator, takes_all: ProviderFacts) -> None:
+def test_embeddings_and_files_are_not_encoded(provider: Emulator, takes_all: ProviderFacts) -> None:
     plays = [RequestEncoding(facts=takes_all)]
-    with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays) as client:
+    with fastlane.OpenAI(api_key="k", base_url=provider.base_url, only_plays=plays) as client:
         client.embeddings.create(model="m", input=PROMPT)
         client.files.create(file=("a.txt", PROMPT.encode()), purpose="assistants")
 
         assert [record.request_encoding for record in client.calls] == [None, None]
-    assert [is_encoded(entry) for entry in negotiator.log()] == [False, False]
+    assert [is_encoded(entry) for entry in provider.log()] == [False, False]
 
 
 @pytest.mark.parametrize("header", ["Content-Type", "content-encoding"])
 def test_body_with_caller_content_type_is_not_encoded(
-    negotiator: Emulator, takes_all: ProviderFacts, header: str
+    provider: Emulator, takes_all: ProviderFacts, header: str
 ) -> None:
     values = {"Content-Type": "text/json", "content-encoding": "identity"}
     plays = [RequestEncoding(facts=takes_all)]
-    with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays) as client:
+    with fastlane.OpenAI(api_key="k", base_url=provider.base_url, only_plays=plays) as client:
         client.chat.completions.create(**CALL, extra_headers={header: values[header]})
 
-    (only,) = negotiator.log()
+    (only,) = provider.log()
     assert only.bytes_in == only.bytes_in_decoded
 
 
 def test_body_that_messagepack_cannot_hold_is_sent_as_json(
-    negotiator: Emulator, takes_all: ProviderFacts, caplog: pytest.LogCaptureFixture
+    provider: Emulator, takes_all: ProviderFacts, caplog: pytest.LogCaptureFixture
 ) -> None:
     plays = [RequestEncoding(facts=takes_all, forms=("msgpack+gzip",))]
-    with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays) as client:
+    with fastlane.OpenAI(api_key="k", base_url=provider.base_url, only_plays=plays) as client:
         client.chat.completions.create(**CALL, extra_body={"metadata": {"number": 2**70}})
 
         record: Any = client.last_call
         assert "OverflowError" in record.request_encoding.reason
-    assert [is_encoded(entry) for entry in negotiator.log()] == [False]
+    assert [is_encoded(entry) for entry in provider.log()] == [False]
     assert "OverflowError" in caplog.text
     assert PROMPT[:20] not in caplog.text
 
 
-def test_near_server_gets_json_when_encoding_costs_a_round_trip(negotiator: Emulator, takes_all: ProviderFacts) -> None:
+def test_near_server_gets_json_when_encoding_costs_a_round_trip(provider: Emulator, takes_all: ProviderFacts) -> None:
     play = RequestEncoding(facts=takes_all, forms=("json+gzip",), gzip_level=9)
     plays = [fastlane.Connection(), play]
     # About 100 ms of compressing, which no round trip on the same machine takes.
     content = random.Random(1).randbytes(1_000_000).hex()
-    with fastlane.OpenAI(base_url=negotiator.base_url, api_key="k", only_plays=plays) as client:
+    with fastlane.OpenAI(base_url=provider.base_url, api_key="k", only_plays=plays) as client:
         for _ in range(2):
             client.chat.completions.create(
                 model="m", messages=[{"role": "user", "content": content}], max_completion_tokens=3

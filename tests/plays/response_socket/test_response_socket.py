@@ -19,7 +19,7 @@ import pytest
 
 import fastlane
 from fastlane import Connection
-from fastlane.emulator import Emulator, RequestLog, preset
+from fastlane.emulator import Emulator, RequestLog
 from fastlane.plays import Hedging, PromptCache, RateLimits, RequestEncoding, ResponseSocket, Unbroken, Urgency
 from fastlane.plays.response_socket import sockets
 from fastlane.plays.response_socket.section import ResponseSocketSection
@@ -34,21 +34,10 @@ EVENTS = 14  # of an answer of 6 tokens
 Ask = Callable[..., Any]
 
 
-@pytest.fixture(scope="module")
-def started() -> Iterator[Emulator]:
-    with Emulator(model=preset("instant"), seed=3) as emulator:
-        yield emulator
-
-
 @pytest.fixture
-def emulator(started: Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
-    for name, value in started.environment.items():
-        monkeypatch.setenv(name, value)
-    started.reset()
-    sockets._closed_until_ns.clear()
-    sockets._limits.clear()
-    with registered(TAKES_SOCKETS, origins=[started.base_url.removesuffix("/v1")]):
-        yield started
+def emulator(provider: Emulator) -> Iterator[Emulator]:
+    with registered(TAKES_SOCKETS, origins=[provider.base_url.removesuffix("/v1")]):
+        yield provider
 
 
 @pytest.fixture

@@ -6,9 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.attempts.scripted import Upstream, two_upstreams
 from tests.call_peer import CallPeer
 
 VARIABLE = "SECOND_KEY"
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[tuple[Upstream, Upstream]]:
+    with two_upstreams() as both:
+        yield both
 
 
 @pytest.fixture(scope="module")

@@ -12,18 +12,7 @@ from fastlane.catalog import CatalogModel
 from fastlane.plays.routing.adapting import FIELDS as THOSE_THAT_MATTER
 from fastlane.providers import ProviderFacts, facts_named, names
 from tests.plays.facts import fact
-from tests.plays.routing.adapting_models import (
-    CHAT,
-    NOTHING,
-    OTHER,
-    OWN,
-    RESPONSES,
-    adapt,
-    body,
-    facts,
-    model,
-    unfit,
-)
+from tests.plays.routing.adapting_models import CHAT, NOTHING, OTHER, OWN, RESPONSES, adapt, body, facts, model, unfit
 
 EFFORTS = ("low", "medium")
 LONGEST = ProviderFacts.model_validate({"slug": "second", "output": {"most_tokens": {"m-*": fact(300)}}})

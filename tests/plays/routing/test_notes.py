@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from fastlane import Routing
 from fastlane.catalog import Catalog
-from tests.attempts.scripted import KINDS, MESSAGES, Asked, Upstream, answer, model_at, refuse, two_upstreams
+from tests.attempts.scripted import KINDS, MESSAGES, Asked, Upstream, answer, model_at, refuse
 
 pytestmark = pytest.mark.usefixtures("trusting_peers")
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[tuple[Upstream, Upstream]]:
-    with two_upstreams() as both:
-        yield both
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
 import fastlane
-from fastlane import (
-    CallRefusedError,
-    ConfigurationError,
-    Connection,
-    OpenAI,
-    Routing,
-)
+from fastlane import CallRefusedError, ConfigurationError, Connection, OpenAI, Routing
 from fastlane.catalog import Catalog, CatalogModel, ModelPrice, Route, Task
 from fastlane.providers import ProviderFacts, registered
-from tests.attempts.scripted import MESSAGES, Script, Upstream, answer, answer_after, model_at, refuse, two_upstreams
+from tests.attempts.scripted import MESSAGES, Script, Upstream, answer, answer_after, model_at, refuse
 from tests.plays.facts import fact
 from tests.waiting import Form
 
 pytestmark = pytest.mark.usefixtures("trusting_peers")
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[tuple[Upstream, Upstream]]:
-    with two_upstreams() as both:
-        yield both
 
 
 def anew(upstream: Upstream, usually: Script) -> Upstream:

@@ -50,19 +50,10 @@ class Seen(NamedTuple):
         return [part.how for part in self.section.parts]
 
 
-@pytest.fixture(scope="module")
-def started() -> Iterator[Emulator]:
-    with Emulator(model=preset("instant"), seed=3) as emulator:
-        yield emulator
-
-
 @pytest.fixture
-def emulator(started: Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
-    for name, value in started.environment.items():
-        monkeypatch.setenv(name, value)
-    started.reset()
-    with registered(CONTINUING, origins=[started.base_url.removesuffix("/v1")]):
-        yield started
+def emulator(provider: Emulator) -> Iterator[Emulator]:
+    with registered(CONTINUING, origins=[provider.base_url.removesuffix("/v1")]):
+        yield provider
 
 
 def client_of(emulator: Any, form: Form = SYNC, play: Unbroken = CONTINUED, *plays: Any, **options: Any) -> Any:
@@ -167,14 +158,14 @@ def test_chat_is_whole_wherever_cut(emulator: Emulator, form: Form, fault: str) 
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, 19), min_size=1, max_size=3), st.booleans())
-def test_stream_cut_several_times_is_whole(started: Emulator, cuts: list[int], is_chat: bool) -> None:
-    origin = started.base_url.removesuffix("/v1")
+def test_stream_cut_several_times_is_whole(running_provider: Emulator, cuts: list[int], is_chat: bool) -> None:
+    origin = running_provider.base_url.removesuffix("/v1")
     # All of them strike the first request, and the last two the second one.
     faults = [f"{BREAKS[at]};after={cut};times={at + 1}" for at, cut in enumerate(cuts)]
     with registered(CONTINUING, origins=[origin]), pytest.MonkeyPatch.context() as patch:
-        for name, value in started.environment.items():
+        for name, value in running_provider.environment.items():
             patch.setenv(name, value)
-        with client_of(started, max_retries=5) as client:
+        with client_of(running_provider, max_retries=5) as client:
             if is_chat:
                 check_chat(chat(client, *faults), chat(client))
             else:
@@ -321,8 +312,8 @@ def test_record_says_why_an_answer_is_not_continued(emulator: Emulator, form: Fo
         assert client.last_call.get(UnbrokenSection).why_not == why
 
 
-def test_unknown_provider_is_not_asked_to_continue(started: Emulator, emulator: Emulator) -> None:
-    with registered(ProviderFacts(slug="other"), origins=[started.base_url.removesuffix("/v1")]):  # noqa: SIM117
+def test_unknown_provider_is_not_asked_to_continue(emulator: Emulator) -> None:
+    with registered(ProviderFacts(slug="other"), origins=[emulator.base_url.removesuffix("/v1")]):  # noqa: SIM117
         with client_of(emulator) as client, pytest.raises(fastlane.BrokenStreamError, match="not known to continue"):
             chat(client, "drop;after=5")
 

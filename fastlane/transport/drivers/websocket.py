@@ -154,6 +154,11 @@ class ThreadSocket(_Socket, sync_client.ClientConnection):
 class LoopSocket(_Socket, asyncio_client.ClientConnection):
     """A WebSocket on an event loop: one task may receive while others send."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether messages can be sent: neither side has begun to close it, nor has its event loop ended."""
+        return super().is_open and not self.loop.is_closed()
+
     def connection_made(self, transport: Any) -> None:
         """Keep the event loop's transport, whose TLS with the server is open."""
         tls = transport.get_extra_info("ssl_object")

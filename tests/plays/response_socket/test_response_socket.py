@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import gc
 import json
@@ -471,6 +472,21 @@ def test_dropped_client_closes_its_sockets(emulator: Emulator) -> None:
     gc.collect()
 
     assert comes_true(lambda: not socket.is_open)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # loops end with open connections
+def test_sockets_of_a_closed_event_loop_are_dropped(emulator: Emulator) -> None:
+    client = inner_of(client_of(emulator, Form("async")))
+    asyncio.run(created(client, [HELLO]))
+    (first,) = lanes_of(client)
+    asyncio.run(created(client, [HELLO]))
+
+    assert len(lanes_of(client)) == 1
+    assert first.is_dropped
+    assert [entry.status for entry in responses_of(emulator)] == [200, 200]
+    del client, first
+    for _ in range(2):  # the sockets outlive their client by one collection
+        gc.collect()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork()")

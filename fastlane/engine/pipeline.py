@@ -136,7 +136,8 @@ class Sessions:
                 if isinstance(section, RecordSection):
                     sections.append(section)
                 elif callable(section):
-                    sections.append(partial(self._made, play, section))
+                    assert self._pipeline is not None
+                    sections.append(partial(_made, self._pipeline, play, section))
                 elif section is not None:
                     raise TypeError(f"close() must return a RecordSection or None, got {type(section).__name__}")
             except Exception as error:  # noqa: BLE001 - a play must not break a call
@@ -148,16 +149,18 @@ class Sessions:
             raise to_raise
         return tuple(sections)
 
-    def _made(self, play: Play, make: MakeSection, outcome: CallOutcome) -> RecordSection | None:
-        try:
-            return make(outcome)
-        except Exception as error:  # noqa: BLE001 - a play must not break a call
-            self._report_error(play, "close", error, quietly=True)
-            return None
-
     def _report_error(self, play: Play, hook: str, error: Exception, *, quietly: bool = False) -> None:
         assert self._pipeline is not None
         self._pipeline.report_error(play, hook, error, quietly=quietly)
+
+
+def _made(pipeline: Pipeline, play: Play, make: MakeSection, outcome: CallOutcome) -> RecordSection | None:
+    """Make a section when the record is first read. Keeps no other session of the call: those may hold its body."""
+    try:
+        return make(outcome)
+    except Exception as error:  # noqa: BLE001 - a play must not break a call
+        pipeline.report_error(play, "close", error, quietly=True)
+        return None
 
 
 NO_SESSIONS: Final = Sessions()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -229,3 +231,45 @@ def test_around_call_hook_can_retry_after_a_pause(one_peer: CallPeer, form: Form
 
     assert answer.choices[0].message.content == "Rhine"
     assert [attempt.status_code for attempt in client.last_call.attempts] == [500, 200]
+
+
+@dataclass(frozen=True)
+class Keeping(Play):
+    """A play whose sessions keep their call."""
+
+    opened: list[weakref.ref[Session]] = field(default_factory=list, compare=False, repr=False)
+
+    def open(self, call: Call) -> Session | None:
+        session = KeepingSession(call)
+        self.opened.append(weakref.ref(session))
+        return session
+
+
+class KeepingSession(Session):
+    def __init__(self, call: Call) -> None:
+        self.call = call
+
+    def close(self, outcome: Any) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class Late(Play):
+    """A play that makes its section when the record is read."""
+
+    def open(self, call: Call) -> Session | None:
+        return LateSession()
+
+
+class LateSession(Session):
+    def close(self, outcome: Any) -> Any:
+        return lambda _: NotingSection(notes=3)
+
+
+def test_section_that_is_made_later_keeps_no_other_session(one_peer: CallPeer, form: Form) -> None:
+    keeping = Keeping()
+    _, client = asked(one_peer, form, keeping, Late())
+    gc.collect()
+
+    assert [opened() for opened in keeping.opened] == [None]
+    assert client.last_call.get(NotingSection).notes == 3

@@ -195,16 +195,18 @@ def _sent_bytes(emulator: Emulator, **fields: Any) -> dict[str, int]:
     return sent
 
 
-def _loop_cpu_ms(base_url: str, pairs: int) -> dict[str, float]:
-    with ExitStack() as stack:
-        agents = [stack.enter_context(_agent(arm, "sync", base_url)) for arm in _ARMS]
-
-        arms = [lambda client=client: run_sync(_turns(client, _LOOP_TURNS)) for client in agents]
+def _loop_cpu_ms(base_url: str, mode: str, pairs: int) -> dict[str, float]:
+    with asyncio.Runner() as runner:
+        drive: Callable[[Any], Any] = run_sync if mode == "sync" else runner.run
+        clients = [_agent(arm, mode, base_url) for arm in _ARMS]
+        arms = [lambda client=client: drive(_turns(client, _LOOP_TURNS)) for client in clients]
         http, socket = cpu_pairs(arms, pairs, warm_ups=1)
+        for client in clients:
+            drive(settled(client.close()))
     return {
-        **paired("cpu_http_to_socket", http, socket),
+        **paired(f"{mode}_cpu_http_to_socket", http, socket),
         **{
-            f"{arm}_turn_cpu_ms": middle(each) / _LOOP_TURNS / 1e6
+            f"{mode}_{arm}_turn_cpu_ms": middle(each) / _LOOP_TURNS / 1e6
             for arm, each in zip(_ARMS, (http, socket), strict=True)
         },
     }
@@ -235,7 +237,8 @@ def socket_loop(quick: bool) -> Report:
             sent = _sent_bytes(started[0], **fields)
             figures |= {f"{name}{arm}_kb": count / 1e3 for arm, count in sent.items()}
             figures[f"{name}bytes_ratio"] = sent["socket"] / sent["http"]
-        figures |= _loop_cpu_ms(started[0].base_url, pairs)
+        for mode in MODES:
+            figures |= _loop_cpu_ms(started[0].base_url, mode, pairs)
     return Report(
         figures=figures,
         reach={"bytes_ratio": "<= 0.1", **{f"{name}_http_to_socket_ratio": ">= 1" for name in trips}},

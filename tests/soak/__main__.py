@@ -68,7 +68,8 @@ def _show(figures: dict[str, Any], outcome: Outcome) -> None:
         items = figure.items() if isinstance(figure, dict) else ()
         table.add_row(name, ", ".join(f"{what} {count:,}" for what, count in items) or str(figure or "none"))
     _TELL.print(table)
-    for failure in outcome.failures[:_SHOWN]:
+    # Reports first: they hold the stacks of what hung.
+    for failure in sorted(outcome.failures, key=lambda failure: failure.kind != "reports")[:_SHOWN]:
         _TELL.print(f"[bold red]{failure.kind}[/] in round {failure.round} of seed {outcome.seed}:")
         details = failure.details if isinstance(failure.details, str) else json.dumps(failure.details, default=str)
         for text in (failure.what, details):

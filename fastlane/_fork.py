@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# Imported here to register its fork handlers. If other modules imported it while a fork waits for `no_fork` below,
+# Python would run only the second half of those handlers.
+import concurrent.futures.thread  # noqa: F401
 import os
 import threading
 import weakref
@@ -17,6 +20,10 @@ class StartsOver(Protocol):
     def begin_in_child(self) -> None:
         """Start over. Take no lock: a thread that the child doesn't have may hold it until this has returned."""
 
+
+no_fork = threading.RLock()
+"""Held during imports, and while pydantic builds validators: every fork waits for it. A child that is forked amid
+either waits for ever, because it lacks the thread that goes on with it."""
 
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 _objects: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -61,3 +68,4 @@ def _begin_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_in_child)
+    os.register_at_fork(before=no_fork.acquire, after_in_parent=no_fork.release, after_in_child=no_fork.release)

@@ -54,25 +54,43 @@ def test_nested_call_has_its_own_start_time(arguments: dict[str, Any]) -> None:
 FORKS_AMID_THE_FIRST_USE = """
 import importlib.abc, os, sys, threading, time
 import fastlane
+from fastlane.decode import event_decoder
 
-importing = threading.Event()
+amid = threading.Event()
+
+def pause():
+    amid.set()
+    time.sleep(1)
 
 class Slowly(importlib.abc.MetaPathFinder):
     '''A disk that takes its time over one of openai's modules.'''
 
     def find_spec(self, name, path, target=None):
         if name == sys.argv[1]:
-            importing.set()
-            time.sleep(1)
+            pause()
+
+def pausing(frame, event, _):
+    caller = frame.f_back
+    if event == "call" and caller and caller.f_code.co_name == "model_rebuild" and not amid.is_set():
+        if caller.f_locals["cls"].__name__ == sys.argv[1]:
+            pause()
+
+def use():
+    if client:
+        client.chat.completions, client.responses
+    from openai.types.responses import ResponseStreamEvent
+    event_decoder(ResponseStreamEvent)
 
 sys.meta_path.insert(0, Slowly())
-client = fastlane.OpenAI(api_key="any")
-first = threading.Thread(target=lambda: (client.chat.completions, client.responses))
+threading.setprofile(pausing)
+# Before a fork, a new client is prepared, which would wait for a decoder that is being made.
+client = fastlane.OpenAI(api_key="any") if "." in sys.argv[1] else None
+first = threading.Thread(target=use)
 first.start()
-assert importing.wait(60)
+assert amid.wait(60)
 child = os.fork()
 if child == 0:
-    client.chat.completions, client.responses
+    use()
     os._exit(0)
 first.join()
 for _ in range(1_000):
@@ -88,11 +106,10 @@ sys.exit("the child hangs")
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 @pytest.mark.parametrize(
-    "module",
-    ["openai.resources.chat.completions.completions", "openai.resources.responses"],
+    "amid", ["openai.resources.chat.completions.completions", "openai.resources.responses", "ResponseTextDeltaEvent"]
 )
 @pytest.mark.slow
-def test_fork_during_first_resource_use_leaves_a_working_child(module: str) -> None:
-    ran = run_python("-W", "ignore::DeprecationWarning", "-c", FORKS_AMID_THE_FIRST_USE, module)
+def test_fork_during_first_use_leaves_a_working_child(amid: str) -> None:
+    ran = run_python("-W", "ignore::DeprecationWarning", "-c", FORKS_AMID_THE_FIRST_USE, amid)
 
     assert (ran.returncode, ran.stderr) == (0, "")

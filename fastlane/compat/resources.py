@@ -7,22 +7,18 @@ the two together take tens of milliseconds.
 
 from __future__ import annotations
 
-# Imported here to register its fork handlers. If openai's modules imported it while a fork waits for `_importing`
-# below, Python would run only the second half of those handlers.
-import concurrent.futures.thread  # noqa: F401
 import functools
-import os
 import sys
 from collections.abc import Callable
 from functools import cache, cached_property
 from inspect import CO_COROUTINE
-from threading import RLock
 from types import CellType, CoroutineType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from openai import NotGiven, Omit
 
 from .._clock import now_ns
+from .._fork import no_fork
 from ..decode.probes import holds
 from .requests import PLAIN_TYPES, Issued, is_plain, issued, simplify, stock_bytes
 from .response_sockets import connecting
@@ -276,10 +272,6 @@ def _has_aliases(name: str, module: Any) -> bool:
 
 _Made = TypeVar("_Made")
 
-# Held during the imports and by every fork. A child forked during an import would wait forever for the importing
-# thread, which it does not have.
-_importing = RLock()
-
 
 class made_once(cached_property[_Made]):  # noqa: N801 - used as a decorator
     """A `cached_property` without the lock that it has before Python 3.12, which can deadlock a forked child."""
@@ -306,7 +298,7 @@ def responses_of(client: Any, *, asynchronous: bool) -> Any:
 
 @cache
 def _chat_class(*, asynchronous: bool) -> type[Any]:
-    with _importing:
+    with no_fork:
         from openai.resources import chat
         from openai.resources.chat import completions
 
@@ -326,7 +318,7 @@ def _chat_class(*, asynchronous: bool) -> type[Any]:
 
 @cache
 def _responses_class(*, asynchronous: bool) -> type[Any]:
-    with _importing:
+    with no_fork:
         from openai.resources import responses
 
         resource = responses.AsyncResponses if asynchronous else responses.Responses
@@ -402,9 +394,3 @@ def _stamping(resource: type[Any], *, asynchronous: bool, **more: Any) -> type[A
     stamped = _async_stamped if asynchronous else _stamped
     methods = {name: stamped(resource, name) for name in ("create", "parse") if hasattr(resource, name)}
     return type(resource.__name__, (resource,), {**methods, **more})
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_importing.acquire, after_in_parent=_importing.release, after_in_child=_importing.release
-    )

@@ -14,13 +14,12 @@ from typing import Any, get_args
 
 import pydantic_core
 
-from .._fork import new_lock
+from .._fork import no_fork
 from . import probes as _seams
 
 Decoder = Callable[[bytes], Any]
 """From the bytes of one JSON document to the typed object, or None if openai's code has to decide. Never raises."""
 
-_making = new_lock()
 _decoders: dict[tuple[Any, Any], Decoder] = {}
 
 
@@ -44,7 +43,7 @@ def _decoder(cast_to: Any, make: Callable[[Any], Decoder | None]) -> Decoder | N
     try:
         decoder = _decoders.get((make, cast_to))
         if decoder is None:
-            with _making:
+            with no_fork:
                 decoder = make(cast_to)
                 # Keep no class of an application.
                 if decoder is not None:

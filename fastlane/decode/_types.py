@@ -17,12 +17,11 @@ from openai._models import _get_extra_fields_type
 from openai._utils import PropertyInfo
 from typing_extensions import TypeAliasType
 
-from .._fork import new_rlock
+from .._fork import no_fork
 
 ANYTHING = (object, Any)
 # Parameters of openai's `construct`: as keys of an object they are no extra fields but arguments, or an error.
 CONTROL_NAMES = frozenset({"_fields_set", "_BaseModel__cls", "__cls"})
-_building = new_rlock()
 _OPENAI: Any = openai.BaseModel
 _HOOKS = (
     "validators", "field_validators", "root_validators", "field_serializers", "model_serializers", "model_validators",
@@ -73,7 +72,7 @@ def is_words(annotation: Any) -> bool:
 def built(model: Any) -> Any:
     """The model itself, its validator built: openai defers that to the first use."""
     if not model.__pydantic_complete__:
-        with _building:
+        with no_fork:
             model.model_rebuild()
     return model
 

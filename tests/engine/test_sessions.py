@@ -249,26 +249,10 @@ class KeepingSession(Session):
     def __init__(self, call: Call) -> None:
         self.call = call
 
-    def close(self, outcome: Any) -> None:
-        return None
-
-
-@dataclass(frozen=True)
-class Late(Play):
-    """A play that makes its section when the record is read."""
-
-    def open(self, call: Call) -> Session | None:
-        return LateSession()
-
-
-class LateSession(Session):
-    def close(self, outcome: Any) -> Any:
-        return lambda _: NotingSection(notes=3)
-
 
 def test_section_that_is_made_later_keeps_no_other_session(one_peer: CallPeer, form: Form) -> None:
     keeping = Keeping()
-    _, client = asked(one_peer, form, keeping, Late())
+    _, client = asked(one_peer, form, keeping, Odd("close", lambda _: NotingSection(notes=3)))
     gc.collect()
 
     assert [opened() for opened in keeping.opened] == [None]

@@ -55,7 +55,7 @@ def fact(value: Any) -> Fact[Any]:
     return Fact(value=value, source="https://localhost/docs/emulator", checked=date(2026, 11, 22), evidence="measured")
 
 
-def known(*started: Emulator, **facts: Any) -> AbstractContextManager[object]:
+def with_facts(*started: Emulator, **facts: Any) -> AbstractContextManager[object]:
     """Register these facts of providers."""
     origins = [emulator.base_url.removesuffix("/v1") for emulator in started]
     return registered(ProviderFacts(slug="emulated", **facts), origins=origins)

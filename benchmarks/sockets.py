@@ -19,7 +19,7 @@ from websockets.sync.client import ClientConnection
 from benchmarks._client import MODES, chunks, client_of, in_mode, ours, run, run_sync, settled, wishes
 from benchmarks._conversation import conversation, prose, tools
 from benchmarks._paired import cpu_pairs, middle, paired, turns
-from benchmarks._provider import MODEL, fact, known, providers
+from benchmarks._provider import MODEL, fact, providers, with_facts
 from benchmarks._report import Figure, Report
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator, ProviderModel
@@ -226,13 +226,13 @@ def socket_loop(quick: bool) -> Report:
     figures: dict[str, Figure] = {}
     model = ProviderModel(inter_token_s=0.0)
     for name, round_trip_s in trips.items():
-        with providers(lanes, round_trip_time_s=round_trip_s, model=model) as started, known(*started, **_FACTS):
+        with providers(lanes, round_trip_time_s=round_trip_s, model=model) as started, with_facts(*started, **_FACTS):
             found = asyncio.run(_loops(started, rounds))
         http, socket = ([one for lane in found for one in lane[arm]] for arm in _ARMS)
         figures |= paired(f"{name}_http_to_socket", http, socket)
         figures |= {f"{name}_http_turn_ms": middle(http) / _LOOP_TURNS}
         figures |= {f"{name}_socket_turn_ms": middle(socket) / _LOOP_TURNS}
-    with providers() as started, known(*started, **_FACTS):
+    with providers() as started, with_facts(*started, **_FACTS):
         for name, fields in {"": {}, "with_tools_": {"tools": listed}}.items():
             sent = _sent_bytes(started[0], **fields)
             figures |= {f"{name}{arm}_kb": count / 1e3 for arm, count in sent.items()}
@@ -317,7 +317,7 @@ def socket_kills(quick: bool) -> Report:
     """
     kills = 200 if quick else 1_000
     found: Counter[str] = Counter()
-    with providers() as started, known(*started, **_FACTS):
+    with providers() as started, with_facts(*started, **_FACTS):
         (emulator,) = started
         for mode in MODES:
             options = {"default_headers": wishes(output_tokens=5), "max_retries": 2, "timeout": 20.0}

@@ -30,7 +30,7 @@ from benchmarks._conversation import prose
 from benchmarks._drawn_schemas import drawn_schema
 from benchmarks._paired import cpu_pairs, middle, percentile
 from benchmarks._prepared import DONE, Prepared, event_of
-from benchmarks._provider import MODEL, ROUND_TRIP_TIME_S, by_tag, fact, known, providers
+from benchmarks._provider import MODEL, ROUND_TRIP_TIME_S, by_tag, fact, providers, with_facts
 from benchmarks._report import Figure, Report
 from fastlane._clock import cpu_ns, now_ns
 from fastlane.emulator import Emulator, RequestLog, preset
@@ -68,7 +68,7 @@ def _ticket(number: int) -> list[Any]:
 def _known(emulator: Emulator) -> AbstractContextManager[object]:
     """Register what is known of the provider: the model does not reason, and the limit's newer name is taken."""
     parameters = {"max_completion_tokens": fact(True)}
-    return known(emulator, reasoning=Reasoning(never=fact((MODEL,))), parameters=parameters)
+    return with_facts(emulator, reasoning=Reasoning(never=fact((MODEL,))), parameters=parameters)
 
 
 # A model that runs on behind its JSON

@@ -17,7 +17,7 @@ import openai
 import fastlane
 from benchmarks._client import MESSAGES, run, wishes
 from benchmarks._paired import percentile
-from benchmarks._provider import MODEL, fact, known, providers
+from benchmarks._provider import MODEL, fact, providers, with_facts
 from benchmarks._report import Report
 from fastlane.emulator import ProviderModel
 from fastlane.plays.unbroken.section import UnbrokenSection
@@ -128,7 +128,7 @@ def unbroken(quick: bool) -> Report:
     llama-cpp-python and transformers sent on loopback: judged with the default settings, and with a floor of 50 ms.
     """
     model = ProviderModel(inter_token_s=_GAP_S, inter_token_jitter=0.3)
-    with providers(model=model) as (emulator,), known(emulator, continued_by=fact("prefix")):
+    with providers(model=model) as (emulator,), with_facts(emulator, continued_by=fact("prefix")):
         figures = run(_measure(emulator.base_url, 300 if quick else 1_000))
     figures["false_alarms_ratio"] = _false_alarms(fastlane.Unbroken())
     figures["false_alarms_low_floor_ratio"] = _false_alarms(fastlane.Unbroken(min_stall_s=0.05))

@@ -332,18 +332,18 @@ class Tcp(ClientConnection):
             self.opening = replace(self.opening, tls_started_ns=now_ns())
 
     @contextlib.contextmanager
-    def opens(self) -> Iterator[None]:
+    def closing_on_error(self) -> Iterator[None]:
         """Close what is open after an error, and raise that as `websockets` raises it."""
         try:
             yield
         except (TransportError, OSError) as error:
             self.close()
-            raise self._found(error) from None
+            raise self._as_websockets_error(error) from None
         except BaseException:
             self.close()
             raise
 
-    def _found(self, error: Exception) -> Exception:
+    def _as_websockets_error(self, error: Exception) -> Exception:
         if self.left_s == 0:
             server = authority_of(*self.connects_to)
             return TimeoutError(f"no connection to {server} for the WebSocket within open_timeout")
@@ -380,7 +380,7 @@ def open_tcp(settings: PoolSettings | None, url: str, options: Mapping[str, Any]
     """
     tcp = Tcp(settings, url, options, asynchronous=False)
     if tcp.is_ours:
-        with tcp.opens():
+        with tcp.closing_on_error():
             tcp.begin_handshakes(tcp.context)
             tcp.sock, opening = connect_sync(*tcp.connects_to, cancelled=lambda: tcp.left_s == 0)
             done = tcp.handshake()
@@ -403,7 +403,7 @@ async def open_async_tcp(settings: PoolSettings | None, url: str, options: Mappi
     tcp = Tcp(settings, url, options, asynchronous=True)
     if tcp.is_ours:
         loop = asyncio.get_running_loop()
-        with tcp.opens():
+        with tcp.closing_on_error():
             async with asyncio.timeout(tcp.left_s):
                 tcp.begin_handshakes(tcp.context)
                 tcp.sock, opening = await connect_asyncio(*tcp.connects_to)

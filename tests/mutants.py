@@ -131,9 +131,17 @@ def drawn(count: int, seed: int) -> list[Break]:
 def pytest(folder: Path, *arguments: str, limit_s: float = LIMIT_S) -> int:
     """Run tests, and return pytest's exit code; 1 where they hang."""
     command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments)
+    # What tests start in processes of their own imports this copy too, and not the one that is installed.
+    environment = os.environ | {"PYTHONPATH": str(folder)}
     try:
         return subprocess.run(
-            command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=limit_s, check=False
+            command,
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=limit_s,
+            check=False,
         ).returncode
     except subprocess.TimeoutExpired:
         return 1
@@ -190,9 +198,9 @@ def change(one: Break) -> str:
 
 
 def workers(scratch: Path) -> SimpleQueue[Path]:
-    """Return copies of the repository to break, one for each core."""
+    """Return copies of the repository to break: one more than cores, since tests also wait."""
     copies: SimpleQueue[Path] = SimpleQueue()
-    for number in range(os.cpu_count() or 1):
+    for number in range((os.cpu_count() or 1) + 1):
         copies.put(shutil.copytree(ROOT, scratch / str(number), ignore=shutil.ignore_patterns(*LEFT_BEHIND)))
     return copies
 

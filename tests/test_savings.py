@@ -115,7 +115,10 @@ def test_savings_match_what_the_provider_received(provider: Emulator, arguments:
             client.chat.completions.create(model="m", messages=MESSAGES)
         first, second = (call.savings for call in client.calls)
 
-    assert (first["connection_reused"].value, second["connection_reused"].value) == (False, True)
+    # A client of another test that still runs has the same connections.
+    reused = [first["connection_reused"].value, second["connection_reused"].value]
+    assert reused == [request.connection_request_number > 1 for request in provider.log()]
+    assert second["connection_reused"].value
     sent = [first["request_bytes"].value, second["request_bytes"].value]
     assert sent == [request.bytes_in for request in provider.log()]
     assert int(first["response_bytes"].value) > 100

@@ -9,6 +9,7 @@ import weakref
 from typing import Any
 
 import openai
+import pydantic
 import pytest
 from openai._models import construct_type
 from openai.types import CreateEmbeddingResponse
@@ -106,6 +107,25 @@ def test_only_the_types_that_are_proven_are_decoded() -> None:
     no_events: list[Any] = [Own, ChatCompletion, Response, object, {}]
     assert [answer_decoder(cast_to) for cast_to in no_answers] == [None] * len(no_answers)
     assert [event_decoder(cast_to) for cast_to in no_events] == [None] * len(no_events)
+
+
+class Noted(pydantic.BaseModel, extra="allow"):
+    value: Any = None
+    _note: Any = None
+
+
+def test_values_that_differ_in_one_respect_are_not_the_same() -> None:
+    whole = {"value": [1, {"a": 1, "b": 2}], "more": 1}
+    others = [Noted.model_validate(whole) for _ in range(6)]
+    assert same(others[0], others[1])
+    others[0].value = [1, {"b": 2, "a": 1}]
+    others[1].value = [1]
+    others[2].value = [True, {"a": 1, "b": 2}]
+    others[3].__pydantic_extra__["more"] = 1.0  # type: ignore[index]
+    others[4].__pydantic_fields_set__.clear()
+    others[5]._note = ""
+    for number, other in enumerate([*others, {}]):
+        assert not same(Noted.model_validate(whole), other), number
 
 
 def test_decoder_of_a_custom_class_is_not_kept() -> None:

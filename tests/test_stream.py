@@ -202,7 +202,13 @@ def strict(**options: Any) -> fastlane.OpenAI:
     return fastlane.OpenAI(**options, _strict_response_validation=True)
 
 
-@pytest.mark.parametrize("made", [WithOwnDecoder, WithOwnProcessing, strict])
+def patched(**options: Any) -> fastlane.OpenAI:
+    client = fastlane.OpenAI(**options)
+    client._process_response_data = client._process_response_data  # type: ignore[method-assign]
+    return client
+
+
+@pytest.mark.parametrize("made", [WithOwnDecoder, WithOwnProcessing, strict, patched])
 def test_client_with_own_stream_decoder_keeps_it(
     arguments: dict[str, Any], made: Callable[..., fastlane.OpenAI]
 ) -> None:
@@ -238,6 +244,19 @@ def test_custom_stream_class_is_used(client: fastlane.OpenAI) -> None:
     )
 
     assert "".join(text or "" for text in texts) == TEXT
+
+
+def test_stream_of_named_events_yields_their_names(client: fastlane.OpenAI) -> None:
+    stream: Any = client.post(
+        "/chat/completions",
+        body=CREATE,
+        cast_to=ChatCompletionChunk,
+        stream=True,
+        stream_cls=openai.Stream[ChatCompletionChunk],
+        options={"synthesize_event_and_data": True},
+    )
+
+    assert {(event.event, event.data["object"]) for event in stream} == {(None, "chat.completion.chunk")}
 
 
 def test_closed_iterator_leaves_the_rest_to_the_next(form: Form, either: Any) -> None:

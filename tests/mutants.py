@@ -46,6 +46,7 @@ TESTS = (
     "tests/contract",
     "tests/deployment",
     "tests/faults",
+    "tests/fuzz",
     "tests/knowledge",
     "tests/protocol",
     "tests/races",

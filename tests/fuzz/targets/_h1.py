@@ -31,13 +31,16 @@ _HEADS = (
     b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
     b"HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n", b"HTTP/1.1 200 OK\r\n",
 )  # fmt: skip
-_PROPER = (
+# Each is cut at each of its bytes.
+_ANSWERS = (
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n1\r\na\r\n0\r\n\r\n",
     b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
     b"HTTP/1.1 200 OK\r\n\r\nuntil the end",
     b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;a=b\r\nab\r\n0\r\nX-Sum: 1\r\n\r\n",
     b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nabHTTP/1.1 200 OK\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n1a\r\n0123456789\r\nlike a chunk  \r\n0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n5\r\nlonger\r\n",
     b"HTTP/1.1 204 No Content\r\n\r\n", b"HTTP/1.0 200 OK\r\n\r\na", b"HTTP/1.1 101 No\r\nUpgrade: x\r\n\r\nabc",
 )  # fmt: skip
 _MOST_BYTES = 3_000  # below the limits that are ours alone
@@ -136,6 +139,8 @@ def check(data: bytes) -> None:
     cutting = Drawn(data[::-1])
     _compare(method, answer, cutting.cut(answer), closed=kind & 2 > 0)
     _compare(method, answer, [answer[at : at + 1] for at in range(len(answer))], closed=kind & 2 > 0)
+    for at in range(len(answer) if answer in _ANSWERS else 0):
+        _compare(method, answer, [answer[:at], answer[at:]], closed=kind & 2 > 0)
 
 
 def _compare(method: bytes, answer: bytes, reads: Sequence[bytes], *, closed: bool) -> None:
@@ -158,6 +163,6 @@ def seeds() -> list[bytes]:
     """Answers of each form, and bytes that draw parts."""
     drawn = chance(20, 50)
     return [
-        *(bytes([kind]) + answer for answer in _PROPER for kind in (0, 2, 14)),
+        *(bytes([kind]) + answer for answer in _ANSWERS for kind in (0, 2, 14)),
         *(bytes([kind]) + one for one in drawn for kind in (1, 3)),
     ]

@@ -199,7 +199,7 @@ def counting(found: Any, name: str, seen: list[str]) -> Any:
 
 def used(peer: CallPeer, client: Any) -> tuple[Any, list[Asked]]:
     ends = []
-    for replies in ([], [error(500)], [error(400)], [error(429)] * 5):
+    for replies in ([], [error(500)], [error(400)], [error(429)] * 5, [Reply(0)], [Reply(0)] * 2):
         for _ in range(2):
             peer.replies[:] = replies
             ends.append(outcome(lambda: ask(client)))

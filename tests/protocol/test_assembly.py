@@ -167,6 +167,8 @@ def test_content_parts_stay_parts_and_their_text_is_streamed() -> None:
         chunk(piece(content='{"a"')),
         chunk(piece(content=[{"type": "text", "text": ":1}"}])),
     ]
+    others = [{"type": "text", "text": None}, {"type": "reference", "text": "b"}]
+    assert [*assembled(CHAT, ()).take(chunk(piece(content=others)))] == []
     text = {"type": "text", "text": '{"a":1}'}
     assert message(*events)["content"] == [thought("Hm, well."), text]
     assert message(*events, cut=AnswerCut(ends={(0,): 4}))["content"] == [thought("Hm, well."), text | {"text": '{"a"'}]

@@ -20,7 +20,7 @@ import pytest
 
 from fastlane.transport import PoolSettings
 from fastlane.transport.drivers.requests import Timeouts
-from fastlane.transport.drivers.thread_driver import ThreadPool
+from fastlane.transport.drivers.thread_driver import ThreadPool, start
 from fastlane.transport.pool.settings import ServerOrigin
 from fastlane.transport.protocols.exchange import TransportError
 from tests.waiting import comes_true
@@ -162,3 +162,30 @@ def test_interrupted_release_still_wakes_a_waiter(origins: tuple[ServerOrigin, S
         waiter.join()
         assert not link.claimed
         has_lost_nothing(pool, here, there)
+
+
+class Unstartable(threading.Thread):
+    """A thread that cannot start; what a signal raises amid it is hidden behind that, as by `threading`."""
+
+    def __init__(self, amid: BaseException | None = None) -> None:
+        super().__init__()
+        self.amid = amid
+
+    def start(self) -> None:
+        try:
+            if self.amid is not None:
+                raise self.amid
+        finally:
+            raise RuntimeError("cannot start")
+
+
+def test_start_of_a_thread_raises_what_a_signal_raised_amid_it() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        start(Unstartable(KeyboardInterrupt()))
+    with pytest.raises(RuntimeError, match="cannot start"):
+        start(Unstartable())
+    try:
+        raise ValueError
+    except ValueError:
+        with pytest.raises(RuntimeError, match="cannot start"):
+            start(Unstartable())

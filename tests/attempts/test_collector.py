@@ -148,7 +148,10 @@ def test_usage_that_a_provider_leaves_out_is_estimated(arguments: dict[str, Any]
         answer = create(client, extra_headers={"x-emulator-fault": "no_usage"})
         expected = create(stock)
         assert client.calls[0].usage.estimated
+        with_thoughts = {"x-emulator-fault": "no_usage", **THINKING["extra_headers"]}
+        thoughtful = create(client, extra_headers=with_thoughts)
     assert answer.usage.estimated is True
+    assert thoughtful.usage.completion_tokens > answer.usage.completion_tokens
     assert 0 < answer.usage.prompt_tokens <= 3 * expected.usage.prompt_tokens
     assert 0 < answer.usage.completion_tokens <= 3 * expected.usage.completion_tokens
     assert without_ids(answer) | {"usage": None} == without_ids(expected) | {"usage": None}

@@ -139,9 +139,9 @@ def test_shorter_request_timeout_precedes_the_deadline(make_face: Any) -> None:
     with Peer(SCRIPTS) as peer, make_face(peer.url) as face:
         patience = Patience(until_ns=now_ns() + 60_000_000_000)
         with pytest.raises(httpx2.ReadTimeout):
-            face.get("/silent", extensions=with_patience(patience), timeout=0.05)
+            face.get("/silent", extensions=with_patience(patience), timeout=httpx2.Timeout(60, read=0.05))
         with pytest.raises(httpx2.ReadTimeout):
-            face.get("/silent", extensions=with_patience(Patience()), timeout=0.05)
+            face.get("/silent", extensions=with_patience(Patience()), timeout=httpx2.Timeout(60, read=0.05))
 
 
 def local_address(phases: Phases) -> str:

@@ -25,6 +25,8 @@ def cluster() -> Iterator[str]:
     """The address of a cluster of two nodes with a core each."""
     pytest.importorskip("ray", reason="ray has no wheel for this Python")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray's workers run at niceness 15 otherwise: beside other work they would not begin in time.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     # What is driven here is Ray's own test cluster, which warns of what it does itself.
     from ray.cluster_utils import Cluster
 

@@ -54,7 +54,7 @@ def test_all_jobs_are_answered_in_fewest_batches(provider: Emulator, tmp_path: P
 @pytest.mark.parametrize("share", ["server_error_share", "rate_limited_share", "timeout_share", "missing_share"])
 def test_line_that_may_succeed_the_next_time_is_sent_again(provider: Emulator, tmp_path: Path, share: str) -> None:
     provider.change(batches={share: 0.3})
-    with queue_of(tmp_path / "q", provider, max_attempts=50) as queue:
+    with queue_of(tmp_path / "q", provider, max_attempts=12) as queue:
         submit(queue, range(30))
         queue.run()
 

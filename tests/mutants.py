@@ -132,7 +132,7 @@ def drawn(count: int, seed: int) -> list[Break]:
 def pytest(folder: Path, *arguments: str, limit_s: float = LIMIT_S) -> int:
     """Run tests, and return pytest's exit code; 1 where they hang."""
     # What tests start in processes of their own imports this copy too, and not the one that is installed.
-    command = ("env", f"PYTHONPATH={folder}", sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments)
+    command = ("env", f"PYTHONPATH={folder}", sys.executable, "-m", "pytest", "-q", "-pno:cacheprovider", *arguments)
     try:
         return subprocess.run(
             command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=limit_s, check=False

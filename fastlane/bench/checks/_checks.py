@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from scipy.stats import binomtest, fisher_exact, ks_2samp
-
 from ...records.bursts import BURST_NS_PER_EVENT
 from .._formatting import percent
 from ..recorded import RecordedRun, Sample, Vitals, errors_of, metric_named
@@ -220,6 +218,8 @@ def no_cached(arm: ArmView) -> Outcome | None:
 
 
 def _fisher(first: int, of_first: int, second: int, of_second: int) -> float:
+    from scipy.stats import fisher_exact
+
     return float(fisher_exact([[first, of_first - first], [second, of_second - second]]).pvalue)
 
 
@@ -228,6 +228,8 @@ def difference_of_shares(first: int, of_first: int, second: int, of_second: int)
 
     "Interval estimation for the difference between independent proportions", Statistics in Medicine 17, 1998.
     """
+    from scipy.stats import binomtest
+
     base, share = first / of_first, second / of_second
     base_low, base_high = binomtest(first, of_first).proportion_ci(method="wilson")
     low, high = binomtest(second, of_second).proportion_ci(method="wilson")
@@ -237,6 +239,8 @@ def difference_of_shares(first: int, of_first: int, second: int, of_second: int)
 
 def same_distribution(first: Sequence[float], second: Sequence[float]) -> float:
     """Return the p-value of the two-sample Kolmogorov-Smirnov test; 1.0 where one has less than two values."""
+    from scipy.stats import ks_2samp
+
     return float(ks_2samp(first, second, method="asymp").pvalue) if min(len(first), len(second)) > 1 else 1.0
 
 

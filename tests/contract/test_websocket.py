@@ -233,6 +233,7 @@ def test_stock_client_and_ours_send_the_same(
     stock = form.make(openai, **arguments)
     bytes_in, types = [], []
     context = ssl.create_default_context(cafile=str(provider.certificate_authority))
+    context.maximum_version = ssl.TLSVersion.TLSv1_2  # with 1.3 the stock client loses one in a hundred requests
     for each, options in ((stock, {"ssl": context}), (client, {})):
         provider.clear()
         with each.responses.connect(websocket_connection_options=options) as connection:

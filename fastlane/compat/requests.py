@@ -242,9 +242,6 @@ def post_options(path: str, body: Any, given: dict[str, Any], *, is_checked: boo
         return FinalRequestOptions.construct(method="post", url=path, json_data=body, content=None, files=None, **given)
     values = dict(_Defaults.values)
     values["params"] = {}
-    security = values.get("security")
-    if security is not None:
-        values["security"] = dict(security)
     values["method"] = "post"
     values["url"] = path
     call = issued.get()
@@ -288,7 +285,7 @@ def _is_as_expected() -> bool:
     arguments: dict[str, Any] = {"method": "post", "url": "/x", "json_data": {"c": "d"}, "content": None, "files": None}
     stock = FinalRequestOptions.construct(**arguments)
     _Defaults.values = dict(stock.__dict__)
-    if _Defaults.values["params"] != {} or not isinstance(_Defaults.values.get("security", {}), dict):
+    if _Defaults.values["params"] != {}:
         return False
     for extra in ({}, given):
         stock = FinalRequestOptions.construct(**arguments, **extra)

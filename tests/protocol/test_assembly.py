@@ -256,6 +256,17 @@ def test_completed_event_without_output_uses_earlier_items(output: Any) -> None:
     assert body(RESPONSES, events) == expected
 
 
+def test_incomplete_annotation_event_changes_nothing() -> None:
+    item = {"id": "i", "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Rhine"}]}
+    added = {"type": "response.output_text.annotation.added", "output_index": 0}
+    events = [
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {**added, "content_index": 0, "annotation": None},
+        {**added, "content_index": 1, "annotation": {"type": "file_path"}},
+    ]
+    assert body(RESPONSES, events)["output"] == [item]
+
+
 def test_text_that_comes_only_at_the_end_of_its_part_is_a_delta() -> None:
     at = {"item_id": "i", "output_index": 0, "content_index": 0}
     done = {"type": "response.output_text.done", "text": "Rhine", **at}
@@ -272,6 +283,15 @@ def test_cut_at_length_limit_is_stop_and_filter_stays_filter() -> None:
     assert reason("length", AnswerCut(ends={(0,): 2})) == "stop"
     assert reason("length", AnswerCut()) == "length"
     assert reason("content_filter", AnswerCut(ends={(0,): 2})) == "content_filter"
+
+    def status(final: str, cut: AnswerCut | None) -> Any:
+        item = {"id": "i", "type": "message", "status": final, "content": [{"type": "output_text", "text": "{}  "}]}
+        response = {"id": "r", "status": final, "output": [item]}
+        found = body(RESPONSES, [{"type": f"response.{final}", "response": response}], cut)
+        return found["status"], found["output"][0]["status"]
+
+    assert status("incomplete", AnswerCut(ends={(0, 0): 2})) == ("completed", "completed")
+    assert status("incomplete", AnswerCut()) == ("incomplete", "incomplete")
 
 
 def test_usage_in_every_chunk_is_preferred_to_an_estimate() -> None:

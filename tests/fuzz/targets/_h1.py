@@ -41,6 +41,7 @@ _ANSWERS = (
     b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nabHTTP/1.1 200 OK\r\n\r\n",
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n1a\r\n0123456789\r\nlike a chunk  \r\n0\r\n\r\n",
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n5\r\nlonger\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\ne\r\n01234562\r\nab\r\n\r\n0\r\n\r\n",
     b"HTTP/1.1 204 No Content\r\n\r\n", b"HTTP/1.0 200 OK\r\n\r\na", b"HTTP/1.1 101 No\r\nUpgrade: x\r\n\r\nabc",
 )  # fmt: skip
 _MOST_BYTES = 3_000  # below the limits that are ours alone

@@ -66,7 +66,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Apply --late-ms and --brief."""
-    gc.disable()  # what is collected here stays: looking through it again and again takes a fifth of the time
+    gc.disable()  # the tests that are found stay: looking for garbage among them takes a fifth of this time
     if config.getoption("--brief"):
         settings.load_profile("brief")
     scripted_peer.default_late_ms = config.getoption("--late-ms")
@@ -88,7 +88,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """End what began with the configuration."""
+    """Have garbage collected again, once all tests are found."""
     gc.enable()
 
 

@@ -58,7 +58,7 @@ def run(page: Path) -> None:
         example.evaluate()
 
 
-@pytest.mark.slow  # openai's types too
+@pytest.mark.slow  # mypy reads all of openai's types
 def test_code_of_the_first_pages_passes_strict_mypy(tmp_path: Path) -> None:
     for page in ("README.md", "docs/quickstart.md"):
         blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)

@@ -58,7 +58,7 @@ def findings(text: str) -> list[str]:
     ]
 
 
-@pytest.mark.slow  # and `make check` has it
+@pytest.mark.slow  # `make check` runs it
 def test_text_keeps_to_plain_words() -> None:
     wrong = {str(path.relative_to(ROOT)): findings(path.read_text()) for path in FILES}
     assert {name: found for name, found in wrong.items() if found} == {}

@@ -45,13 +45,13 @@ test-backends: $(EVERYTHING) ## send traces and metrics to Phoenix, MLflow and P
 	$(BIN)/python -m scripts.backends --install
 	$(BIN)/python -m pytest tests/backends $(ARGS)
 
-check: $(EVERYTHING) ## format, lint, types, import contracts, spelling, plain words, age of facts
+check: $(EVERYTHING) ## format, lint, types, import contracts, layout, spelling, plain words, age of facts
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
-	$(BIN)/python -m pytest --quiet tests/test_words.py
+	$(BIN)/python -m pytest --quiet tests/test_words.py tests/test_layout.py
 	$(BIN)/python -m scripts.stale_facts
 
 docs: $(EVERYTHING) ## build the documentation into site/

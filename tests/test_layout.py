@@ -333,6 +333,7 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
+@pytest.mark.slow  # `make check` runs it
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_repository_passes_every_layout_check(check: Check) -> None:
     assert check(ROOT) == []

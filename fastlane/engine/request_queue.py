@@ -327,7 +327,7 @@ class QueueSession(Session):
         """Makes the error of the failed attempt that is being retried."""
 
     def wait(self, ticket: QueueTicket, attempt: RequestAttempt) -> Flow:
-        """Wait until a ticket is granted, or the HTTP client is closed. Returns whether it is granted.
+        """Wait until a ticket is granted, or the HTTP client is closed.
 
         Raises QueueFullError and QueueTimeoutError; for a retry, the error of the previous attempt instead.
         """
@@ -339,7 +339,7 @@ class QueueSession(Session):
                 ticket.start(bool)
                 if not ticket.is_granted:
                     raise CallRefusedError("no slot was free")
-                return True
+                return
             try:
                 yield Acquire(self.call.caller.http_client, ticket, ticket.max_wait_s)
             except TimeoutError:
@@ -350,7 +350,6 @@ class QueueSession(Session):
             raise self._failure() from refused
         if ticket.is_granted:
             self.waited_s += ticket.waited_s
-        return ticket.is_granted
 
     def note_error(self, attempt: RequestAttempt, error: BaseException) -> None:
         """Keep the error of an attempt without a response, for a retry that gets no slot."""

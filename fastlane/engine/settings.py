@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
 from ..errors import ConfigurationError
+from ..records.formatting import listed
 
 T = TypeVar("T")
 
@@ -93,9 +94,9 @@ def _wanted(name: str, annotation: Any, constraints: Iterable[Any] = ()) -> str:
         described = next((field.description for field in fields if field.description), None)
         return described or _wanted(name, options[0], [one for field in fields for one in field.metadata])
     if kind in (Union, UnionType):
-        return _listed([_wanted(name, option, constraints) for option in options], ", or ")
+        return ", or ".join(_wanted(name, option, constraints) for option in options)
     if kind is Literal:
-        return _listed([f'"{option}"' if isinstance(option, str) else repr(option) for option in options], " or ")
+        return listed((f'"{option}"' if isinstance(option, str) else repr(option) for option in options), "or")
     noun = _WORDS.get(annotation) or f"a {getattr(annotation, '__name__', annotation)}"
     if annotation is float and name.endswith("_s"):
         noun = "seconds"
@@ -106,7 +107,3 @@ def _wanted(name: str, annotation: Any, constraints: Iterable[Any] = ()) -> str:
         if hasattr(one, limit)
     ]
     return noun + "".join(limits)
-
-
-def _listed(words: Sequence[str], before_last: str) -> str:
-    return before_last.join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

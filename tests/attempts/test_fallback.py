@@ -11,6 +11,7 @@ import openai
 import pytest
 
 import fastlane
+from fastlane import Routing
 from fastlane.catalog import Catalog, CatalogModel, Route
 from fastlane.knowledge.sightings import Sighting
 from tests.attempts.scripted import (
@@ -220,6 +221,17 @@ def test_one_deadline_holds_for_all_attempts(kind: str, stream: bool, near: Upst
     assert record.duration_s >= 1.19
     assert (len(near.asked), len(far.asked)) == (1, 1)
     assert record.attempts[0].given_up == "late"
+
+
+def test_deadline_ends_the_wait_for_a_slot(kind: str, near: Upstream) -> None:
+    near.usually = break_off_after("Rhine")  # and not before the waiting call has ended
+    play = Routing(Catalog(models=(model_at(near, first_token_s=0.01),)), exploration=0.0, deadline_s=0.3)
+    with Asked(kind, near.url, play, fastlane.Urgency(max_concurrency=1)) as asked:
+        stream = asked.warm(near).opened("fastlane/auto")
+        with pytest.raises(fastlane.QueueTimeoutError, match=r"it may wait 0"):  # and not the read timeout
+            asked.text(timeout=20)
+        stream.close()
+    assert len(near.asked) == 1
 
 
 def test_deadline_does_not_cut_a_started_stream(kind: str, near: Upstream, far: Upstream) -> None:

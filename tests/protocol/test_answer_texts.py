@@ -6,8 +6,9 @@ import pytest
 from openai.types import CompletionUsage
 from openai.types.responses import ResponseUsage
 
+from fastlane.knowledge.tokens import counter
 from fastlane.protocol.answer_texts import AnswerText, answer_texts, verdict_of
-from fastlane.protocol.usage import estimated_usage
+from fastlane.protocol.usage import estimated_usage, prompt_tokens
 
 CHAT, COMPLETIONS, RESPONSES = "/chat/completions", "/completions", "/responses"
 
@@ -149,3 +150,11 @@ def test_estimated_usage_has_endpoint_field_names_and_flag() -> None:
     assert (
         CompletionUsage.model_validate(estimated_usage(COMPLETIONS, input_tokens=-1, output_tokens=3)).total_tokens == 3
     )
+
+
+def test_schema_counts_as_prompt() -> None:
+    count, schema = counter("m"), {"type": "object", "properties": {"city": {"type": "string"}}}
+    shown = {"model": "m", "messages": [{"role": "user", "content": "Where?"}]}
+    wanted = {"type": "json_schema", "json_schema": {"name": "place", "schema": schema}}
+    more = prompt_tokens(shown | {"response_format": wanted}, count) - prompt_tokens(shown, count)
+    assert more == count.text('{"type":"object","properties":{"city":{"type":"string"}}}') > 0

@@ -11,9 +11,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from fastlane.transport import PHASES
+from fastlane.transport import PHASES, AsyncTransport
 from tests.transport.faces import both_faces
-from tests.transport.peer import Peer, PeerConnection, Stream, by_path
+from tests.transport.peer import Peer, PeerConnection, Stream, by_path, trusting
 from tests.transport.peer_h1 import OK, PeerH1, Request1
 from tests.waiting import comes_true
 
@@ -80,6 +80,20 @@ def test_connection_closed_just_before_a_call_causes_no_error(make_face: Any) ->
             assert comes_true(has_come(response))
 
         assert len(peer.requests) == 60
+
+
+@pytest.mark.asyncio
+async def test_end_that_the_loop_has_not_read_yet_causes_no_error() -> None:
+    with Peer() as peer:
+        transport: Any = AsyncTransport(verify=trusting())
+        async with httpx2.AsyncClient(transport=transport, base_url=peer.url) as client:
+            for number in range(1, 4):
+                response = await client.post("/", content=b"x")
+                assert len(peer.connections) == number
+                peer.connections[-1].fin()
+                assert comes_true(has_come(response))  # the loop, which waits here, has not read it
+
+        assert len(peer.requests) == 3
 
 
 @both_faces

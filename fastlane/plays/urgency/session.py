@@ -95,7 +95,8 @@ class UrgencySession(QueueSession):
             ageing_s=play.ageing_s,
             max_queued=play.max_queued,
         )
-        if (yield from self.wait(slot, attempt)):
+        yield from self.wait(slot, attempt)
+        if slot.is_granted:
             self._admission = AdmissionRecord(waited_s=self.waited_s, ahead=slot.ahead, concurrency=slot.concurrency)
         return queue, slot
 

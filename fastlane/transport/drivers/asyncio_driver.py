@@ -381,8 +381,8 @@ class AsyncioConnection(ClientConnection, asyncio.BufferedProtocol):
     def _resume(self) -> None:
         """Resume the tasks that waited for the received bytes."""
         woken = self.woken
-        if "nest_asyncio" in sys.modules and getattr(self.loop, "_nest_patched", False):
-            # Loops that run within their own callbacks (nest_asyncio, in notebooks) need a turn for each task.
+        if "nest_asyncio" in sys.modules:
+            # The loops that it patches, in notebooks, run within their own callbacks: they need a turn for each task.
             while woken:
                 self.loop.call_soon(woken.popleft().resume)
             return

@@ -310,8 +310,7 @@ class ThreadConnection(ClientConnection):
                 http = self.http
                 if http is not None and http.is_ready and not self.ready.is_set():
                     self.ready.set()
-            if self.dropped:
-                self.sweep()
+            self.sweep()
             if changed:
                 self._tell(lambda owner: owner.changed(self))
             if used_up:
@@ -340,8 +339,7 @@ class ThreadConnection(ClientConnection):
             if http is not None and not by_peer:
                 self._say_goodbye()
             self.fail(error or TransportError("ReadError", CLOSED))
-        if self.dropped:
-            self.sweep()
+        self.sweep()
         self._let_go()
         self.ready.set()
         self._tell(
@@ -371,8 +369,7 @@ class ThreadConnection(ClientConnection):
                     self.hang_up(TransportError("ReadError", CLOSED))
                     raise
                 finally:
-                    if self.dropped:
-                        self.sweep()
+                    self.sweep()
                 begun = True
                 if not goes_on:
                     return
@@ -481,8 +478,7 @@ class ThreadConnection(ClientConnection):
                     with contextlib.suppress(TransportError):  # the reader will find out
                         self._flush()
         finally:
-            if self.dropped:
-                self.sweep()
+            self.sweep()
 
     def hang_up(self, error: TransportError) -> None:
         """Close the connection now."""
@@ -490,8 +486,7 @@ class ThreadConnection(ClientConnection):
             with self.lock:
                 self._hang_up(error)
         finally:
-            if self.dropped:
-                self.sweep()
+            self.sweep()
 
     def _hang_up(self, error: TransportError) -> None:
         """Under the lock. The reading thread does the rest: no other thread may give its socket's number away."""

@@ -24,6 +24,18 @@ def comes_true(holds: Callable[[], object]) -> bool:
     return True
 
 
+def until(holds: Callable[[], object]) -> None:
+    """Wait until something is so that surely will be."""
+    assert comes_true(holds), "it was waited for in vain"
+
+
+async def happens(holds: Callable[[], object]) -> None:
+    """Wait for the same while the event loop runs."""
+    async with asyncio.timeout(HANG_S):
+        while not holds():  # noqa: ASYNC110 - what is waited for sets no event
+            await asyncio.sleep(0.002)
+
+
 class Waiting:
     """Stands for an async object: whatever it returns, iterates over or enters is waited for."""
 

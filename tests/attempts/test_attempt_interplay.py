@@ -40,7 +40,7 @@ from tests.attempts.scripted import (
     used_to_routes,
 )
 from tests.transport.peer import Stream
-from tests.waiting import comes_true
+from tests.waiting import until
 
 
 def hedging(**settings: Any) -> Hedging:
@@ -162,7 +162,7 @@ def test_hedge_still_being_prepared_is_not_sent_after_response(near: Upstream) -
         client.chat.completions.create(model="m", messages=MESSAGES)
         assert is_writing.is_set()
         may_go_on.set()
-        assert comes_true(lambda: all(one.name != "fastlane race" for one in threading.enumerate()))
+        until(lambda: all(one.name != "fastlane race" for one in threading.enumerate()))
         assert len(near.asked) == 1
         assert client.last_call is not None
         assert client.last_call.hedging is not None

@@ -24,7 +24,7 @@ from tests.attempts.scripted import (
     used_to,
     used_to_routes,
 )
-from tests.waiting import comes_true
+from tests.waiting import comes_true, until
 
 CANCEL = 8
 with_and_without_stream = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -37,7 +37,7 @@ def hedging() -> Hedging:
 
 def the_reset_of(upstream: Upstream, number: int = 0) -> int | None:
     """How the client left an unanswered request."""
-    assert comes_true(lambda: len(upstream.silent) > number and upstream.silent[number].reset is not None)
+    until(lambda: len(upstream.silent) > number and upstream.silent[number].reset is not None)
     return upstream.silent[number].reset
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from typer.testing import CliRunner, Result
@@ -12,7 +12,6 @@ from fastlane import OpenAI
 from fastlane.batch import Queue, WorkerSettings
 from fastlane.cli import command_line
 from fastlane.emulator import Emulator, prompt_digest
-from tests.waiting import comes_true
 
 CHAT = "/v1/chat/completions"
 QUICK: dict[str, Any] = {
@@ -59,7 +58,3 @@ def executions(emulator: Emulator, numbers: Iterable[int]) -> list[int]:
 
 def files_left(emulator: Emulator) -> int:
     return sum(file.deleted_ns is None for file in emulator.offline().files)
-
-
-def wait_until(holds: Callable[[], object]) -> None:
-    assert comes_true(holds), "it did not come about"

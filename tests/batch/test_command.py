@@ -17,7 +17,8 @@ from fastlane.batch import Queue
 from fastlane.emulator import Emulator
 from scripts.servers import PostgresServer
 from tests.batch.conftest import advanced, claim
-from tests.batch.offline_parts import batch, body, states, submit, wait_until
+from tests.batch.offline_parts import batch, body, states, submit
+from tests.waiting import until
 
 RUN = ["--until-empty", "--lane", "batch", "--set", "linger_s=0", "--set", "poll_s=0.02"]
 
@@ -240,7 +241,7 @@ def test_signalled_worker_exits_and_reports_unfinished_jobs(provider: Emulator, 
         running[number] = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     for number, queue in queues.items():
         with running[number] as process, queue:
-            wait_until(partial(is_at_the_provider, queue))
+            until(partial(is_at_the_provider, queue))
             process.send_signal(number)
             _, errors = process.communicate()
 

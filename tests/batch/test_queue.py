@@ -249,7 +249,7 @@ def test_results_come_in_the_order_in_which_they_were_over(queue: Queue, work_of
 async def test_event_loop_waits_without_being_held_up(queue: Queue, work_off: WorkOff) -> None:
     queue.submit_many({"a": BODY, "b": BODY})
     waiting = asyncio.create_task(queue.async_wait(["a"]))
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0)
     assert not waiting.done()
     await asyncio.to_thread(work_off)
     await waiting

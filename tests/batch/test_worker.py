@@ -21,18 +21,9 @@ from fastlane.emulator import Emulator
 from fastlane.providers import facts_named, names
 from scripts.servers import free_port
 from tests.batch.conftest import ended, forked
-from tests.batch.offline_parts import (
-    QUICK,
-    body,
-    client_of,
-    executions,
-    files_left,
-    queue_of,
-    states,
-    submit,
-    wait_until,
-)
+from tests.batch.offline_parts import QUICK, body, client_of, executions, files_left, queue_of, states, submit
 from tests.programs import run_python
+from tests.waiting import until
 
 
 def test_all_jobs_are_answered_in_fewest_batches(provider: Emulator, tmp_path: Path) -> None:
@@ -86,7 +77,7 @@ def test_expired_batch_keeps_answers_and_resends_the_rest(provider: Emulator, tm
     with queue_of(tmp_path / "q", provider, most_requests=20, max_attempts=50) as queue:
         submit(queue, range(20))
         queue.start()
-        wait_until(lambda: "expired" in {batch.status for batch in provider.offline().batches})
+        until(lambda: "expired" in {batch.status for batch in provider.offline().batches})
         provider.change(batches={"duration_s": 0.0})
         queue.wait(timeout_s=60)
 
@@ -146,7 +137,7 @@ def test_batch_of_cancelled_jobs_is_cancelled_upstream(provider: Emulator, tmp_p
     with queue_of(tmp_path / "q", provider) as queue:
         submit(queue, range(3))
         queue.start()
-        wait_until(lambda: [batch.status for batch in provider.offline().batches] == ["in_progress"])
+        until(lambda: [batch.status for batch in provider.offline().batches] == ["in_progress"])
         queue.cancel(["0", "1", "2"])
         queue.wait(timeout_s=60)
 
@@ -161,7 +152,7 @@ def test_one_cancelled_job_of_a_batch_leaves_the_others_alone(provider: Emulator
     with queue_of(tmp_path / "q", provider) as queue:
         submit(queue, range(3))
         queue.start()
-        wait_until(lambda: provider.offline().batches)
+        until(lambda: provider.offline().batches)
         queue.cancel("1")
         queue.wait(timeout_s=60)
 
@@ -235,8 +226,8 @@ def test_uncreated_batch_is_sent_to_the_new_base_url(
     with Queue(tmp_path / "q", unreachable, worker=WorkerSettings(**QUICK)) as queue:
         submit(queue, range(3))
         queue.start()
-        wait_until(lambda: [batch.state for batch in queue.status().batches] == ["uploading"])
-        wait_until(lambda: "Connection refused" in caplog.text)
+        until(lambda: [batch.state for batch in queue.status().batches] == ["uploading"])
+        until(lambda: "Connection refused" in caplog.text)
         queue.stop()
     with queue_of(tmp_path / "q", provider) as queue:
         queue.run()
@@ -343,7 +334,7 @@ def test_stopped_worker_keeps_answers_in_flight(provider: Emulator, tmp_path: Pa
     with queue_of(tmp_path / "q", provider, lane="live", max_concurrency=2) as queue:
         submit(queue, range(10))
         queue.start()
-        wait_until(lambda: calls(provider) >= 2)
+        until(lambda: calls(provider) >= 2)
         assert queue.stop(timeout_s=60)
 
         assert states(queue).get("packed", 0) == 0
@@ -356,7 +347,7 @@ def test_job_outlasting_its_lease_is_sent_once(provider: Emulator, tmp_path: Pat
     with queue_of(tmp_path / "q", provider, **short) as one, queue_of(tmp_path / "q", provider, **short) as other:
         submit(one, [0])
         one.start()
-        wait_until(lambda: calls(provider))
+        until(lambda: calls(provider))
         assert not one.stop(timeout_s=0)
         other.run()
 
@@ -449,4 +440,4 @@ def test_forked_child_starts_its_own_background_worker(provider: Emulator, tmp_p
 
         assert ended(forked(work)) == 0
         submit(queue, [2])
-        wait_until(lambda: states(queue) == {"done": 3})
+        until(lambda: states(queue) == {"done": 3})

@@ -18,7 +18,8 @@ import pytest
 from benchmarks._lives import Lives
 from fastlane.batch import Queue
 from fastlane.emulator import Emulator
-from tests.batch.offline_parts import QUICK, executions, queue_of, states, submit, wait_until
+from tests.batch.offline_parts import QUICK, executions, queue_of, states, submit
+from tests.waiting import until
 
 # A lease short enough for a test, and long enough that no worker on a busy machine loses it.
 SETTINGS = {**QUICK, "lease_s": 0.6, "listing_lag_s": 0.3, "most_requests": 3}
@@ -45,7 +46,7 @@ def live_and_die(lives: Lives, queue: Queue, provider: Emulator, *faults: str) -
     before = struck(provider)
     provider.set_faults(*faults)
     lives.begin("mortal", where=queue.storage.name)
-    wait_until(lambda: struck(provider) > before)
+    until(lambda: struck(provider) > before)
     lives.kill()
     provider.set_faults()
 
@@ -92,8 +93,8 @@ def test_late_creation_of_a_lost_worker_finds_no_file(lives: Lives, queue: Queue
     live_and_die(lives, queue, provider, "delayed=5;on=POST batches;times=1")
 
     queue.run()
-    wait_until(lambda: len(provider.offline().batches) == 3)
-    wait_until(lambda: all(batch.ended_ns is not None for batch in provider.offline().batches))
+    until(lambda: len(provider.offline().batches) == 3)
+    until(lambda: all(batch.ended_ns is not None for batch in provider.offline().batches))
 
     assert sorted(batch.status for batch in provider.offline().batches) == ["completed", "completed", "failed"]
     all_is_well(queue, provider)
@@ -114,7 +115,7 @@ def test_suspended_worker_does_not_resume_a_taken_over_batch(lives: Lives, queue
     submit(queue, JOBS)
     provider.set_faults("hang=1.5;on=POST batches;times=1")
     lives.begin("absent", where=queue.storage.name)
-    wait_until(lambda: struck(provider))
+    until(lambda: struck(provider))
     assert lives.pid is not None
     # While this one writes, the worker does not: stopped amid a transaction it would block every other writer.
     with closing(sqlite3.connect(queue.storage.name, timeout=60, isolation_level=None)) as other:

@@ -7,7 +7,8 @@ import pytest
 from fastlane.batch import Queue, WorkerSettings
 from fastlane.emulator import Emulator
 from scripts.servers import PostgresServer
-from tests.batch.offline_parts import QUICK, client_of, executions, states, submit, wait_until
+from tests.batch.offline_parts import QUICK, client_of, executions, states, submit
+from tests.waiting import until
 
 
 @pytest.mark.slow
@@ -22,9 +23,9 @@ def test_workers_send_each_job_once_despite_database_outage(
         submit(one, jobs)
         one.start()
         other.start()
-        wait_until(lambda: any(batch.state == "created" for batch in one.status().batches))
+        until(lambda: any(batch.state == "created" for batch in one.status().batches))
         postgres_of_its_own.kill()
         postgres_of_its_own.start()
-        wait_until(lambda: states(one) == {"done": len(jobs)})
+        until(lambda: states(one) == {"done": len(jobs)})
 
     assert executions(provider, jobs) == [1] * len(jobs)

@@ -34,7 +34,7 @@ from fastlane.catalog import Catalog, CatalogModel
 from fastlane.emulator import Emulator, RequestLog
 from tests.contract.entry_points import MESSAGES, MODEL
 from tests.knowledge.forks import in_child
-from tests.waiting import Form, comes_true
+from tests.waiting import Form, comes_true, until
 
 # Long enough that no test reads it to its end.
 SLOW = {"x-emulator-token-ms": "20", "x-emulator-output-tokens": "3000"}
@@ -109,7 +109,7 @@ def test_stream_left_early_is_closed_and_recorded_once(
     assert len(reported) == 1
     assert reported[0].events == events
     assert (reported[0].time_to_first_token_s is None) == (events < 2), "the first event has the role alone"
-    assert comes_true(lambda: gave_up(provider))
+    until(lambda: gave_up(provider))
 
 
 @pytest.mark.parametrize("read", ["nothing", "a line", "a part", "an event"])
@@ -127,7 +127,7 @@ def test_streaming_response_left_early_is_closed(provider: Emulator, arguments: 
             next(opened.iter_bytes(1))
 
     assert outcomes(client) == ["closed"]
-    assert comes_true(lambda: gave_up(provider))
+    until(lambda: gave_up(provider))
     client.close()
 
 
@@ -157,7 +157,7 @@ async def test_cancelled_call_is_recorded_and_client_still_works(
 
         assert [(record.outcome, record.error) for record in reported] == [("cancelled", "CancelledError")]
         assert len(reported[0].attempts) == 1
-        assert comes_true(lambda: gave_up(provider))
+        until(lambda: gave_up(provider))
         await client.models.list()
         assert outcomes(client) == ["cancelled", "completed"]
 

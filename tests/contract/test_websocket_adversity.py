@@ -25,7 +25,7 @@ from tests.contract.test_websocket import ENDS, HELLO, MODEL, responses_of, turn
 from tests.knowledge.forks import in_child
 from tests.transport.connect_proxy import ConnectProxy
 from tests.transport.peer import LOCAL_NAMES, authority, server_context
-from tests.waiting import HANG_S, Form, comes_true, inner_of
+from tests.waiting import HANG_S, Form, inner_of, until
 
 COMPLETED = {
     "type": "response.completed",
@@ -109,7 +109,7 @@ def test_idle_connection_answers_pings(form: Form, trusting_peers: None) -> None
             form.go_on()
             return ponged
 
-        assert comes_true(look)
+        until(look)
     assert ponged == [True]
 
 
@@ -161,11 +161,11 @@ def test_dropped_connection_is_closed_and_its_record_ends(
         form.go_on()
         return any(log.connection_closed_by == "client" for log in provider.log())
 
-    assert comes_true(is_closed)
+    until(is_closed)
     client.calls  # noqa: B018 - waits for what a finalizer has left to be reported
     assert [record.outcome for record in reported] == ["abandoned"]
     gc.collect()
-    assert comes_true(lambda: gone() is None)
+    until(lambda: gone() is None)
 
 
 def test_cancelled_receive_loses_nothing(arguments: dict[str, Any]) -> None:

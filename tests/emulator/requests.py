@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +13,6 @@ import httpx2
 
 from fastlane.emulator import Emulator, ProviderModel, Server
 from tests.emulator.raw_http2 import RawHttp2
-from tests.waiting import HANG_S
 
 
 def chat(text: str = "Review this.", **more: Any) -> dict[str, Any]:
@@ -61,10 +59,3 @@ def raw_http2(emulator: Emulator, **options: Any) -> RawHttp2:
     """A connection to an emulator on which a test sees the frames."""
     context = ssl.create_default_context(cafile=str(emulator.certificate_authority))
     return RawHttp2(urlsplit(emulator.direct_base_url).port or 0, context, **options)
-
-
-async def happens(condition: Callable[[], bool]) -> None:
-    """Wait for what a server notes."""
-    async with asyncio.timeout(HANG_S):
-        while not condition():  # noqa: ASYNC110 - what is waited for is a record, which sets no event
-            await asyncio.sleep(0.002)

@@ -19,7 +19,7 @@ from fastlane.emulator import STANDARD_TIERS, Emulator, Fault, preset
 from fastlane.emulator.wire import Wire
 from fastlane.errors import FastlaneError
 from tests.emulator.requests import chat
-from tests.waiting import comes_true
+from tests.waiting import until
 
 # Ends a test that waits for ever, and nothing else.
 PATIENCE_S = 40
@@ -78,7 +78,7 @@ def test_emulator_exits_with_its_killed_parent() -> None:
         pid, authority = parent.stdout.readline().split()
         parent.kill()
 
-    assert comes_true(lambda: is_gone(int(pid)))
+    until(lambda: is_gone(int(pid)))
     assert not Path(authority).exists()
 
 

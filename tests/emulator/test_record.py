@@ -7,7 +7,7 @@ import httpx2
 from fastlane.emulator import Emulator, RequestLog
 from tests.emulator.raw_http2 import ended
 from tests.emulator.requests import chat, raw_http2, stream
-from tests.waiting import comes_true
+from tests.waiting import until
 
 # At 20 ms for each, more tokens than any test has the time for.
 ENDLESS = "100000"
@@ -32,7 +32,7 @@ def test_log_has_the_received_request(http: httpx2.Client, emulator: Emulator, p
 def test_log_records_a_connection_closed_by_the_server(http: httpx2.Client, emulator: Emulator) -> None:
     stream(http, chat(), x_emulator_fault="idle_close=0.01")
 
-    assert comes_true(lambda: emulator.log()[0].connection_closed_by == "server")
+    until(lambda: emulator.log()[0].connection_closed_by == "server")
 
 
 def test_log_records_a_connection_closed_by_the_client(http: httpx2.Client, emulator: Emulator) -> None:
@@ -41,7 +41,7 @@ def test_log_records_a_connection_closed_by_the_client(http: httpx2.Client, emul
     assert [each.connection_closed_by for each in emulator.log()] == [None, None]
     http.close()
 
-    assert comes_true(lambda: emulator.log()[1].connection_closed_by == "client")
+    until(lambda: emulator.log()[1].connection_closed_by == "client")
     assert emulator.log()[0].connection_closed_by is None
 
 
@@ -88,7 +88,7 @@ def test_client_that_leaves_is_noted_and_its_answer_stops(
         next(response.iter_text())
     http.close()
 
-    assert comes_true(lambda: emulator.log()[0].reset_ns is not None)
+    until(lambda: emulator.log()[0].reset_ns is not None)
     record = emulator.log()[0]
     assert record.finished_ns is None
     assert emulator.log()[0].output_tokens == record.output_tokens < int(ENDLESS)

@@ -10,7 +10,8 @@ import httpx2
 import pytest
 
 from fastlane.emulator import ProviderModel, RequestLog, Server
-from tests.emulator.requests import chat, events, happens, serving
+from tests.emulator.requests import chat, events, serving
+from tests.waiting import happens
 
 ENDLESS = {"x-emulator-token-ms": "20", "x-emulator-output-tokens": "100000"}
 

@@ -14,7 +14,8 @@ import httpx2
 import pytest
 
 from fastlane.emulator import RequestLog, _answer
-from tests.emulator.requests import chat, content, happens, serving
+from tests.emulator.requests import chat, content, serving
+from tests.waiting import happens
 
 pytestmark = pytest.mark.asyncio
 over_tls = partial(serving, http2=True)

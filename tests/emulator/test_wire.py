@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from fastlane.emulator.wire import ProxiedConnection, RunningWire, Wire, serve
+from tests.waiting import happens
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -79,11 +80,6 @@ def reset(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - what is waited for happens in the kernel and sets no event
-        await asyncio.sleep(0.005)
-
-
 async def test_every_byte_arrives_in_both_directions() -> None:
     body = bytes(range(256)) * 4_000
 
@@ -147,7 +143,7 @@ async def test_reset_by_the_client_resets_the_server() -> None:
         reset(writer)
 
         assert isinstance(await seen, ConnectionResetError)
-        await until(lambda: running.open_connections == 0)
+        await happens(lambda: running.open_connections == 0)
 
 
 async def test_reset_by_the_server_resets_the_client() -> None:
@@ -160,7 +156,7 @@ async def test_reset_by_the_server_resets_the_client() -> None:
 
         with pytest.raises(ConnectionResetError):
             await reader.read()
-        await until(lambda: running.open_connections == 0)
+        await happens(lambda: running.open_connections == 0)
 
 
 async def test_reset_after_half_close_reaches_the_server() -> None:
@@ -182,7 +178,7 @@ async def test_reset_after_half_close_reaches_the_server() -> None:
         reset(writer)
 
         await stopped.wait()
-        await until(lambda: running.open_connections == 0)
+        await happens(lambda: running.open_connections == 0)
 
 
 async def test_reset_does_not_wait_for_a_client_that_does_not_read() -> None:
@@ -199,7 +195,7 @@ async def test_reset_does_not_wait_for_a_client_that_does_not_read() -> None:
             await asyncio.sleep(0.2)
             flooded.set()
 
-            await until(lambda: running.open_connections == 0)
+            await happens(lambda: running.open_connections == 0)
         finally:
             client.close()
 
@@ -241,7 +237,7 @@ async def test_refused_connection_resets_the_client() -> None:
         with pytest.raises(ConnectionResetError):
             await reader.read()
         writer.close()
-        await until(lambda: running.open_connections == 0)
+        await happens(lambda: running.open_connections == 0)
 
 
 async def test_client_reset_before_handshake_leaves_no_connection() -> None:
@@ -249,7 +245,7 @@ async def test_client_reset_before_handshake_leaves_no_connection() -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", running.port)
         reset(writer)
 
-        await until(lambda: running.connections == 1 and running.open_connections == 0)
+        await happens(lambda: running.connections == 1 and running.open_connections == 0)
 
 
 async def test_closed_wire_resets_connections_and_leaves_no_task() -> None:
@@ -260,7 +256,7 @@ async def test_closed_wire_resets_connections_and_leaves_no_task() -> None:
         clients = [await asyncio.open_connection("127.0.0.1", running.port) for _ in range(5)]
         for _, writer in clients:
             writer.write(b"never arrives")
-        await until(lambda: running.open_connections == 5)
+        await happens(lambda: running.open_connections == 5)
         await running.close()
         await running.close()
 

@@ -26,7 +26,7 @@ from fastlane.engine.effects import Acquire, Flow
 from fastlane.engine.request_queue import GRANTED, QueueTicket, RequestQueue
 from fastlane.errors import QueueFullError, QueueTimeoutError
 from tests.knowledge.forks import in_child
-from tests.waiting import comes_true
+from tests.waiting import until
 
 S = 1_000_000_000
 OPEN: Any = SimpleNamespace(is_closed=False)
@@ -333,7 +333,7 @@ def test_tasks_of_a_closed_loop_take_no_slot() -> None:
     loop.close()
     with ThreadPoolExecutor(1) as pool:
         alive = pool.submit(entered, queue)
-        assert comes_true(lambda: sum(queue.queued) == 4)
+        until(lambda: sum(queue.queued) == 4)
         held.release()
         alive.result().release()
     assert queue.under_way == sum(queue.queued) == 0
@@ -367,7 +367,7 @@ def test_child_process_starts_with_an_empty_queue() -> None:
     held = entered(queue)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(entered, queue)
-        assert comes_true(lambda: sum(queue.queued) == 1)
+        until(lambda: sum(queue.queued) == 1)
         locked, unlock = threading.Event(), threading.Event()
 
         def hold() -> None:
@@ -402,7 +402,7 @@ def test_slot_granted_during_interrupt_is_released() -> None:
             raise KeyboardInterrupt
 
     def let_it_in() -> None:
-        assert comes_true(lambda: sum(queue.queued) == 1)
+        until(lambda: sum(queue.queued) == 1)
         held.release()
 
     with ThreadPoolExecutor(1) as pool:

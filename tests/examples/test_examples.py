@@ -20,7 +20,7 @@ from fastlane.emulator import Emulator
 from scripts.servers import RedisServer, free_port
 from tests.deployment.test_prefork import accepts, environment_of, running, wait_for
 from tests.programs import ROOT, printed_by, run_python
-from tests.races.callers import until
+from tests.waiting import until
 
 EXAMPLES = ROOT / "examples"
 WITH_FRAMEWORKS = {"langchain_chat.py", "openai_agents.py"}  # tests/frameworks runs these

@@ -17,7 +17,7 @@ import fastlane
 from fastlane.experiments import Experiment, ExperimentRecord, unit
 from scripts.servers import RedisServer
 from tests.experiments.conftest import Make, arm_of, ask
-from tests.waiting import comes_true
+from tests.waiting import until
 
 PROCESS = """
 import json, sys, time
@@ -92,7 +92,7 @@ def test_arm_ended_in_one_process_ends_in_the_others(arguments: dict[str, Any], 
 
         assert not ended()
         arms_of_process(process(arguments["base_url"], tmp_path / "experiment.sqlite", calls=0, ends=True))
-        assert comes_true(ended)
+        until(ended)
 
 
 def test_restarted_experiment_continues_its_counts(arguments: dict[str, Any], make: Make) -> None:

@@ -22,7 +22,7 @@ from fastlane.knowledge.redis import Redis, client_of
 from scripts.servers import RedisCluster, RedisServer
 from tests.knowledge.forks import in_child
 from tests.programs import running
-from tests.waiting import comes_true
+from tests.waiting import until
 
 SECRET = "hunter2"
 AWAY = f"redis://user:{SECRET}@127.0.0.1:1/0"
@@ -73,11 +73,11 @@ def test_redis_shares_counters_and_pauses_on_every_server(url: str, name: str) -
     other.redis.add(name, {"a": 3})
     one.redis.pause(name, 100)
 
-    assert comes_true(lambda: one.counts == {"a": 3} and other.counts == {"a": 2, "b": 0.5})
-    assert comes_true(lambda: len(other.pauses) == 1)
+    until(lambda: one.counts == {"a": 3} and other.counts == {"a": 2, "b": 0.5})
+    until(lambda: len(other.pauses) == 1)
     assert 0 < other.pauses[0] <= 100
     one.redis.add(name, {"a": 1})
-    assert comes_true(lambda: other.counts == {"a": 3, "b": 0.5})
+    until(lambda: other.counts == {"a": 3, "b": 0.5})
     assert one.counts == {"a": 3}
     assert (len(one.pauses), len(other.pauses)) == (0, 1)
 
@@ -93,7 +93,7 @@ def test_redis_late_reader_gets_this_minute_and_the_last(
         first.exchange()
     late = Reader(Redis(redis_server.url), name)
 
-    assert comes_true(lambda: late.counts == {"-1": 1, "0": 1})
+    until(lambda: late.counts == {"-1": 1, "0": 1})
 
 
 def test_unreachable_redis_is_logged_once_and_never_blocks(name: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -105,7 +105,7 @@ def test_unreachable_redis_is_logged_once_and_never_blocks(name: str, caplog: py
         redis.add(name, {"a": 1})
     took_s = time.monotonic() - began_s
 
-    assert comes_true(lambda: redis._failures > 3)
+    until(lambda: redis._failures > 3)
     messages = [record.getMessage() for record in caplog.records]
     assert messages == ["Redis at redis://127.0.0.1:1 is unreachable; using local state. (ConnectionError)"]
     assert SECRET not in caplog.text + repr(redis)
@@ -118,16 +118,16 @@ def test_redis_that_comes_back_is_used_again(
 ) -> None:
     one, other = (Reader(Redis(redis_of_its_own.url), name) for _ in range(2))
     one.redis.add(name, {"a": 5})
-    assert comes_true(lambda: other.counts == {"a": 5})
+    until(lambda: other.counts == {"a": 5})
     redis_of_its_own.kill()
-    assert comes_true(lambda: one.redis._failures > 0 and other.redis._failures > 0)
+    until(lambda: one.redis._failures > 0 and other.redis._failures > 0)
     with caplog.at_level(logging.INFO, logger="fastlane"):
         redis_of_its_own.start()
-        assert comes_true(lambda: one.redis._failures == 0)
+        until(lambda: one.redis._failures == 0)
         one.redis.add(name, {"a": 3})
 
         # It has lost its data, and counts from 0.
-        assert comes_true(lambda: other.counts == {"a": 8})
+        until(lambda: other.counts == {"a": 8})
     assert "is reachable again." in caplog.text
 
 
@@ -145,7 +145,7 @@ def test_redis_receiver_that_raises_does_not_keep_it_from_others(
     other = Redis(redis_server.url)
     other.add(name, {"a": 1})
 
-    assert comes_true(lambda: reader.counts == {"a": 1})
+    until(lambda: reader.counts == {"a": 1})
     assert "ValueError" in caplog.text
     assert SECRET not in caplog.text
 
@@ -157,10 +157,10 @@ def test_redis_without_receivers_stops_polling_and_is_freed(redis_server: RedisS
     gone = weakref.ref(redis)
     del reader
     gc.collect()
-    assert comes_true(partial(rests, redis))
+    until(partial(rests, redis))
     del redis
 
-    assert comes_true(lambda: gc.collect() >= 0 and gone() is None)
+    until(lambda: gc.collect() >= 0 and gone() is None)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -169,7 +169,7 @@ def test_redis_child_reconnects_and_adds_only_its_counts(
 ) -> None:
     parent, other = (Reader(Redis(redis_server.url), name) for _ in range(2))
     parent.redis.add(name, {"parent": 1})
-    assert comes_true(lambda: other.counts == {"parent": 1})
+    until(lambda: other.counts == {"parent": 1})
     monkeypatch.setattr(module, "_EVERY_S", 0.5)
     parent.redis.exchange()
     time.sleep(0.1)
@@ -181,8 +181,8 @@ def test_redis_child_reconnects_and_adds_only_its_counts(
         return True
 
     assert in_child(child)
-    assert comes_true(lambda: other.counts == {"parent": 1, "late": 1, "child": 1})
-    assert comes_true(lambda: parent.counts == {"child": 1})
+    until(lambda: other.counts == {"parent": 1, "late": 1, "child": 1})
+    until(lambda: parent.counts == {"child": 1})
 
 
 @pytest.mark.parametrize(

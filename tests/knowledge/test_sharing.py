@@ -16,7 +16,7 @@ from fastlane.plays.rate_limits.bucket import RequestCost
 from fastlane.plays.rate_limits.limiter import RateLimiter
 from fastlane.plays.rate_limits.queue import RateLimitQueue, RateLimitTicket
 from scripts.servers import RedisServer
-from tests.waiting import comes_true
+from tests.waiting import until
 
 NS = 1_000_000_000
 
@@ -56,7 +56,7 @@ def test_rate_limit_spent_by_one_process_counts_for_the_other(redis_server: Redi
         wait_s(other)  # both state the limit
         ask(one, 0, {})
 
-    assert comes_true(lambda: wait_s(other) > 0)
+    until(lambda: wait_s(other) > 0)
 
 
 def test_rate_limits_rest_is_shared_until_a_response(redis_server: RedisServer) -> None:
@@ -65,7 +65,7 @@ def test_rate_limits_rest_is_shared_until_a_response(redis_server: RedisServer) 
     ticket.start(bool)
     ask(one, 429, {"retry-after": "600"})
 
-    assert comes_true(lambda: wait_s(other) > 50)
+    until(lambda: wait_s(other) > 50)
     assert wait_s(other) <= 60.5
     with other.lock:
         later = other.limiter.spend(now_ns(), RequestCost())
@@ -80,5 +80,5 @@ def test_rate_limits_of_other_models_and_accounts_are_their_own(redis_server: Re
     third, _ = limit_queues(redis_server, keys=("a", "a"))
     ask(one, 429, {"retry-after": "600"})
 
-    assert comes_true(lambda: wait_s(third) > 50)
+    until(lambda: wait_s(third) > 50)
     assert wait_s(other) == 0

@@ -13,16 +13,10 @@ import fastlane
 from fastlane import Connection, Urgency
 from tests.attempts.scripted import EVENTS, Script, Upstream, answer, chunk
 from tests.transport.peer import Stream
-from tests.waiting import comes_true
+from tests.waiting import HANG_S
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
 KINDS = ("sync", "async")
-HANG_S = 20.0
-
-
-def until(happened: Callable[[], object]) -> None:
-    """Wait until something has happened that surely will."""
-    assert comes_true(happened), "it did not happen"
 
 
 def held(gate: threading.Event, then: Script) -> Script:
@@ -101,4 +95,4 @@ def party_of(kind: str, upstream: Upstream, *plays: Any, **settings: Any) -> Ite
         party.close()
 
 
-__all__ = ["HANG_S", "KINDS", "MESSAGES", "Party", "answer", "held", "party_of", "two_pieces", "until"]
+__all__ = ["KINDS", "MESSAGES", "Party", "answer", "held", "party_of", "two_pieces"]

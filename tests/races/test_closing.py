@@ -14,7 +14,8 @@ from fastlane import Connection, Hedging, Urgency
 from fastlane.engine.drivers import waiting_on
 from fastlane.plays.urgency.slots import queues
 from tests.attempts.scripted import Upstream, refuse, say_nothing
-from tests.races.callers import HANG_S, KINDS, Party, answer, held, party_of, until
+from tests.races.callers import KINDS, Party, answer, held, party_of
+from tests.waiting import HANG_S, until
 
 ANOTHER: list[Any] = [{"role": "user", "content": "Something else."}]
 ENDLESS = ("retry-after", "59")  # more than a test takes, and as much as openai's loop waits

@@ -21,8 +21,9 @@ from fastlane import Connection, Hedging, Urgency
 from fastlane.engine.drivers import waiting_on
 from fastlane.plays.urgency.slots import queues
 from tests.attempts.scripted import MESSAGES, Asked, Upstream, answer, refuse, say_nothing, used_to
-from tests.races.callers import HANG_S, held, two_pieces, until
+from tests.races.callers import held, two_pieces
 from tests.transport.faces import in_a_thread
+from tests.waiting import HANG_S, until
 
 ENDLESS = ("retry-after", "59")
 PATIENT_S = 500.0

@@ -19,10 +19,9 @@ from fastlane import BoundedOutput, CallRecord, Connection, Hedging, PromptCache
 from fastlane.engine.drivers import _waits
 from fastlane.plays.urgency.slots import queues
 from tests.attempts.scripted import EVENTS, JSON, Upstream, chunk, end, wants_usage, whole
-from tests.races.callers import HANG_S, until
 from tests.transport.peer import Stream
 from tests.transport.resources import threads
-from tests.waiting import comes_true
+from tests.waiting import HANG_S, until
 
 THREADS = 64
 PLAYS: tuple[tuple[Any, ...], ...] = (
@@ -119,7 +118,7 @@ def test_sixty_four_threads_share_a_client(echoing: Upstream) -> None:
     assert {record.outcome for record in reported} <= {"completed", "closed"}
     assert all(record in reported for record in client.calls)
     client.close()
-    assert comes_true(lambda: not [thread for thread in threads() - before if "fastlane 127" in thread.name])
+    until(lambda: not [thread for thread in threads() - before if "fastlane 127" in thread.name])
 
 
 def test_client_closes_while_its_threads_call(echoing: Upstream) -> None:

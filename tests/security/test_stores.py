@@ -10,7 +10,7 @@ from fastlane.catalog import Catalog, CatalogModel
 from fastlane.emulator import Emulator
 from scripts.servers import RedisServer
 from tests.telemetry.planted import forms
-from tests.waiting import comes_true
+from tests.waiting import until
 
 SECRETS = ("sk-zq7-key", "sk-zq7-other-key", "zq7-prompt", "zq7-answer", "zq7-user", "zq7-header", "zq7-tenant")
 
@@ -61,7 +61,7 @@ def test_shared_store_holds_figures_and_no_text(
             except fastlane.APIStatusError:
                 assert fault
 
-        assert comes_true(lambda: kept(redis_server))
+        until(lambda: kept(redis_server))
     found = kept(redis_server)
 
     assert b"fastlane:" in found

@@ -16,7 +16,7 @@ import fastlane
 from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
 from tests.telemetry.conftest import Listening
 from tests.telemetry.otlp_collector import run
-from tests.waiting import Form, comes_true
+from tests.waiting import Form, until
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
 EXPORT = pytest.mark.parametrize("in_batches", [False, True], ids=["simple", "batch"])
@@ -197,7 +197,7 @@ def test_abandoned_stream_span_ends_at_garbage_collection(
     stream: Any = client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
     del stream
     gc.collect()
-    assert comes_true(lambda: len(captured.named("chat")) == 1)
+    until(lambda: len(captured.named("chat")) == 1)
     assert len(client.calls) == 1
     assert len(captured.named("chat")) == 1
     client.close()

@@ -14,7 +14,7 @@ from fastlane.plays.urgency.slots import queues
 from fastlane.records import AdmissionRecord, RateLimitsRecord, UrgencyRecord
 from tests.telemetry.conftest import CapturedTelemetry, Listening, attributes_of, seconds
 from tests.telemetry.measuring import ended, record
-from tests.waiting import comes_true
+from tests.waiting import until
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]
 
@@ -90,7 +90,7 @@ def test_queue_wait_is_a_span_outside_of_prepare(arguments: dict[str, Any], list
             target=lambda: list(client.chat.completions.create(model="m", messages=MESSAGES, stream=True))
         )
         thread.start()
-        assert comes_true(lambda: any(sum(queue.queued) for _, queue in queues.items()))
+        until(lambda: any(sum(queue.queued) for _, queue in queues.items()))
         time.sleep(0.05)
         list(held)
         thread.join()

@@ -19,8 +19,8 @@ from fastlane._clock import wall_ns
 from fastlane.emulator import Emulator, preset
 from fastlane.traces._live import Follower, LiveServer
 from tests.programs import run_python
-from tests.races.callers import until
 from tests.traces.recorded import MODEL, START_NS, everyday, recording
+from tests.waiting import until
 
 APPLICATION = """
 import fastlane, fastlane.telemetry, os, pathlib, time

@@ -27,7 +27,7 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-from tests.waiting import HANG_S as HANG_S, comes_true
+from tests.waiting import HANG_S as HANG_S
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 BACKLOG = 1 << 20
@@ -747,10 +747,6 @@ class Peer(Listener):
     def end_connections(self) -> None:
         for connection in self.connections:
             connection.end()
-
-    def wait_until(self, predicate: Callable[[], bool]) -> None:
-        """Wait until something that the peer records is so."""
-        assert comes_true(predicate), "the peer waited in vain"
 
     def _asked_for(self, tls: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         self.names_asked[id(tls)] = name

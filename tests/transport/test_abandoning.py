@@ -24,7 +24,7 @@ from tests.transport.peer import (
     silent,
 )
 from tests.transport.peer_h1 import CHUNKED, PeerH1, Request1, chunk
-from tests.waiting import comes_true
+from tests.waiting import until
 
 GIVEN_UP = "The request was given up."
 both_protocols = pytest.mark.parametrize("version", ["HTTP/2", "HTTP/1.1"])
@@ -63,7 +63,7 @@ def test_abandon_after_the_end_does_nothing(make_face: Any, version: str) -> Non
         read = face.get("/read", extensions=with_patience(patience))
         unread_patience = Patience()
         unread = face.open("/unread", extensions=with_patience(unread_patience, phases))
-        assert comes_true(lambda: phases.answer_ended_ns is not None)
+        until(lambda: phases.answer_ended_ns is not None)
         patience.give_up()
         unread_patience.give_up()
         assert face.get("/next").content == b"ok"
@@ -211,11 +211,11 @@ def test_abandon_during_garbage_collection_takes_no_lock(make_face: Any, monkeyp
         face.get("/first")
         monkeypatch.setattr(Http2Connection, "begin", collecting)
         pending = face.begin("/silent", extensions=with_patience(patience))
-        peer.wait_until(lambda: len(peer.requests) == 2)
+        until(lambda: len(peer.requests) == 2)
         lost.set()
 
         assert face.get("/second").content == b"ok"
         assert collected.wait(30)
         assert is_given_up(pending.error())
-        peer.wait_until(lambda: peer.resets == [CANCEL])
+        until(lambda: peer.resets == [CANCEL])
         assert len(peer.connections) == 1

@@ -18,7 +18,7 @@ from fastlane.transport.pool.pool import Pool
 from tests.transport.faces import AsyncFace, SyncFace, both_faces, in_a_thread
 from tests.transport.peer import CANCEL, HeldHandshakes, Peer, Stream, by_path, one_piece, silent
 from tests.transport.peer_h1 import CHUNKED, OK, PeerH1, Request1, chunk
-from tests.waiting import comes_true
+from tests.waiting import until
 
 PIECE = bytes(16_384)
 
@@ -35,7 +35,7 @@ SCRIPTS = by_path(endless=endless, silent=silent, one=one_piece)
 
 def the_connection_goes_on(peer: Peer, face: Any, *resets: int) -> None:
     """Each stream was reset in turn, and the next call finds the connection as it was."""
-    peer.wait_until(lambda: len(peer.resets) >= len(resets))
+    until(lambda: len(peer.resets) >= len(resets))
     assert face.get("/next").content == b"ok"
     assert peer.resets == list(resets)
     assert len(peer.connections) == 1
@@ -107,7 +107,7 @@ def test_collected_response_waits_for_no_held_lock(
 
         assert face.begin("/second").result().content == b"ok"
         assert collected.wait(30)  # the thread that reads may still be about to release the slot
-        assert comes_true(lambda: kept is None or kept.response.is_closed)
+        until(lambda: kept is None or kept.response.is_closed)
         the_connection_goes_on(peer, face, CANCEL)
 
 
@@ -124,7 +124,7 @@ def test_answer_that_has_ended_is_not_reset(make_face: Any) -> None:
         assert read.rest() == b"onetwo"
         read.close()
         unread = face.open("/two")
-        peer.wait_until(lambda: peer.requests[1].answered)
+        until(lambda: peer.requests[1].answered)
         face.get("/other")  # what was sent before this answer has come by now
         unread.close()
 
@@ -149,7 +149,7 @@ def test_abandoned_responses_return_connection_window(make_face: Any) -> None:
             closes += 1
             spent += stream.sent
             assert closes < 1_000
-        peer.wait_until(lambda: len(peer.resets) == closes)
+        until(lambda: len(peer.resets) == closes)
         face.get("/next")
 
         assert peer.resets == [CANCEL] * closes
@@ -239,7 +239,7 @@ def test_close_during_read_ends_stream_or_raises_library_error(version: str, mon
         for _ in range(60):
             phases, begun = Phases(), threading.Event()
             answer = face.open("/", extensions={PHASES: phases})
-            assert comes_true(lambda phases=phases: len(phases.data_ns) >= 100)  # type: ignore[misc]
+            until(lambda phases=phases: len(phases.data_ns) >= 100)  # type: ignore[misc]
             reading = in_a_thread(read, answer, begun)
             assert begun.wait(30)
             answer.close()

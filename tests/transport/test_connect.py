@@ -22,7 +22,7 @@ from tests.transport.faces import FACES, AsyncFace
 from tests.transport.peer import HANG_S
 from tests.transport.peer_h1 import PeerH1
 from tests.transport.resources import descriptors
-from tests.waiting import comes_true
+from tests.waiting import comes_true, until
 
 HOUR_NS = 3_600_000_000_000
 REFUSED = f"[Errno {errno.ECONNREFUSED}] {os.strerror(errno.ECONNREFUSED)}"
@@ -189,7 +189,7 @@ def test_simultaneous_connects_leave_one_socket(
         for _ in range(20):
             with make_face("http://name.test") as face:
                 assert face.get().content == b"ok"
-                assert comes_true(lambda: sum(peer.connections - peer.left._value for peer in peers) == 1)
+                until(lambda: sum(peer.connections - peer.left._value for peer in peers) == 1)
 
 
 # --- failures
@@ -258,7 +258,7 @@ def test_abandoned_connect_leaves_no_socket(
         phases = Phases()
         timeout = IMPATIENT if end == "timeout" else HANG_S
         call = face.begin(timeout=timeout, extensions={PATIENCE: patience, PHASES: phases})
-        assert comes_true(lambda: phases.connection_wait_started_ns is not None)
+        until(lambda: phases.connection_wait_started_ns is not None)
         if end == "given up":
             patience.give_up()
         elif end == "close":

@@ -29,7 +29,7 @@ from tests.transport.peer import (
     trusting,
 )
 from tests.transport.peer_h1 import HEAD, PeerH1, Request1, SlowAnswer
-from tests.waiting import comes_true
+from tests.waiting import until
 
 Answer = tuple[int, list[Header], bytes]
 Answering = Callable[[str, str, bytes], Answer]
@@ -312,7 +312,7 @@ def test_response_before_end_of_upload_survives_disconnect(make_face: Any, versi
         call = face.begin("/", "POST", content=face.upload([b"x" * 1_000, release, b"y" * 1_000]))
         # However the client goes about it: it has had the time to see that the server is done.
         if version == "HTTP/2":
-            peer.wait_until(lambda: bool(peer.requests))
+            until(lambda: bool(peer.requests))
             peer.connections[0].closed.wait(2)
         else:
             plain.left.acquire(timeout=2)
@@ -443,7 +443,7 @@ def test_invalid_sni_name_fails_only_its_call(make_face: Any) -> None:
         calls = []
         for url, phases in zip((UNASKABLE, plain.url), waits, strict=True):
             calls.append(face.begin(url, extensions={PHASES: phases}))
-            assert comes_true(lambda phases=phases: phases.connection_wait_started_ns is not None)  # type: ignore[misc]
+            until(lambda phases=phases: phases.connection_wait_started_ns is not None)  # type: ignore[misc]
         assert not any(call.future.done() for call in calls)
         slow.release.set()
 

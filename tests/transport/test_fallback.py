@@ -20,7 +20,7 @@ from fastlane.emulator import Emulator
 from tests.programs import run_python
 from tests.transport.callers import CALLERS, request
 from tests.transport.resources import descriptors
-from tests.waiting import comes_true
+from tests.waiting import until
 
 BASES = openai._base_client.SyncHttpxClientWrapper.__mro__
 LIBRARY = next(base.__module__.partition(".")[0] for base in BASES if base.__module__.startswith("httpx"))
@@ -213,7 +213,7 @@ def test_pools_of_ended_event_loops_are_freed(arguments: dict[str, Any], monkeyp
     asyncio.run(client.close())
     gc.collect()
 
-    assert comes_true(lambda: descriptors() <= before)
+    until(lambda: descriptors() <= before)
     assert {call.transport for call in client.calls} == {"stock"}
 
 
@@ -252,4 +252,4 @@ def test_client_works_across_trio_runs_and_leaks_nothing(arguments: dict[str, An
     assert [call.transport for call in client.calls] == ["stock"] * 14 + ["fastlane"]
     outcomes = Counter(call.outcome for call in client.calls)
     assert outcomes == {"completed": 11, "closed": 2, "cancelled": 2}
-    assert comes_true(lambda: descriptors() <= before)
+    until(lambda: descriptors() <= before)

@@ -20,7 +20,7 @@ from tests.transport.faces import SyncFace, both_faces
 from tests.transport.peer import INITIAL_WINDOW_SIZE, Peer, Stream, by_path
 from tests.transport.peer_h1 import HEAD, OK, PeerH1, Request1
 from tests.transport.resources import resident
-from tests.waiting import comes_true
+from tests.waiting import until
 
 LARGEST_STREAM_WINDOW = 4 << 20
 
@@ -71,7 +71,7 @@ def test_window_that_settings_make_negative_is_waited_out(make_face: Any) -> Non
 def test_stalled_upload_does_not_block_calls_without_body(make_face: Any) -> None:
     def stuck(stream: Stream) -> None:
         stream.connection.wait(lambda: len(stream.received) == 65_535)
-        stream.connection.peer.wait_until(lambda: done)
+        until(lambda: done)
         stream.connection.grant(1 << 20)
         stream.grant(1 << 20)
         digest(stream)
@@ -81,7 +81,7 @@ def test_stalled_upload_does_not_block_calls_without_body(make_face: Any) -> Non
     with Peer(by_path(stuck=stuck), grants=False) as peer, make_face(peer.url) as face:
         face.get("/first")
         call = face.begin("/stuck", "POST", content=body)
-        peer.wait_until(lambda: len(peer.requests) == 2 and len(peer.requests[1].received) == 65_535)
+        until(lambda: len(peer.requests) == 2 and len(peer.requests[1].received) == 65_535)
         for _ in range(3):
             assert face.get("/other").content == b"ok"
         done = True
@@ -189,7 +189,7 @@ def test_http1_unread_large_response_does_not_block_next_call(make_face: Any) ->
     phases = Phases()
     with PeerH1(respond) as peer, make_face(peer.url) as face:
         answer = face.open("/", extensions={PHASES: phases})
-        assert comes_true(lambda: phases.answer_ended_ns is not None)
+        until(lambda: phases.answer_ended_ns is not None)
 
         assert face.get("/next").content == b"ok"
         assert len(answer.rest()) == LARGEST_STREAM_WINDOW

@@ -19,6 +19,7 @@ from tests.transport.peer import (
     Stream,
     by_path,
 )
+from tests.waiting import until
 
 
 class Leaving:
@@ -75,9 +76,9 @@ def test_only_the_streams_above_the_last_one_are_sent_again(make_face: Any) -> N
     with Peer(respond) as peer, make_face(peer.url) as face:
         face.get("/first")
         processed = face.begin("/processed")
-        peer.wait_until(lambda: len(peer.requests) == 2)
+        until(lambda: len(peer.requests) == 2)
         left_out = face.begin("/left-out")
-        peer.wait_until(lambda: len(peer.requests) == 3)
+        until(lambda: len(peer.requests) == 3)
         both_there.set()
         assert left_out.result().content == b"/left-out"
         assert not processed.future.done()

@@ -18,6 +18,7 @@ from tests.transport.faces import both_faces
 from tests.transport.h2_peer import head_bytes, raw_frame, request_head
 from tests.transport.peer import HEADER_TABLE_SIZE, Peer, Respond, Stream, by_path
 from tests.transport.resources import resident
+from tests.waiting import until
 
 
 def test_exhausted_stream_ids_refuse_new_requests() -> None:
@@ -89,7 +90,7 @@ def test_many_frames_between_requests_are_no_flood(make_face: Any, kind: str) ->
         for number in range(3):
             frames(stream, kind, 9_000)
             sent.release()
-            stream.connection.peer.wait_until(lambda number=number: len(peer.requests) == 3 + number)  # type: ignore[misc]
+            until(lambda number=number: len(peer.requests) == 3 + number)  # type: ignore[misc]
         if kind == "empty DATA":
             stream.data(b"ok", end=True)
         else:
@@ -203,6 +204,6 @@ def test_repeated_table_size_setting_keeps_heads_readable(make_face: Any) -> Non
         (connection,) = peer.connections
         for number, size in enumerate((0, 0, 8_192, 8_192, 50, 0, 4_096)):
             connection.settings({HEADER_TABLE_SIZE: size})
-            peer.wait_until(lambda number=number: connection.settings_acked == number + 2)  # type: ignore[misc]
+            until(lambda number=number: connection.settings_acked == number + 2)  # type: ignore[misc]
             for _ in range(3):
                 assert face.get(headers={"x-size": str(size)}).content == b"ok"

@@ -14,6 +14,7 @@ from tests.transport.faces import both_faces
 from tests.transport.h2_peer import raw_frame
 from tests.transport.peer import PROTOCOL_ERROR, Header, Peer, Respond, Stream, by_path, silent
 from tests.transport.resources import resident
+from tests.waiting import until
 
 MOST_MEMORY = 96 << 20
 
@@ -31,7 +32,7 @@ def test_data_beyond_the_window_is_not_buffered(make_face: Any) -> None:
         before = resident()
         answer = face.open("/beyond")
         # A stream's end: the connection's, or RST_STREAM for this stream alone.
-        peer.wait_until(lambda: bool(peer.resets) or peer.connections[0].closed.is_set())
+        until(lambda: bool(peer.resets) or peer.connections[0].closed.is_set())
         with pytest.raises(httpx2.RemoteProtocolError):
             answer.rest()
 

@@ -23,7 +23,7 @@ from fastlane.transport.drivers.requests import Timeouts
 from fastlane.transport.drivers.thread_driver import ThreadPool, start
 from fastlane.transport.pool.settings import ServerOrigin
 from fastlane.transport.protocols.exchange import TransportError
-from tests.waiting import comes_true
+from tests.waiting import until
 
 FILES = ("/pool.py", "thread_driver.py")
 PATIENCE = Timeouts(10, 10, 10, 10)
@@ -136,7 +136,7 @@ def test_interrupted_wait_for_connection_loses_no_slot() -> None:
                 pool.acquire(there, impatient)
 
             assert not pool.pool.has_waiters
-            assert comes_true(lambda pool=pool: not list(pool.pool.members()))  # type: ignore[misc]
+            until(lambda pool=pool: not list(pool.pool.members()))  # type: ignore[misc]
             has_lost_nothing(pool, here)
         for filler in fillers:
             filler.close()
@@ -155,7 +155,7 @@ def test_interrupted_release_still_wakes_a_waiter(origins: tuple[ServerOrigin, S
         waiter = threading.Thread(target=can_be_used, args=(pool, there))
         waiter.start()
         # A waiter that still holds the lock would do what is interrupted here.
-        assert comes_true(lambda pool=pool: pool.pool.has_waiters and not pool._lock.locked())  # type: ignore[misc]
+        until(lambda pool=pool: pool.pool.has_waiters and not pool._lock.locked())  # type: ignore[misc]
 
         with interrupt.disturbing():
             pool.unclaim(link)

@@ -12,7 +12,7 @@ import pytest
 from tests.transport.faces import both_faces
 from tests.transport.peer import INTERNAL_ERROR, Peer, Stream, by_path, one_piece, silent
 from tests.transport.resources import descriptors, threads
-from tests.waiting import comes_true
+from tests.waiting import comes_true, until
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def test_nothing_is_left_after_calls_that_went_badly(make_face: Any) -> None:
                 face.get("/silent", timeout=httpx2.Timeout(30, read=0.05))
             face.open("/stalls").close()
             face.forget("/stalls", 1)
-        peer.wait_until(lambda: len(peer.resets) == 15)
+        until(lambda: len(peer.resets) == 15)
 
 
 @both_faces

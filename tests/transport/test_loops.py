@@ -15,6 +15,7 @@ from fastlane.transport import AsyncTransport
 from tests.transport.faces import in_a_thread
 from tests.transport.peer import HANG_S, Peer, by_path, one_piece, silent, trusting
 from tests.transport.peer_h1 import SlowAnswer
+from tests.waiting import until
 
 
 def client_of(peer: Peer) -> httpx2.AsyncClient:
@@ -34,7 +35,7 @@ def test_closed_loop_with_a_waiting_task_harms_no_other_loop(path: str) -> None:
         client = client_of(peer)
         loop = asyncio.new_event_loop()
         task = loop.create_task(client.get(path))
-        came = asyncio.to_thread(peer.wait_until, lambda: bool(peer.requests))
+        came = asyncio.to_thread(until, lambda: bool(peer.requests))
         loop.run_until_complete(came)
         loop.run_until_complete(asyncio.sleep(0.1))
         assert not task.done()
@@ -87,7 +88,7 @@ def test_closing_on_one_loop_leaves_anothers_connections_alone() -> None:
                 await ask(client)
 
         staying = in_a_thread(asyncio.run, stays())
-        peer.wait_until(lambda: len(peer.requests) == 2)
+        until(lambda: len(peer.requests) == 2)
         asyncio.run(leaves())
         closed.set()
         staying.result()

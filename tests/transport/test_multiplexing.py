@@ -11,6 +11,7 @@ import pytest
 from tests.transport.faces import both_faces
 from tests.transport.peer import MAX_CONCURRENT_STREAMS, REFUSED_STREAM, Peer, PeerConnection, Respond, Stream, by_path
 from tests.transport.peer_h1 import OK, PeerH1, Request1, SlowAnswer
+from tests.waiting import until
 
 WAIT_FOR_A_SLOT = httpx2.Timeout(30, pool=0.3)
 
@@ -59,7 +60,7 @@ def test_upload_that_pauses_holds_up_no_other_call(make_face: Any) -> None:
     release = threading.Event()
     with Peer() as peer, make_face(peer.url) as face:
         pausing = face.begin("/", "POST", content=face.upload([b"half", release, b"rest"]))
-        peer.wait_until(lambda: bool(peer.requests) and bytes(peer.requests[0].received) == b"half")
+        until(lambda: bool(peer.requests) and bytes(peer.requests[0].received) == b"half")
         assert face.get().content == b"ok"
         assert not pausing.future.done()
         release.set()
@@ -94,7 +95,7 @@ def test_changed_stream_limit_is_used_and_kept(make_face: Any, first: int, later
     with Peer(by_path(all=together(8)), opening=opening) as peer, make_face(peer.url) as face:
         face.get("/first")
         changed.set()
-        peer.wait_until(lambda: peer.connections[0].settings_acked == 2)
+        until(lambda: peer.connections[0].settings_acked == 2)
         answers = face.together(*["/all"] * 8)
 
         # (Leaving the peer's context fails the test where a limit was exceeded.)

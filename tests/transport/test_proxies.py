@@ -14,6 +14,7 @@ from tests.transport.connect_proxy import PASSWORD, RESET, ConnectProxy
 from tests.transport.faces import both_faces
 from tests.transport.peer import CANCEL, HANG_S, Peer, Stream, by_path, make_trusting, one_piece, trusting
 from tests.transport.peer_h1 import PeerH1
+from tests.waiting import until
 
 SCHEMES = ("http", "https", "socks5", "socks5h")
 each_scheme = pytest.mark.parametrize("scheme", SCHEMES)
@@ -61,7 +62,7 @@ def test_early_close_resets_the_stream_in_the_tunnel(make_face: Any, scheme: str
             answer = face.open("/one")
             assert answer.piece() == b"piece"
             answer.close()
-            peer.wait_until(lambda: len(peer.resets) == 1)
+            until(lambda: len(peer.resets) == 1)
             assert face.get("/next").content == b"ok"
 
         assert peer.resets == [CANCEL]

@@ -15,7 +15,7 @@ from fastlane.transport import PHASES, AsyncTransport
 from tests.transport.faces import both_faces
 from tests.transport.peer import Peer, PeerConnection, Stream, by_path, trusting
 from tests.transport.peer_h1 import OK, PeerH1, Request1
-from tests.waiting import comes_true
+from tests.waiting import until
 
 BROKEN_OFF = (httpx2.RemoteProtocolError, httpx2.ReadError)
 ENDINGS: dict[str, Callable[[PeerConnection], None]] = {
@@ -64,7 +64,7 @@ def test_connection_lost_while_idle_causes_no_error(make_face: Any, ending: Call
             noticed = notices_the_end(response)
             ending(peer.connections[-1])
             assert peer.connections[-1].closed.wait(30)
-            assert comes_true(noticed)  # a reset is seen by us before it is by the client
+            until(noticed)  # a reset is seen by us before it is by the client
 
         assert len(peer.requests) == 3
 
@@ -77,7 +77,7 @@ def test_connection_closed_just_before_a_call_causes_no_error(make_face: Any) ->
             assert response.content == b"ok"
             peer.connections[-1].fin()
             # A busy kernel delivers it later, though the peer's call has returned.
-            assert comes_true(has_come(response))
+            until(has_come(response))
 
         assert len(peer.requests) == 60
 
@@ -91,7 +91,7 @@ async def test_end_that_the_loop_has_not_read_yet_causes_no_error() -> None:
                 response = await client.post("/", content=b"x")
                 assert len(peer.connections) == number
                 peer.connections[-1].fin()
-                assert comes_true(has_come(response))  # the loop, which waits here, has not read it
+                until(has_come(response))  # the loop, which waits here, has not read it
 
         assert len(peer.requests) == 3
 
@@ -130,7 +130,7 @@ def test_connection_lost_before_response_is_not_retried(
 @both_faces
 def test_lost_connection_fails_every_call_on_it(make_face: Any) -> None:
     def broken(stream: Stream) -> None:
-        stream.connection.peer.wait_until(lambda: len(stream.connection.streams) == 6)
+        until(lambda: len(stream.connection.streams) == 6)
         stream.connection.fin()
 
     with Peer(by_path(broken=broken)) as peer, make_face(peer.url) as face:
@@ -156,7 +156,7 @@ def test_http1_connection_lost_while_idle_causes_no_error(make_face: Any, tls: b
             assert response.content == b"ok"
             assert peer.left.acquire(timeout=30)
             assert peer.connections == number
-            assert comes_true(notices_the_end(response))
+            until(notices_the_end(response))
 
         assert len(peer.requests) == 3
 
@@ -198,7 +198,7 @@ def test_idle_connection_is_pinged_periodically(make_face: Any) -> None:
     with Peer() as peer, make_face(peer.url, ping_s=0.2) as face:
         started_ns = time.monotonic_ns()
         face.get()
-        peer.wait_until(lambda: len(peer.connections[0].pings) >= 3)
+        until(lambda: len(peer.connections[0].pings) >= 3)
         assert peer.connections[0].pings[2] - started_ns >= 600_000_000
         face.get()
 

@@ -11,6 +11,7 @@ import pytest
 from tests.transport.faces import both_faces
 from tests.transport.peer import CANCEL, HANG_S, HeldHandshakes, Peer, Stream, by_path, one_piece, silent
 from tests.transport.peer_h1 import SlowAnswer
+from tests.waiting import until
 
 SHORT = 0.3
 
@@ -54,7 +55,7 @@ def test_every_timeout_form_is_accepted(make_face: Any, timeout: Any) -> None:
     slow = SlowAnswer()
     with Peer(by_path(slow=slow.h2)) as peer, make_face(peer.url, timeout=timeout) as face:
         call = face.begin("/slow")
-        peer.wait_until(lambda: len(peer.requests) == 1)
+        until(lambda: len(peer.requests) == 1)
         slow.release.set()
 
         assert call.result().content == b"first last"
@@ -86,4 +87,4 @@ def test_timeout_longer_than_the_check_interval_is_met(make_face: Any, path: str
             face.get(path, timeout=httpx2.Timeout(HANG_S, read=1.0))
 
         assert time.monotonic() - started >= 1.0
-        peer.wait_until(lambda: peer.resets == [CANCEL])
+        until(lambda: peer.resets == [CANCEL])

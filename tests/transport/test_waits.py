@@ -14,7 +14,7 @@ from fastlane.transport import PATIENCE, PHASES, Patience, Phases
 from tests.transport.faces import FACES, Pending
 from tests.transport.peer import CANCEL, INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS, Peer, by_path, one_piece, silent
 from tests.transport.peer_h1 import CHUNKED, OK, PeerH1, Request1, SlowAnswer, chunk
-from tests.waiting import comes_true
+from tests.waiting import comes_true, until
 
 SOON_S = 0.3
 TIMEOUTS = {"connect": "connect", "place": "pool", "upload": "write", "head": "read", "body": "read"}
@@ -124,7 +124,7 @@ def test_ended_wait_cancels_upstream_and_harms_no_other_call(wait: str, end: str
                 "place": lambda: phases.connection_wait_started_ns is not None,
                 "body": lambda: len(phases.data_ns) > 0,
             }
-            assert comes_true(reached.get(wait, lambda: f"/{wait}" in servers.asked))
+            until(reached.get(wait, lambda: f"/{wait}" in servers.asked))
             assert not call.future.done()
             if end == "given up":
                 patience.give_up()

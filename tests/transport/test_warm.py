@@ -16,6 +16,7 @@ import pytest
 from fastlane import Connection, OpenAI
 from tests.transport.callers import comes_true_for
 from tests.transport.peer import ENHANCE_YOUR_CALM, Peer, PeerConnection
+from tests.waiting import until
 
 
 def warm(caller: Any) -> bool:
@@ -52,7 +53,7 @@ def test_warm_waits_for_what_the_server_allows(make_caller: Any, peer: Callable[
     server = peer(opening=opening)
     with make_caller(api_key="k", base_url=server.url) as caller, ThreadPoolExecutor(1) as beside:
         warming = beside.submit(warm, caller)
-        server.wait_until(lambda: len(server.connections) == 1)
+        until(lambda: len(server.connections) == 1)
         with pytest.raises(TimeoutError):
             warming.result(0.3)
         allowed.set()
@@ -151,7 +152,7 @@ def test_pings_go_out_until_the_server_objects(make_caller: Any, peer: Callable[
     def opening(connection: PeerConnection) -> None:
         connection.settings()
         if connection.number == 1:
-            server.wait_until(lambda: len(connection.pings) >= 2)
+            until(lambda: len(connection.pings) >= 2)
             connection.goaway(0, ENHANCE_YOUR_CALM)
             connection.fin()
 

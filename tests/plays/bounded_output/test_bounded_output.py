@@ -11,7 +11,7 @@ import fastlane
 from fastlane import BoundedOutput, InvalidOutputError
 from fastlane.emulator import Emulator, RequestLog
 from tests.plays.bounded_output.answers import FORMAT, MESSAGES, Ticket, create, output_of, parse
-from tests.waiting import SYNC, Form, comes_true, inner_of
+from tests.waiting import SYNC, Form, inner_of, until
 
 
 class Open(BaseModel):
@@ -30,7 +30,7 @@ def client(
 
 def reset(provider: Emulator) -> RequestLog:
     """The streamed request, once the provider has seen that its stream was reset."""
-    assert comes_true(lambda: any(one.reset_ns is not None for one in provider.log()))
+    until(lambda: any(one.reset_ns is not None for one in provider.log()))
     (request,) = [one for one in provider.log() if one.stream]
     return request
 

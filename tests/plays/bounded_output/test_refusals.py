@@ -30,7 +30,7 @@ from tests.plays.bounded_output.answers import (
     whole,
 )
 from tests.transport.resources import descriptors, threads
-from tests.waiting import Form, comes_true
+from tests.waiting import Form, comes_true, until
 
 HOUR_NS = 3_600 * 10**9
 
@@ -305,7 +305,7 @@ def test_call_cancelled_at_any_point_leaks_nothing(arguments: dict[str, Any], pr
     asyncio.run(run())
     assert {record.outcome for record in records} <= {"cancelled", "completed"}
     assert records[0].outcome == "cancelled"
-    assert comes_true(lambda: (descriptors() - before[0], threads() - before[1]) == (set(), set()))
+    until(lambda: (descriptors() - before[0], threads() - before[1]) == (set(), set()))
 
 
 def open_streams(provider: Emulator) -> list[Any]:

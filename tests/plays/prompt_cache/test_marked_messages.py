@@ -27,7 +27,7 @@ from fastlane.records import Usage
 from tests.call_peer import Asked, CallPeer, Reply, ours
 from tests.plays.facts import fact
 from tests.session_play import SessionPlay
-from tests.waiting import Form, comes_true
+from tests.waiting import Form, comes_true, until
 
 NOW: dict[str, Any] = {"type": "text", "text": "It is 10:04."}
 QUESTION: dict[str, Any] = {"role": "user", "content": "Is water wet?"}
@@ -351,7 +351,7 @@ def test_disabled_fastlane_sends_no_request(one_peer: CallPeer, form: Form, monk
 
 def test_prompt_is_read_again_and_again(client: fastlane.OpenAI) -> None:
     with client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, model="m") as keeper:
-        assert comes_true(lambda: keeper.requests > 3)
+        until(lambda: keeper.requests > 3)
 
     assert keeper.error is None
     cached = [record.usage.cached_tokens for record in client.calls]
@@ -361,21 +361,21 @@ def test_prompt_is_read_again_and_again(client: fastlane.OpenAI) -> None:
 
 def test_no_request_follows_the_block_or_max_requests(client: fastlane.OpenAI) -> None:
     with client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, model="m") as ended:
-        assert comes_true(lambda: ended.requests > 0)
+        until(lambda: ended.requests > 0)
     with client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, max_requests=2, model="m") as spent:
-        assert comes_true(lambda: spent.requests == 2)
+        until(lambda: spent.requests == 2)
         # The last one may be under way.
-        assert comes_true(lambda: not any(thread.name == "fastlane later" for thread in threading.enumerate()))
+        until(lambda: not any(thread.name == "fastlane later" for thread in threading.enumerate()))
         assert spent.requests == 2
 
 
 def test_after_a_request_that_fails_the_next_one_is_sent(client: fastlane.OpenAI, provider: Emulator) -> None:
     provider.set_faults("status=401")
     with client.prompt_cache.keep_warm([SYSTEM], every_s=0.05, model="m") as keeper:
-        assert comes_true(lambda: keeper.error == "AuthenticationError")
+        until(lambda: keeper.error == "AuthenticationError")
         provider.set_faults()
         sent = keeper.requests
-        assert comes_true(lambda: keeper.requests > sent + 1 and keeper.error is None)
+        until(lambda: keeper.requests > sent + 1 and keeper.error is None)
 
 
 @pytest.mark.asyncio

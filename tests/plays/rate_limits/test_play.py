@@ -17,7 +17,8 @@ from fastlane import Connection, OpenAI, QueueFullError, QueueTimeoutError, Rate
 from fastlane.emulator import Emulator, KeyRateLimits, preset
 from fastlane.plays.rate_limits.queue import queues
 from tests.attempts.scripted import Upstream, answer, refuse
-from tests.races.callers import held, until
+from tests.races.callers import held
+from tests.waiting import until
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]
 PATIENCE_S = 30.0

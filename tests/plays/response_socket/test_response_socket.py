@@ -26,7 +26,7 @@ from fastlane.plays.response_socket import sockets
 from fastlane.plays.response_socket.section import ResponseSocketSection
 from fastlane.providers import ProviderFacts, registered
 from tests.plays.facts import fact
-from tests.waiting import SYNC, Form, comes_true, inner_of
+from tests.waiting import SYNC, Form, inner_of, until
 
 TAKES_SOCKETS = ProviderFacts(slug="taking", response_sockets=fact(True))
 SHORT = {"x-emulator-output-tokens": "6"}
@@ -333,7 +333,7 @@ def test_error_event_has_the_headers_of_the_error(emulator: Emulator, client: An
 def test_socket_at_its_age_limit_is_replaced(emulator: Emulator, client: Any) -> None:
     emulator.change(socket_lifetime_s=0.2)
     first = created(client, [HELLO])
-    assert comes_true(lambda: form_goes_on(client) and not lanes_of(client)[0].socket.is_open)
+    until(lambda: form_goes_on(client) and not lanes_of(client)[0].socket.is_open)
     created(client, [HELLO, *sent_back(first, "set"), HELLO])
 
     assert [entry.status for entry in responses_of(emulator)] == [200, 200]
@@ -395,7 +395,7 @@ def form_goes_on(client: Any) -> bool:
 def check_stopped(emulator: Emulator) -> None:
     """The provider has lost the connection before the end of its answer."""
     upgrade, answer = emulator.log()[:2]
-    assert comes_true(lambda: upgrade.reset_ns)
+    until(lambda: upgrade.reset_ns)
     assert answer.output_tokens < 100_000
 
 
@@ -471,7 +471,7 @@ def test_dropped_client_closes_its_sockets(emulator: Emulator) -> None:
     del dropped
     gc.collect()
 
-    assert comes_true(lambda: not socket.is_open)
+    until(lambda: not socket.is_open)
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # loops end with open connections

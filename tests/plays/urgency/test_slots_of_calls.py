@@ -31,8 +31,7 @@ from fastlane.catalog import Catalog  # fmt: skip
 from fastlane.emulator import Emulator
 from fastlane.plays.urgency.slots import SlotQueue, queues
 from tests.attempts.scripted import Upstream, answer, model_at, refuse, say_nothing, two_upstreams
-from tests.races.callers import until
-from tests.waiting import Form
+from tests.waiting import Form, until
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]
 ONE = Urgency(max_concurrency=1)

@@ -12,7 +12,7 @@ from fastlane import Hedging, Urgency
 from fastlane.providers import Fact, ProviderFacts, facts_named, registered
 from tests.attempts.scripted import KINDS, Asked, Script, Upstream, answer, refuse, routing, say_nothing, used_to
 from tests.plays.urgency.conftest import statuses
-from tests.races.callers import until
+from tests.waiting import until
 
 both_kinds = pytest.mark.parametrize("kind", KINDS)
 FULL = refuse(429, code="resource_unavailable")

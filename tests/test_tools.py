@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pydantic
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 import fastlane
 from fastlane import AsyncOpenAI, OpenAI, ToolCall, ToolRunner, ToolTurn, tool_calls
@@ -154,7 +154,6 @@ def interleaved(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 @given(interleaved())
-@settings(max_examples=80)
 def test_yielded_arguments_never_change(drawn: tuple[list[dict[str, Any]], list[str]]) -> None:
     events, texts = drawn
     calls = found(sent(events))

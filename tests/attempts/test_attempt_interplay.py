@@ -40,7 +40,7 @@ from tests.attempts.scripted import (
     used_to_routes,
 )
 from tests.transport.peer import Stream
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 
 def hedging(**settings: Any) -> Hedging:
@@ -283,8 +283,8 @@ def test_finished_call_needs_no_garbage_collection(scene: str, kind: str, near: 
                 else:
                     asked.loop.run_until_complete(answered_or_not(create(model="fastlane/auto", messages=messages)))
             del text, messages
-            until = time.monotonic() + 2
-            while reference() is not None and time.monotonic() < until:
+            deadline = time.monotonic() + HANG_S
+            while reference() is not None and time.monotonic() < deadline:
                 if asked.loop is not None:
                     asked.loop.run_until_complete(asyncio.sleep(0.01))
                 time.sleep(0.01)

@@ -124,9 +124,10 @@ def test_call_whose_attempts_both_time_out_has_timed_out(kind: str, stream: bool
 
 
 def test_failure_before_the_hedge_delay_is_retried(kind: str, near: Upstream) -> None:
-    with Asked(kind, near.url, hedging(), max_retries=2) as asked:
+    # A hedge is due before the retry, and long after the failure.
+    with Asked(kind, near.url, Hedging(budget=1.0, minimum_delay_s=2.0), max_retries=2) as asked:
         used_to(asked, near, model="m")
-        near.scripts = [refuse(500, ("retry-after-ms", "150")), answer("again")]
+        near.scripts = [refuse(500, ("retry-after-ms", "2200")), answer("again")]
         assert asked.text("m").strip() == "again"
         record = asked.record
     assert [one.kind for one in record.attempts] == ["first", "retry"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import openai
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 import fastlane
 from fastlane import Connection, Routing
@@ -180,7 +180,6 @@ BLOCKS = st.lists(
 
 
 @given(BLOCKS, BLOCKS, st.sampled_from([None, "ReadError"]), st.data())
-@settings(max_examples=60)
 def test_peeked_stream_gives_the_stock_client_events(
     before: list[bytes], blocks: list[bytes], failure: str | None, draw: st.DataObject
 ) -> None:

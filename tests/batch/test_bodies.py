@@ -57,7 +57,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     content=st.text(max_size=20),
     more=st.fixed_dictionaries(

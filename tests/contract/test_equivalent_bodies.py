@@ -16,7 +16,7 @@ import httpx2
 import msgpack  # type: ignore[import-untyped]
 import openai
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 import fastlane
 from fastlane import (
@@ -39,7 +39,6 @@ from tests.plays.facts import fact
 URL = "http://provider.example/v1"
 FORMS: Any = ("json+gzip", "msgpack", "msgpack+gzip")
 # Each example is two calls and a client.
-FEW = settings(max_examples=40)
 # They say how a body is written, and how long it is then.
 OF_THE_FORM = ("content-length", "content-type", "content-encoding")
 CHOICE = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": '{"n": 1}'}}
@@ -216,7 +215,6 @@ def headers_without(request: Sent, *names: str) -> dict[str, str]:
     return {name: value for name, value in request.headers.items() if name not in names}
 
 
-@settings(FEW)
 @given(ASKED)
 def test_timing_plays_and_unrouted_calls_change_no_body(asked: Any) -> None:
     catalog = Catalog(models=(CatalogModel(name="other", first_token_s=((0, 1.0),), tokens_per_s=50.0, quality=50.0),))
@@ -224,7 +222,6 @@ def test_timing_plays_and_unrouted_calls_change_no_body(asked: Any) -> None:
     both(asked, Routing(catalog), Connection(), Urgency())
 
 
-@settings(FEW)
 @given(ASKED, st.sampled_from(FORMS))
 def test_encoded_body_equals_the_json_of_the_stock_client(asked: Any, form: Any) -> None:
     _, _, client = both(asked, RequestEncoding(forms=(form,), min_bytes=0), headers=OF_THE_FORM)
@@ -232,7 +229,6 @@ def test_encoded_body_equals_the_json_of_the_stock_client(asked: Any, form: Any)
     assert client.last_call.request_encoding is not None
 
 
-@settings(FEW)
 @given(ASKED)
 def test_prompt_cache_adds_only_the_cache_key(asked: Any) -> None:
     stock, ours, client = both(asked, PromptCache(), own=["prompt_cache_key"])
@@ -244,7 +240,6 @@ def test_prompt_cache_adds_only_the_cache_key(asked: Any) -> None:
         assert client.last_call.changes == ("PromptCache added prompt_cache_key",)
 
 
-@settings(FEW)
 @given(ASKED)
 def test_urgency_adds_only_the_service_tier(asked: Any) -> None:
     stock, ours, _ = both(asked, Urgency(default="background", tiers=True), own=["service_tier"])
@@ -252,7 +247,6 @@ def test_urgency_adds_only_the_service_tier(asked: Any) -> None:
     assert ours.body.get("service_tier") == stock.body.get("service_tier", "flex")
 
 
-@settings(FEW)
 @given(ASKED)
 def test_hedging_adds_only_streaming(asked: Any) -> None:
     stock, ours, _ = both(asked, Hedging(), own=["stream", "stream_options"])
@@ -269,13 +263,11 @@ SCHEMA = {
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
-@settings(FEW)
 @given(ASKED.filter(lambda asked: not asked[1].get("tools")))
 def test_call_without_a_schema_is_not_bounded(asked: Any) -> None:
     both(asked, BoundedOutput())
 
 
-@settings(FEW)
 @given(CHATS.filter(lambda arguments: not arguments.get("stream")))
 def test_bounded_output_adds_only_limit_and_stream(arguments: dict[str, Any]) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "number", "strict": True, "schema": SCHEMA}}
@@ -289,7 +281,6 @@ def test_bounded_output_adds_only_limit_and_stream(arguments: dict[str, Any]) ->
     assert client.last_call.output is not None
 
 
-@settings(FEW)
 @given(CHATS, st.integers(40, 400))
 def test_trimmed_messages_are_a_subsequence_of_the_original(arguments: dict[str, Any], budget: int) -> None:
     stock, ours, client = both(("chat", arguments), ContextTrimming(high_water_tokens=budget), own=["messages"])

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from fastlane.emulator import Emulator
 from tests.emulator.requests import chat, serving
 
-law = settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+law = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def post(client: httpx2.Client, body: bytes, media_type: str | None, encoding: str | None) -> httpx2.Response:

@@ -36,7 +36,7 @@ def test_usage_chunk_is_sent_last_if_requested(http: httpx2.Client) -> None:
     assert all("usage" not in chunk for chunk in events(stream(http, chat())))
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(min_size=1))
 def test_any_text_is_streamed_whole_and_counted(http: httpx2.Client, text: str) -> None:
     streamed = stream(http, chat(text, stream_options={"include_usage": True}), x_emulator_manner="echo,tools")

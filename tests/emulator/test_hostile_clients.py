@@ -34,7 +34,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=8), VALUES, st.booleans())
 def test_any_body_is_answered_or_refused(http: httpx2.Client, body: dict[str, Any], schema: Any, forced: bool) -> None:
     tool = {"type": "function", "name": "f", "function": {"name": "f", "parameters": schema}, "parameters": schema}

@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 import openai
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from fastlane import errors
 from fastlane.emulator import STANDARD_TIERS, Emulator, KeyRateLimits
@@ -32,7 +32,6 @@ def taken(meter: Meter, arrivals: list[tuple[int, int]]) -> list[tuple[int, int]
 
 
 @given(ARRIVALS)
-@settings(max_examples=60)
 def test_fixed_minute_never_holds_more_than_the_limit(arrivals: list[tuple[int, int]]) -> None:
     passed = taken(Meter(60, 0, "fixed"), arrivals)
 
@@ -48,7 +47,6 @@ def test_fixed_minute_holds_all_of_the_limit_whatever_the_burst() -> None:
 
 
 @given(ARRIVALS, st.sampled_from([0.5, 1.0]))
-@settings(max_examples=60)
 def test_bucket_gives_its_burst_and_what_has_come_since(arrivals: list[tuple[int, int]], burst: float) -> None:
     passed = taken(Meter(60, 0, burst=burst), arrivals)
 
@@ -61,7 +59,6 @@ def test_bucket_gives_its_burst_and_what_has_come_since(arrivals: list[tuple[int
 
 
 @given(st.lists(st.integers(0, 2 * S), max_size=60))
-@settings(max_examples=60)
 def test_quantized_second_gives_no_more_than_its_share(gaps: list[int]) -> None:
     passed = taken(Meter(120, 0, "quantized"), [(gap, 1) for gap in gaps])
 
@@ -70,7 +67,6 @@ def test_quantized_second_gives_no_more_than_its_share(gaps: list[int]) -> None:
 
 @pytest.mark.parametrize("window", WINDOWS)
 @given(arrivals=ARRIVALS, amount=st.integers(1, 90))
-@settings(max_examples=40)
 def test_meter_wait_ends_exactly_when_requests_are_allowed(
     window: str, arrivals: list[tuple[int, int]], amount: int
 ) -> None:

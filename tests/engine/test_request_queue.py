@@ -219,7 +219,7 @@ class Queues(RuleBasedStateMachine):
             assert not self.tickets
 
 
-Queues.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Queues.TestCase.settings = settings(stateful_step_count=40)
 TestQueues = Queues.TestCase
 
 

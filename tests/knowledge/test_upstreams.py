@@ -4,7 +4,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from fastlane.knowledge import prefixes
 from fastlane.knowledge.prefixes import PrefixMemory
@@ -58,7 +58,6 @@ def test_lasting_speed_change_survives_a_silence() -> None:
 odd = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True), st.floats(-10, 1e6))
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     notes=st.lists(
         st.tuples(odd, odd, odd, odd, odd, st.one_of(st.none(), st.integers(-5, 10**9)), st.integers(-S, 10**15)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from openai._models import construct_type
 from openai.types import Completion
 from openai.types.chat import ChatCompletionChunk
@@ -24,7 +24,6 @@ def typed(model: Any, value: Any) -> Any:
 
 
 @given(chat_answers())
-@settings(max_examples=60)
 def test_assembled_chat_chunks_equal_the_completion(drawn: Drawn) -> None:
     asked = len(drawn.whole["choices"])
     before = copy.deepcopy(drawn.events)
@@ -35,7 +34,6 @@ def test_assembled_chat_chunks_equal_the_completion(drawn: Drawn) -> None:
 
 
 @given(completions())
-@settings(max_examples=60)
 def test_assembled_legacy_events_equal_the_completion(drawn: Drawn) -> None:
     assembly = assembled(COMPLETIONS, drawn.events)
     assert assembly.finished
@@ -47,7 +45,6 @@ def test_assembled_legacy_events_equal_the_completion(drawn: Drawn) -> None:
 
 
 @given(responses())
-@settings(max_examples=60)
 def test_assembled_response_events_equal_the_response(drawn: Drawn) -> None:
     assembly = assembled(RESPONSES, drawn.events)
     assert assembly.finished
@@ -61,7 +58,6 @@ def test_assembled_response_events_equal_the_response(drawn: Drawn) -> None:
 
 
 @given(responses())
-@settings(max_examples=30)
 def test_assembled_deltas_alone_equal_the_output(drawn: Drawn) -> None:
     begun = [event for event in drawn.events if not event["type"].endswith((".done", "completed", "incomplete"))]
     found = assembled(RESPONSES, begun).body(AnswerCut())["output"]
@@ -79,7 +75,6 @@ def texts_of(deltas: list[Delta]) -> dict[tuple[Channel, str], str]:
 
 
 @given(st.tuples(st.just(CHAT), chat_answers()) | st.tuples(st.just(RESPONSES), responses()))
-@settings(max_examples=60)
 def test_deltas_of_typed_events_are_those_of_the_json(pair: tuple[str, Drawn]) -> None:
     endpoint, drawn = pair
     assembly, of_typed = assembled(endpoint, ()), assembled(endpoint, ())
@@ -96,7 +91,6 @@ def test_deltas_of_typed_events_are_those_of_the_json(pair: tuple[str, Drawn]) -
 
 
 @given(chat_answers(), st.integers(0, 30), st.integers(0, 5))
-@settings(max_examples=30)
 def test_cut_changes_only_text_outside_its_bounds(drawn: Drawn, end: int, start: int) -> None:
     whole = drawn.whole
     ends: dict[Channel, int] = {}
@@ -119,7 +113,6 @@ def test_cut_changes_only_text_outside_its_bounds(drawn: Drawn, end: int, start:
 
 
 @given(responses(), st.integers(0, 9), st.integers(0, 3))
-@settings(max_examples=60)
 def test_cut_of_a_response_shortens_texts_and_arguments(drawn: Drawn, end: int, start: int) -> None:
     whole = answer_texts(drawn.whole, RESPONSES)
     ends = {text.where: end for text in whole}

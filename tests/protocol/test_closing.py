@@ -8,7 +8,7 @@ from typing import Any
 
 import openai
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from openai import omit
 from openai._models import construct_type
 from openai.lib.streaming.responses._responses import ResponseStreamState
@@ -130,7 +130,6 @@ def test_stream_stopped_at_any_event_is_complete_for_helper(
 
 
 @given(responses(), st.data())
-@settings(max_examples=60)
 def test_any_response_stopped_anywhere_is_complete_for_helper(drawn: Drawn, data: st.DataObject) -> None:
     kept = drawn.events[: data.draw(st.integers(1, len(drawn.events) - 1))]
     channel = data.draw(st.tuples(st.integers(0, 3), st.integers(0, 1)) | st.tuples(st.integers(0, 3)))
@@ -149,7 +148,6 @@ def test_any_response_stopped_anywhere_is_complete_for_helper(drawn: Drawn, data
 
 
 @given(responses())
-@settings(max_examples=60)
 def test_response_stopped_before_any_end_gets_every_end(drawn: Drawn) -> None:
     begun = [event for event in drawn.events if not event["type"].endswith((".done", "completed", "incomplete"))]
     ends = [event for event in drawn.events if event["type"].endswith(".done")]
@@ -162,7 +160,6 @@ def test_response_stopped_before_any_end_gets_every_end(drawn: Drawn) -> None:
 
 
 @given(chat_answers(), st.data())
-@settings(max_examples=60)
 def test_any_completion_stopped_anywhere_is_whole(drawn: Drawn, data: st.DataObject) -> None:
     kept = drawn.events[: data.draw(st.integers(1, len(drawn.events)))]
     sent = closed(CHAT, kept, AnswerCut(usage=USAGE), include_usage=True)

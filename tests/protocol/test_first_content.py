@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from fastlane.protocol.content import choices_kind
 from fastlane.protocol.fields import from_json
@@ -220,7 +220,6 @@ EVENTS = st.lists(st.sampled_from([*BEFORE, RHINE, choice_event("length"), STOP,
 
 
 @given(EVENTS, st.sampled_from([b"\n", b"\r\n"]), st.data())
-@settings(max_examples=60)
 def test_piece_boundaries_do_not_change_the_verdict(events: list[bytes], end: bytes, draw: st.DataObject) -> None:
     body = b"".join(events).replace(b"\n", end)
     cuts = sorted(draw.draw(st.sets(st.integers(0, len(body)), max_size=6)))

@@ -143,13 +143,13 @@ def test_slow_reader_delays_no_call(meters: CapturedTelemetry) -> None:
     reading.start()
     assert collects.wait(30)
     started = time.monotonic()
-    meters.tell(*[ended()] * 1_000)
+    meters.tell(*[ended()] * 100)
     took_s = time.monotonic() - started
     go_on.set()
     reading.join()
 
     assert took_s < AT_ONCE_S
-    assert calls_counted(meters) == 1_000
+    assert calls_counted(meters) == 100
 
 
 def test_error_of_an_instrument_is_logged_by_its_class(restored: None, caplog: pytest.LogCaptureFixture) -> None:

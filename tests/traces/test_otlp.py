@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from fastlane.traces import SpanFile, TraceFileError, entries, page, read_spans
 from tests.traces.recorded import everyday
@@ -200,7 +200,6 @@ NEAR_SPANS = st.fixed_dictionaries(
 )  # fmt: skip
 
 
-@settings(max_examples=60)
 @given(st.lists(NEAR_SPANS, max_size=8), JSON)
 def test_any_span_values_are_shown(spans: list[dict[str, Any]], resource: Any) -> None:
     document = {

@@ -285,7 +285,6 @@ TestInterleavings = pytest.mark.slow(Interleavings.TestCase)
 
 
 @given(calls=st.integers(1, 700), capacity=st.integers(1, 400), limit=st.integers(1, 12))
-@settings(max_examples=60)
 def test_burst_opens_the_fewest_connections_needed(calls: int, capacity: int, limit: int) -> None:
     desk = Desk(max_connections=limit)
     first = desk.ask()

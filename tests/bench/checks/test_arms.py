@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from fastlane.bench import RecordedRun, Sample, check, find
 from fastlane.bench.checks._checks import difference_of_shares
@@ -85,7 +85,6 @@ def test_arm_that_is_turned_away_less_often_has_a_result() -> None:
         assert expected in finding.sentence
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 80), st.integers(1, 80), st.integers(0, 80), st.integers(1, 80))
 def test_interval_of_a_difference_of_shares_holds_it(first: int, of_first: int, second: int, of_second: int) -> None:
     first, second = min(first, of_first), min(second, of_second)

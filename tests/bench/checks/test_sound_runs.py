@@ -22,7 +22,6 @@ RUNS = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(RUNS)
 def test_sound_run_is_never_refused(run: RecordedRun) -> None:
     found = check(run)

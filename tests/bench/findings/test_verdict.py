@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats  # type: ignore[import-untyped, unused-ignore]
 
 from fastlane.bench.findings import ArmComparison, ArmValues, compare
@@ -43,7 +43,6 @@ LOGS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(LOGS, min_size=1, max_size=9))
 def test_verdict_of_any_data_agrees_with_its_interval(log_ratios: list[list[float]]) -> None:
     for found in compared(log_ratios):

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from fastlane import ContextTrimming
 from fastlane.records import ContextTrimmingRecord
@@ -69,7 +69,6 @@ def histories(draw: st.DrawFn) -> tuple[str, Messages]:
 ROUNDING = 128
 
 
-@settings(max_examples=100)
 @given(histories(), BUDGETS, KEPT)
 def test_trimmed_conversation_is_valid_and_recorded(drawn: tuple[str, Messages], budget: int, keep_turns: int) -> None:
     endpoint, messages = drawn
@@ -95,7 +94,6 @@ def test_trimmed_conversation_is_valid_and_recorded(drawn: tuple[str, Messages],
     assert (again, twice.cuts) == (sent, ())
 
 
-@settings(max_examples=40)
 @given(histories(), BUDGETS, KEPT)
 def test_last_turns_are_kept_where_they_fit(drawn: tuple[str, Messages], budget: int, keep_turns: int) -> None:
     endpoint, messages = drawn
@@ -115,7 +113,6 @@ ITEMS = st.lists(
 )
 
 
-@settings(max_examples=100)
 @given(ITEMS, st.integers(70, 460), KEPT)
 def test_late_tool_results_stay_with_their_calls(drawn: list[tuple[str, int]], budget: int, keep_turns: int) -> None:
     items: Messages = [{"role": "user", "content": "?"}]
@@ -139,7 +136,6 @@ def test_late_tool_results_stay_with_their_calls(drawn: list[tuple[str, int]], b
     assert ids(sent, "function_call") & answered == ids(sent, "function_call_output")
 
 
-@settings(max_examples=25)
 @given(histories(), BUDGETS)
 def test_between_two_cuts_a_conversation_only_grows(drawn: tuple[str, Messages], budget: int) -> None:
     endpoint, messages = drawn
@@ -163,7 +159,6 @@ ANY = st.recursive(
 )
 
 
-@settings(max_examples=40)
 @given(
     st.lists(st.dictionaries(st.sampled_from(NAMES), ANY | st.sampled_from(KINDS)), min_size=1, max_size=8),
     st.integers(2, 60),

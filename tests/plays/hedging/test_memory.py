@@ -9,7 +9,7 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from fastlane import Call, CallRecord, Hedging
 from fastlane.knowledge.sightings import Sighting
@@ -357,7 +357,6 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=60)
 @given(EVENTS, st.sampled_from([0.01, 0.05, 0.5, 1.0]))
 def test_second_attempts_never_cost_more_than_their_share(events: list[tuple[str, float]], share: float) -> None:
     budget = Hedging(budget=share).memory.budget

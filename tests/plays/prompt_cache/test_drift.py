@@ -483,7 +483,6 @@ def test_threads_may_share_a_history() -> None:
 WORDS = st.sampled_from(["alpha", "beta", "gamma"]).map(lambda word: message_of("user", word))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(WORDS, min_size=1, max_size=4), min_size=1, max_size=8))
 def test_reusable_tokens_are_the_longest_common_beginning(prompts: list[list[Any]]) -> None:
     provider = Provider()

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from fastlane.catalog import CatalogModel
 from fastlane.plays.routing.adapting import FIELDS as THOSE_THAT_MATTER
@@ -236,7 +236,6 @@ MODELS = st.sampled_from([OWN, OTHER, model("gpt-5"), model("gpt-4o"), model(max
 PROVIDERS = st.sampled_from([facts_named(name) for name in names()])
 
 
-@settings(max_examples=40)
 @given(BODIES, MODELS, PROVIDERS)
 def test_adapted_body_keeps_fields_that_change_the_answer(asked: Any, one: Any, known: Any) -> None:
     if unfit(asked, CHAT, one, known) is not None:

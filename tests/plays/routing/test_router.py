@@ -41,7 +41,6 @@ def test_high_quantile_prefers_the_steady_model() -> None:
     assert names(known, 300 * S, max_output_tokens=1, quantile=0.95)[0] == "steady"
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_breaker_has_at_most_one_probe_in_flight(data: st.DataObject) -> None:
     """A law: as long as a third model is well, no more than one call is in flight to one that is not."""

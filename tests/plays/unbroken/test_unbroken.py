@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import openai
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 import fastlane
 from fastlane import Connection, Unbroken
@@ -156,7 +156,6 @@ def test_chat_is_whole_wherever_cut(emulator: Emulator, form: Form, fault: str) 
     assert set(how) == {None, "repeated", "continued"}
 
 
-@settings(max_examples=30)
 @given(st.lists(st.integers(0, 19), min_size=1, max_size=3), st.booleans())
 def test_stream_cut_several_times_is_whole(running_provider: Emulator, cuts: list[int], is_chat: bool) -> None:
     origin = running_provider.base_url.removesuffix("/v1")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 import fastlane
@@ -381,7 +381,6 @@ def test_route_is_its_model_string() -> None:
     assert Route() == "fastlane/auto"
 
 
-@settings(max_examples=60, deadline=None)
 @given(ASKED)
 def test_route_round_trips_through_text_pickle_and_copy(asked: dict[str, Any]) -> None:
     route = Route(**asked)

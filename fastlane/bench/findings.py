@@ -284,7 +284,6 @@ def _compared(cell: str, pair: Pair, logs: Floats, *, family: int, copy: bool, s
         keys = (ours.values.keys() | ours.failed) & (theirs.values.keys() | theirs.failed)
     own, other = _both(ours, theirs, keys, math.inf if metric.lower_is_better else 0.0)
     shares = [share for share in SHARES if own.size >= stats.wanted(share)]
-    ratios = {share: stats.quantile_ratio(own, other, share, seed=seed) for share in shares}
     typical = None
     if middle := stats.hodges_lehmann(logs, 1 - ALPHA / family):
         low, high = (None if bound is None else math.exp(bound) for bound in (middle.low, middle.high))
@@ -303,7 +302,7 @@ def _compared(cell: str, pair: Pair, logs: Floats, *, family: int, copy: bool, s
         pairs=logs.size,
         typical=typical,
         p_value=stats.signed_rank_p(logs) if logs.size else None,
-        quantiles={share: ratio for share, ratio in ratios.items() if ratio is not None},
+        quantiles=stats.quantile_ratios(own, other, shares, seed=seed),
         verdict=verdict,
         copy=copy,
     )

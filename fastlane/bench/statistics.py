@@ -91,7 +91,7 @@ def quantile(values: ArrayLike, share: float, *, failed: int = 0, lower_is_bette
     lost = np.full(failed, np.inf if lower_is_better else -np.inf)
     ordered = np.sort(np.concatenate((np.asarray(values, dtype=np.float64), lost)))
     count, wants = ordered.size, wanted(share)
-    value = float(interpolated(ordered, (count - 1) * share)) if count >= wants else math.inf
+    value = float(interpolated(ordered, np.array((count - 1) * share))) if count >= wants else math.inf
     if not math.isfinite(value):
         return Quantile(share=share, n=count, value=None, wanted=wants)
     low, high = (_finite(ordered[rank - 1]) for rank in _ranks(count, share))
@@ -107,15 +107,18 @@ def percentile(values: Sequence[float], share: float) -> float:
     return float(np.quantile(values, share, method="inverted_cdf"))
 
 
-def interpolated(rows: Floats, place: float) -> Floats:
-    """Return what lies at `place` of each row in order, interpolated; infinite where an infinite value takes part."""
-    below = math.floor(place)
-    above = min(below + 1, rows.shape[-1] - 1)
-    ordered = np.partition(rows, (below, above), axis=-1)
+def interpolated(rows: Floats, places: Floats) -> Floats:
+    """Return what lies at each place of each row in order, interpolated; infinite where an infinite value takes part.
+
+    Its last axis is that of the places.
+    """
+    below = np.floor(places).astype(np.intp)
+    above = np.minimum(below + 1, rows.shape[-1] - 1)
+    ordered = np.partition(rows, np.union1d(below, above), axis=-1)
     first, second = ordered[..., below], ordered[..., above]
     with np.errstate(invalid="ignore"):
-        mixed: Floats = first + (place - below) * (second - first) if place > below else first
-    return np.where(np.isinf(first), first, mixed)
+        mixed: Floats = first + (places - below) * (second - first)
+    return np.where(np.isinf(first) | (places == below), first, mixed)
 
 
 @lru_cache(maxsize=4096)
@@ -192,30 +195,36 @@ def _walsh(ordered: Floats, rank: int) -> float:
     return high
 
 
-def quantile_ratio(values: ArrayLike, baseline: ArrayLike, share: float, *, seed: int = 0) -> Interval | None:
-    """Return the ratio of two arms' quantiles at `share`, with the percentile interval of 2,000 resamples of pairs.
+def quantile_ratios(
+    values: ArrayLike, baseline: ArrayLike, shares: Sequence[float], *, seed: int = 0
+) -> dict[float, Interval]:
+    """Return the ratio of two arms' quantiles at each share, with the percentile interval of 2,000 resamples of pairs.
 
     `values[i]` and `baseline[i]` belong to the same block (Efron and Tibshirani, "An Introduction to the Bootstrap",
-    1993, chapters 8 and 13). An infinite value is a failed request; 0 is one where more is better. None if a
-    quantile is a failed request; no bounds below 6 pairs, nor where a bound is a failed request's.
+    1993, chapters 8 and 13). An infinite value is a failed request; 0 is one where more is better. A share is left out
+    if a quantile is a failed request; no bounds below 6 pairs, nor where a bound is a failed request's.
     """
     pairs = np.stack((np.asarray(values, dtype=np.float64), np.asarray(baseline, dtype=np.float64)), axis=1)
     if not len(pairs):
-        return None
-    place = (len(pairs) - 1) * share
-    own, other = interpolated(pairs.T, place)
-    if not (math.isfinite(own) and math.isfinite(other)) or not other:
-        return None
-    if len(pairs) < ENOUGH_PAIRS:
-        return Interval(value=float(own / other))
-    drawn_own, drawn_other = _resampled(pairs, lambda drawn: interpolated(drawn.swapaxes(1, 2), place), seed).T
+        return {}
+    places = (len(pairs) - 1) * np.asarray(shares, dtype=np.float64)
+    own, other = interpolated(pairs.T, places)
+    known = np.isfinite(own) & np.isfinite(other) & (other != 0)
+    low = high = np.full(len(places), math.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
-        drawn = drawn_own / drawn_other
-    # A ratio of two failed requests may be anything. No bound is interpolated between a finite and an infinite value.
-    unknown = np.isnan(drawn)
-    low = np.quantile(np.where(unknown, -np.inf, drawn), _TAIL, method="lower")
-    high = np.quantile(np.where(unknown, np.inf, drawn), 1 - _TAIL, method="higher")
-    return Interval(value=float(own / other), low=_finite(low), high=_finite(high))
+        ratios = own / other
+        if len(pairs) >= ENOUGH_PAIRS:
+            quantiles = _resampled(pairs, lambda rows: interpolated(rows.swapaxes(1, 2), places), seed)
+            drawn = quantiles[:, 0] / quantiles[:, 1]
+            # A ratio of two failed requests may be anything. No bound is between a finite and an infinite value.
+            unknown = np.isnan(drawn)
+            low = np.quantile(np.where(unknown, -np.inf, drawn), _TAIL, axis=0, method="lower")
+            high = np.quantile(np.where(unknown, np.inf, drawn), 1 - _TAIL, axis=0, method="higher")
+    return {
+        share: Interval(value=float(ratio), low=_finite(least), high=_finite(most))
+        for share, ratio, is_known, least, most in zip(shares, ratios, known, low, high, strict=True)
+        if is_known
+    }
 
 
 def mean_changes(blocks: Floats, contrasts: Floats, *, seed: int = 0) -> tuple[Floats, Floats]:

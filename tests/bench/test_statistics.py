@@ -20,7 +20,7 @@ from fastlane.bench.statistics import (
     pairs_for_equivalence,
     pairs_for_interval,
     quantile,
-    quantile_ratio,
+    quantile_ratios,
     signed_rank_p,
     smallest_effect,
 )
@@ -154,6 +154,10 @@ def drawn(seed: int, pairs: int, change: float) -> tuple[Any, Any]:
     return mood * change * np.exp(random.normal(0, 0.1, pairs)), mood * np.exp(random.normal(0, 0.1, pairs))
 
 
+def quantile_ratio(ours: Any, theirs: Any, share: float, seed: int = 0) -> Interval | None:
+    return quantile_ratios(ours, theirs, [share], seed=seed).get(share)
+
+
 @pytest.mark.parametrize(("pairs", "share"), [(40, 0.5), (300, 0.25), (3_000, 0.5), (3_000, 0.95), (3_000, 0.99)])
 def test_quantile_ratio_interval_matches_a_plain_bootstrap(pairs: int, share: float) -> None:
     ours, theirs = drawn(1, pairs, 0.8)
@@ -163,6 +167,7 @@ def test_quantile_ratio_interval_matches_a_plain_bootstrap(pairs: int, share: fl
     found = quantile_ratio(ours, theirs, share, seed=3)
     assert found is not None
     assert found == quantile_ratio(ours, theirs, share, seed=3) != quantile_ratio(ours, theirs, share, seed=4)
+    assert found == quantile_ratios(ours, theirs, [0.5, share, 0.75], seed=3)[share]
     by_hand = own / other
     spread = by_hand.std()
     # Ends of such intervals are themselves drawn: with 2,000 resamples each lies within 0.2 standard deviations.

@@ -46,6 +46,7 @@ class Came:
 
 
 def run(provider: Emulator, steps: Steps) -> Came:
+    provider.reset()  # another module may have left it with faults
     command = ("-m", "tests.telemetry.coexisting", json.dumps([{"client": "own"}, *steps]))
     environment = {**provider.environment, "COEXISTING_URL": provider.base_url}
     return Came(json.loads(printed_by(*command, environment=environment).splitlines()[-1]))

@@ -158,6 +158,7 @@ def test_chat_is_whole_wherever_cut(emulator: Emulator, form: Form, fault: str) 
 
 @given(st.lists(st.integers(0, 19), min_size=1, max_size=3), st.booleans())
 def test_stream_cut_several_times_is_whole(running_provider: Emulator, cuts: list[int], is_chat: bool) -> None:
+    running_provider.reset()  # another module may have left it with faults
     origin = running_provider.base_url.removesuffix("/v1")
     # All of them strike the first request, and the last two the second one.
     faults = [f"{BREAKS[at]};after={cut};times={at + 1}" for at, cut in enumerate(cuts)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -54,7 +55,9 @@ def run(part: str, *, short: bool) -> dict[str, Any]:
     command = SHORT.get(part, WHOLE[part]) if short else WHOLE[part]
     print(f"==> {part}: {' '.join(command)}", flush=True)
     begun_s = time.monotonic()
-    passed = subprocess.run(command, check=False).returncode == 0
+    # A make within one gets the ARGS of that one, unless it is told nothing of it.
+    environment = {name: value for name, value in os.environ.items() if name not in ("ARGS", "MAKEFLAGS")}
+    passed = subprocess.run(command, env=environment, check=False).returncode == 0
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "commit": _git("rev-parse", "--short=12", "HEAD")

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,3 +39,15 @@ def test_release_needs_every_part_whole(command: str, good: bool) -> None:
     del results["soak"]
     assert all(verdict for _, verdict in ages(results, TODAY))
     assert not all(verdict for _, verdict in ages(results, TODAY, release=True))
+
+
+def test_part_does_not_get_the_arguments_of_make_nightly(tmp_path: Path) -> None:
+    makefile, program = tmp_path / "Makefile", tmp_path / "program.py"
+    part = ("make", "-f", str(makefile), "part")
+    program.write_text(f"from tests import nightly\nnightly.WHOLE['soak'] = {part}\nnightly.run('soak', short=False)\n")
+    makefile.write_text(f"nightly:\n\tPYTHONPATH=. {sys.executable} {program}\npart:\n\t@echo '[$(ARGS)]'\n")
+
+    command = ("make", "-f", makefile, "nightly", "ARGS=--only soak")
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert "[]" in printed.splitlines()

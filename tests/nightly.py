@@ -55,7 +55,7 @@ def run(part: str, *, short: bool) -> dict[str, Any]:
     command = SHORT.get(part, WHOLE[part]) if short else WHOLE[part]
     print(f"==> {part}: {' '.join(command)}", flush=True)
     begun_s = time.monotonic()
-    # A make within one gets the ARGS of that one, unless it is told nothing of it.
+    # A make that is started by another takes the ARGS of that one for its own.
     environment = {name: value for name, value in os.environ.items() if name not in ("ARGS", "MAKEFLAGS")}
     passed = subprocess.run(command, env=environment, check=False).returncode == 0
     return {

@@ -72,7 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
     scripted_peer.default_late_ms = config.getoption("--late-ms")
 
 
-def _is_chosen(config: pytest.Config, name: str) -> bool:
+def _is_in_part(config: pytest.Config, name: str) -> bool:
     part: int | None = config.getoption("--part")
     return crc32(name.encode()) % PARTS == part
 
@@ -87,13 +87,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
     name, cases = metafunc.definition.nodeid, metafunc._calls
     if metafunc.config.getoption("--brief") and cases:
         kept = cases[crc32(name.encode()) % len(cases)]
-        metafunc._calls = [case for case in cases if case is kept or _is_chosen(metafunc.config, f"{name}[{case.id}]")]
+        metafunc._calls = [case for case in cases if case is kept or _is_in_part(metafunc.config, f"{name}[{case.id}]")]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Apply --brief and --part to slow tests."""
     if config.getoption("--brief"):
-        left_out = [one for one in items if one.get_closest_marker("slow") and not _is_chosen(config, one.nodeid)]
+        left_out = [one for one in items if one.get_closest_marker("slow") and not _is_in_part(config, one.nodeid)]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [one for one in items if one not in left_out]
 

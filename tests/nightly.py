@@ -55,9 +55,7 @@ def run(part: str, *, short: bool) -> dict[str, Any]:
     command = SHORT.get(part, WHOLE[part]) if short else WHOLE[part]
     print(f"==> {part}: {' '.join(command)}", flush=True)
     begun_s = time.monotonic()
-    # A make that is started by another takes the ARGS of that one for its own.
-    environment = {name: value for name, value in os.environ.items() if name not in ("ARGS", "MAKEFLAGS")}
-    passed = subprocess.run(command, env=environment, check=False).returncode == 0
+    passed = passes(command)
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "commit": _git("rev-parse", "--short=12", "HEAD")
@@ -66,6 +64,13 @@ def run(part: str, *, short: bool) -> dict[str, Any]:
         "seconds": round(time.monotonic() - begun_s),
         "passed": passed,
     }
+
+
+def passes(command: tuple[str, ...]) -> bool:
+    """Run a command, and return whether it passed."""
+    # A make that is started by another takes the ARGS of that one for its own.
+    environment = {name: value for name, value in os.environ.items() if name not in ("ARGS", "MAKEFLAGS")}
+    return subprocess.run(command, env=environment, check=False).returncode == 0
 
 
 def _git(*arguments: str) -> str:

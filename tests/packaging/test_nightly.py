@@ -44,8 +44,8 @@ def test_release_needs_every_part_whole(command: str, good: bool) -> None:
 def test_part_does_not_get_the_arguments_of_make_nightly(tmp_path: Path) -> None:
     makefile, program = tmp_path / "Makefile", tmp_path / "program.py"
     part = ("make", "-f", str(makefile), "part")
-    program.write_text(f"from tests import nightly\nnightly.WHOLE['soak'] = {part}\nnightly.run('soak', short=False)\n")
-    makefile.write_text(f"nightly:\n\tPYTHONPATH=. {sys.executable} {program}\npart:\n\t@echo '[$(ARGS)]'\n")
+    program.write_text(f"from tests import nightly\nnightly.passes({part})\n")
+    makefile.write_text(f"nightly:\n\tPYTHONPATH=. '{sys.executable}' {program}\npart:\n\t@echo '[$(ARGS)]'\n")
 
     command = ("make", "-f", makefile, "nightly", "ARGS=--only soak")
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout

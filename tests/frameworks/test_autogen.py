@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import openai
 import pytest
 from autogen_agentchat.agents import AssistantAgent
 from autogen_core.models import CreateResult, UserMessage
@@ -55,11 +54,3 @@ async def test_tool_loop(lane: Lane) -> None:
 async def test_structured_output(lane: Lane) -> None:
     assert is_river((await model(lane).create(MESSAGES, json_output=River)).content)
     lane.went(1, structured=True)
-
-
-@pytest.mark.asyncio
-async def test_provider_error_is_raised(lane: Lane) -> None:
-    lane.emulator.set_faults("status=401")
-    with pytest.raises(openai.AuthenticationError):
-        await model(lane).create(MESSAGES)
-    lane.went(1, refused=1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import openai
 import pytest
 from haystack.components.generators.chat import OpenAIChatGenerator
 from haystack.dataclasses import ChatMessage
@@ -59,10 +58,3 @@ def test_structured_output(lane: Lane) -> None:
     (reply,) = generator(lane, generation_kwargs={"response_format": River}).run(MESSAGES)["replies"]
     assert is_river(reply.text)
     lane.went(1, structured=True)
-
-
-def test_provider_error_is_raised(lane: Lane) -> None:
-    lane.emulator.set_faults("status=401")
-    with pytest.raises(openai.AuthenticationError):
-        generator(lane).run(MESSAGES)
-    lane.went(1, refused=1)

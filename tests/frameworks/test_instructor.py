@@ -10,8 +10,7 @@ import pydantic
 import pytest
 from instructor.core import InstructorRetryException
 
-import fastlane
-from tests.frameworks.lanes import PLAYS, QUESTION, STOCK, Lane, River, is_river
+from tests.frameworks.lanes import PLAYS, QUESTION, Lane, River, is_river
 
 MESSAGES: Any = [{"role": "user", "content": QUESTION}]
 MODES = [
@@ -52,13 +51,6 @@ def test_partial_objects_are_streamed(lane: Lane, mode: Any) -> None:
     lane.went(1, streams=1)
 
 
-def test_iterable_of_objects(lane: Lane) -> None:
-    client = instructor.from_openai(lane.client)
-    rivers = list(client.create_iterable(model=lane.model, messages=MESSAGES, response_model=River))
-    assert all(is_river(each) for each in rivers)
-    lane.went(1, streams=1)
-
-
 def test_completion_is_returned_beside_the_object(lane: Lane) -> None:
     client = instructor.from_openai(lane.client)
     river, completion = client.create_with_completion(model=lane.model, messages=MESSAGES, response_model=River)
@@ -92,20 +84,3 @@ def test_failed_request_is_retried(lane: Lane) -> None:
     client = instructor.from_openai(lane.client)
     assert is_river(client.create(model=lane.model, messages=MESSAGES, response_model=River))
     lane.went(1, attempts=2)
-
-
-def test_installed_module_client(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai, "api_key", "sk-test")
-    # openai's module-level client wants the slash.
-    monkeypatch.setattr(openai, "base_url", lane.emulator.base_url + "/")
-    monkeypatch.setattr(openai, "http_client", None)
-    openai._reset_client()
-    if lane.kind != STOCK:
-        fastlane.install(**lane.ours)
-    try:
-        create: Any = instructor.patch(create=openai.chat.completions.create)
-        assert is_river(create(model=lane.model, messages=MESSAGES, response_model=River))
-        lane.went(1)
-    finally:
-        fastlane.uninstall()
-        openai._reset_client()

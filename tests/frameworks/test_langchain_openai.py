@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import openai
 import pytest
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
@@ -79,19 +78,6 @@ def test_responses_endpoint(lane: Lane) -> None:
     assert model.invoke(QUESTION).text == QUESTION
     assert "".join(chunk.text for chunk in model.stream(QUESTION)) == QUESTION
     lane.went(2, streams=1)
-
-
-def test_provider_error_is_raised(lane: Lane) -> None:
-    lane.emulator.set_faults("status=401")
-    with pytest.raises(openai.AuthenticationError):
-        chat(lane).invoke(QUESTION)
-    lane.went(1, refused=1)
-
-
-def test_failed_request_is_retried(lane: Lane) -> None:
-    lane.emulator.set_faults("status=429;retry_after=0.01;times=1")
-    assert chat(lane).invoke(QUESTION).content == QUESTION
-    lane.went(1, attempts=2)
 
 
 def test_long_prompt_goes_encoded(lane: Lane) -> None:

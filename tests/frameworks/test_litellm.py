@@ -44,13 +44,6 @@ def test_streamed_call(lane: Lane) -> None:
     lane.went(1, streams=1)
 
 
-@pytest.mark.asyncio
-async def test_streamed_async_call(lane: Lane) -> None:
-    stream: Any = await litellm.acompletion(**settings(lane, stream=True), client=lane.async_client)
-    assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream]) == QUESTION
-    lane.went(1, streams=1)
-
-
 def test_tool_loop(lane: Lane) -> None:
     messages = [*MESSAGES]
     asked: Any = litellm.completion(**settings(lane, messages=messages, tools=TOOLS), client=lane.client)
@@ -84,13 +77,6 @@ def test_provider_error_is_raised(lane: Lane) -> None:
     with pytest.raises(litellm.AuthenticationError):
         litellm.completion(**settings(lane), client=lane.client)
     lane.went(1, refused=1)
-
-
-def test_failed_request_is_retried(lane: Lane) -> None:
-    lane.emulator.set_faults("status=429;retry_after=0.01;times=1")
-    answer: Any = litellm.completion(**settings(lane), client=lane.client)
-    assert answer.choices[0].message.content == QUESTION
-    lane.went(1, attempts=2)
 
 
 def test_embedding_call(lane: Lane) -> None:

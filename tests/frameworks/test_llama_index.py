@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import openai
 import pytest
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.tools import FunctionTool
@@ -77,11 +76,3 @@ def test_structured_output(lane: Lane, kind: Any) -> None:
     assert isinstance(river, River)
     assert is_river(river)
     lane.went(1, structured=True)
-
-
-@LLMS
-def test_provider_error_is_raised(lane: Lane, kind: Any) -> None:
-    lane.emulator.set_faults("status=401")
-    with pytest.raises(openai.AuthenticationError):
-        llm(lane, kind).chat(MESSAGES)
-    lane.went(1, refused=1)

@@ -20,12 +20,6 @@ def agent(lane: Lane, kind: Any, **settings: Any) -> Any:
 
 
 @MODELS
-def test_unstreamed_call(lane: Lane, kind: Any) -> None:
-    assert agent(lane, kind).run_sync(QUESTION).output == QUESTION
-    lane.went(1)
-
-
-@MODELS
 @pytest.mark.asyncio
 async def test_unstreamed_async_call(lane: Lane, kind: Any) -> None:
     for _ in range(3):
@@ -74,14 +68,6 @@ async def test_streamed_structured_output(lane: Lane, kind: Any) -> None:
         seen = [each async for each in run.stream_output(debounce_by=None)]
     assert is_river(seen[-1])
     lane.went(1, streams=1)
-
-
-@MODELS
-@pytest.mark.asyncio
-async def test_structured_output_after_a_tool_call(lane: Lane, kind: Any) -> None:
-    run = await agent(lane, kind, output_type=River, tools=[get_weather]).run(QUESTION)
-    assert is_river(run.output)
-    lane.went(2)
 
 
 @MODELS

@@ -46,13 +46,10 @@ def by_bytes(answer: bytes) -> Sequence[bytes]:
     return [answer[at : at + 1] for at in range(len(answer))]
 
 
-def at_random(seed: int) -> Cut:
-    def cut(answer: bytes) -> Sequence[bytes]:
-        random = Random(f"{seed}:{len(answer)}")
-        places = sorted(random.sample(range(1, len(answer)), min(40, len(answer) // 8)))
-        return [answer[start:end] for start, end in zip([0, *places], [*places, len(answer)], strict=True)]
-
-    return cut
+def at_random(answer: bytes) -> Sequence[bytes]:
+    random = Random(len(answer))
+    places = sorted(random.sample(range(1, len(answer)), min(40, len(answer) // 8)))
+    return [answer[start:end] for start, end in zip([0, *places], [*places, len(answer)], strict=True)]
 
 
 def closes(answer: bytes) -> bool:
@@ -109,7 +106,7 @@ def expected_usage(answer: bytes) -> Usage:
     return Usage(input_tokens=found.get("prompt_tokens"), output_tokens=found.get("completion_tokens"))
 
 
-CUTS = {"whole": whole, "at random places": at_random(1), "at other places": at_random(2), "by bytes": by_bytes}
+CUTS = {"whole": whole, "at random places": at_random, "by bytes": by_bytes}
 
 
 def check_record(record: CallRecord, answer: bytes) -> None:
@@ -147,22 +144,6 @@ def test_recorded_stream_matches_the_stock_client(form: Form, name: str, cut: st
 
     check_record(record, answer)
     assert record.request_id == re.findall(rb"x-request-id: (\S+)", answer)[0].decode()
-
-
-def read_with_a_pause(before: Sequence[bytes], after: Sequence[bytes], closes: bool) -> tuple[CallRecord, int]:
-    """The record of a stream whose second part is sent once its first event was read, and a moment in between."""
-    go_on = threading.Event()
-    with (
-        ScriptedServer(lambda _: Script([*before, go_on, *after], closes=closes)) as server,
-        fastlane.OpenAI(base_url=server.base_url, api_key="sk-test", max_retries=0) as client,
-    ):
-        stream = chat(client)
-        next(stream)
-        between_ns = now_ns()
-        go_on.set()
-        list(stream)
-        assert client.last_call is not None
-        return client.last_call, between_ns
 
 
 @pytest.mark.parametrize("name", ["transformers_keepalive", "llamacpppython_keepalive"])
@@ -204,22 +185,14 @@ def test_recorded_stream_of_the_responses_api(form: Form, cut: str) -> None:
     assert record.time_per_output_token_s is not None
 
 
-PLAIN_500 = (
-    b"HTTP/1.1 500 Internal Server Error\r\ncontent-type: text/plain\r\ncontent-length: 21\r\n\r\nInternal Server Error"
-)
+HELLO = choice_event(content="Hello")
+ERROR = data({"error": {"message": "overloaded", "type": "server_error", "code": 503}})
 UNPROCESSABLE_422 = (
     b'HTTP/1.1 422 Unprocessable Entity\r\ncontent-type: application/json\r\ncontent-length: 14\r\n\r\n{"detail":[1]}'
 )
-BAD_400 = b'HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: 17\r\n\r\n{"error": "wild"}'
-HELLO = choice_event(content="Hello")
-ERROR = data({"error": {"message": "overloaded", "type": "server_error", "code": 503}})
-EMPTY_503 = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n"
 REFUSALS: dict[str, tuple[bytes, Ask]] = {
     "404 with JSON": (recorded("llamacpppython_responses"), respond),
     "500 with JSON": (recorded("llamacpppython_schema"), chat),
-    "500 with text": (PLAIN_500, chat),
-    "400 with JSON": (BAD_400, chat),
-    "503 without a body": (EMPTY_503, chat),
     "422 with a list": (UNPROCESSABLE_422, chat),
     "an error event": (CHUNKED + chunk(HELLO + ERROR) + LAST_CHUNK, chat),
 }
@@ -250,18 +223,25 @@ def test_http_error_has_the_openai_class(refusal: str) -> None:
 
 
 def test_reasoning_that_is_streamed_counts_from_its_first_delta() -> None:
-    usage = {
-        "prompt_tokens": 1,
-        "completion_tokens": 12,
-        "total_tokens": 13,
-        "completion_tokens_details": {"reasoning_tokens": 10},
-    }
+    details = {"reasoning_tokens": 10}
+    usage = {"prompt_tokens": 1, "completion_tokens": 12, "total_tokens": 13, "completion_tokens_details": details}
     thought = chunk(choice_event(reasoning_content="hm"))
     counted = data(completion_chunk({"index": 0, "delta": {}, "finish_reason": "stop"}, usage=usage))
-    parts = [chunk(HELLO), chunk(counted), chunk(DONE), LAST_CHUNK]
-    record, between_ns = read_with_a_pause([CHUNKED, thought, thought], parts, closes=False)
-    timeline = record.timeline
+    go_on = threading.Event()
+    parts = [CHUNKED, thought, thought, go_on, chunk(HELLO), chunk(counted), chunk(DONE), LAST_CHUNK]
+    with (
+        ScriptedServer(lambda _: Script(parts)) as server,
+        fastlane.OpenAI(base_url=server.base_url, api_key="sk-test", max_retries=0) as client,
+    ):
+        stream = chat(client)
+        next(stream)
+        between_ns = now_ns()
+        go_on.set()
+        list(stream)
+        record = client.last_call
 
+    assert record is not None
+    timeline = record.timeline
     assert timeline.first_token_kind == "reasoning"
     assert timeline.first_token_ns is not None
     assert timeline.first_content_token_ns is not None

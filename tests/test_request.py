@@ -178,38 +178,6 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return built
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "plain",
-        "a header",
-        "a header in capitals",
-        "several headers",
-        "another agent",
-        "a body",
-        "with a timeout",
-        "raw",
-        "seconds",
-        "four timeouts",
-        "no timeout",
-        "an idempotency key",
-        "post with more body",
-        "embeddings",
-        "responses",
-    ],
-)
-@pytest.mark.parametrize("kind", ["as it comes", "with four timeouts"])
-def test_repeated_call_builds_no_stock_request(
-    one_peer: CallPeer, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    built = counted(monkeypatch)
-    with ours(one_peer, **CLIENTS[kind]) as client:
-        for _ in range(4):
-            CALLS[name](client)
-
-    assert len(built) <= 2
-
-
 def test_replaced_client_header_does_not_disable_fast_path(peer: CallPeer, monkeypatch: pytest.MonkeyPatch) -> None:
     built = counted(monkeypatch)
     with ours(peer, default_headers={"x-app": "default"}) as client:

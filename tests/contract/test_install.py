@@ -68,17 +68,6 @@ def test_calls_on_the_module_are_observed(module: Any) -> None:
     assert [record.changes for record in reported] == [("marked",)] * 6 + [()] * 2
 
 
-def test_install_with_plays_adds_to_the_defaults(module: Any) -> None:
-    records: list[CallRecord] = []
-    for settings in ({"plays": [Mark()]}, {"only_plays": [Mark()]}):
-        fastlane.install(**settings, on_call_end=[records.append])  # type: ignore[arg-type]
-        module.chat.completions.create(model=MODEL, messages=MESSAGES)
-
-    added, exact = ([play.partition("(")[0] for play in record.plays] for record in records)
-    assert added == ["Connection", "PromptCache", "Mark"]
-    assert exact == ["Mark"]
-
-
 def test_uninstall_restores_the_identical_objects(module: Any) -> None:
     before, classes = dict(vars(openai)), [{**vars(kind), "__new__": None} for kind in CLASSES]
     fastlane.install()
@@ -171,18 +160,6 @@ def test_installed_classes_keep_their_signatures(kind: type[Any]) -> None:
     assert inspect.signature(kind) == before
     with pytest.raises(openai.OpenAIError, match=r"[Cc]redentials"):
         kind()
-
-
-def test_http_client_of_the_application_is_kept(
-    arguments: dict[str, Any], provider: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    records: list[CallRecord] = []
-    fastlane.install(on_call_end=records.append)
-    with openai.DefaultHttpxClient() as http_client:
-        ask(OpenAI(**arguments, http_client=http_client))
-
-    assert [record.transport for record in records] == ["caller"]
-    assert ([log.http_version for log in provider.log()], caplog.messages) == (["HTTP/1.1"], [])
 
 
 @pytest.mark.parametrize("name", ["baseline", "baseline-async"])

@@ -14,7 +14,6 @@ import pytest
 
 import fastlane
 from fastlane import Call, CallRecord, Connection, Play
-from fastlane.emulator import Emulator
 from tests.call_peer import ANSWER
 from tests.contract.entry_points import ENTRIES, MESSAGES, MODEL
 from tests.session_play import SessionPlay
@@ -205,14 +204,3 @@ def test_retry_sends_the_same_bytes_and_is_not_planned_again(form: Form) -> None
             ("retry", 503),
             ("retry", 200),
         ]
-
-
-@pytest.mark.parametrize("entry", ["chat", "chat_streamed", "chat_response_streamed_lines"])
-def test_error_has_the_openai_class_and_is_recorded(provider: Emulator, client: fastlane.OpenAI, entry: str) -> None:
-    failing = client.with_options(max_retries=0, default_headers={"x-emulator-fault": "status=404"})
-    with pytest.raises(openai.NotFoundError) as raised:
-        ENTRIES[entry](failing)
-
-    (record,) = client.calls
-    assert (record.outcome, record.error, record.status_code) == ("failed", "NotFoundError", 404)
-    assert record.request_id == raised.value.request_id == provider.log()[0].request_id

@@ -10,8 +10,6 @@ import openai
 import pytest
 
 import fastlane
-from fastlane.emulator import Emulator
-from tests.contract.entry_points import MESSAGES, MODEL
 
 NAMES = ("OpenAI", "AsyncOpenAI", "AzureOpenAI", "AsyncAzureOpenAI")
 METHODS = ("__init__", "copy", "with_options")
@@ -80,20 +78,6 @@ def test_client_class_has_stock_name_and_is_a_subclass(name: str) -> None:
 
     assert ours.__name__ == ours.__qualname__ == name
     assert issubclass(ours, stock)
-
-
-def test_user_agent_is_the_stock_clients(client: fastlane.OpenAI, stock: openai.OpenAI) -> None:
-    assert client.user_agent == stock.user_agent
-    assert client.default_headers.keys() == stock.default_headers.keys()
-
-
-def test_unknown_argument_of_a_method_is_the_stock_error(provider: Emulator, client: fastlane.OpenAI) -> None:
-    create: Any = client.chat.completions.create
-
-    with pytest.raises(TypeError, match="unexpected keyword argument 'temperatur'"):
-        create(model=MODEL, messages=MESSAGES, temperatur=1.0)
-    assert provider.log() == ()
-    assert client.calls == ()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -231,21 +231,7 @@ def left_in_a_with_block(client: openai.OpenAI) -> None:
     in_a_cycle(reading)
 
 
-def left_to_a_finalizer(client: openai.OpenAI) -> None:
-    """By an object of the application's, which closes its stream when it goes."""
-
-    class Reader:
-        def __init__(self) -> None:
-            self.stream = stream_of(client)
-            next(self.stream)
-
-        def __del__(self) -> None:
-            self.stream.close()
-
-    in_a_cycle(Reader())
-
-
-LEAVINGS = [dropped_unread, half_read, left_in_a_with_block, left_to_a_finalizer]
+LEAVINGS = [dropped_unread, half_read, left_in_a_with_block]
 
 
 def locks_of_fastlane() -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 import time
@@ -69,22 +68,16 @@ def main() -> int:
             "the judging finds what broken clients lose" if proved else "[bold red]broken clients were not found out"
         )
         exit_code = 0 if proved else 1
-    if options.json:
-        runs = [_summary(one, verdict, seconds) for one, verdict, seconds in found]
-        sys.stdout.write(json.dumps({"name": "conformance", "exit_code": exit_code, "runs": runs}) + "\n")
     return exit_code
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
     parser.add_argument(
-        "module", nargs="?", default="fastlane", help="has OpenAI and AsyncOpenAI, subclasses of openai's"
-    )
-    parser.add_argument(
         "--openai",
         action="append",
         metavar="VERSION",
-        help=f"a release, `installed` or `latest`; may be repeated (installed and {_OLD})",
+        help=f"a release, or `installed`; may be repeated (installed and {_OLD})",
     )
     parser.add_argument(
         "--suite",
@@ -113,9 +106,6 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="run a few tests with clients that are wrong on purpose: 0 where their losses are found",
     )
-    parser.add_argument(
-        "--path", type=Path, default=HERE.parents[1], help="where the module is found (this working tree)"
-    )
     parser.add_argument("--spec", type=Path, help="the OpenAPI document of 3.3.1, for the mock server")
     parser.add_argument(
         "--snapshots",
@@ -128,13 +118,11 @@ def _parser() -> argparse.ArgumentParser:
         default=Path("~/.cache/fastlane-conformance"),
         help="environments, tests, results (%(default)s)",
     )
-    parser.add_argument("--processes", type=int, default=2, help="tests at the same time (%(default)s)")
-    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     return parser
 
 
 def _wanted(options: argparse.Namespace) -> list[Wanted]:
-    clients = Clients(options.module, options.scope, options.plays, options.path.resolve())
+    clients = Clients("fastlane", options.scope, options.plays)
     if options.self_check:
         clients = Clients("broken_clients")
         return [Wanted(environment.installed_openai(), "quick", clients)]
@@ -151,8 +139,8 @@ def _wanted(options: argparse.Namespace) -> list[Wanted]:
         return [Wanted(release, suite, replace(clients, scope=scope), True) for release, suite, scope in runs]
     if options.suite == "full" and options.spec is None:
         raise SuiteError("--suite full needs --spec, the OpenAPI document that the mock server answers by")
-    known = {"installed": environment.installed_openai, "latest": environment.latest_openai}
-    releases = [known[one]() if one in known else one for one in options.openai or ("installed", _OLD)]
+    asked = options.openai or ("installed", _OLD)
+    releases = [environment.installed_openai() if one == "installed" else one for one in asked]
     return [Wanted(release, options.suite, clients, options.both_sides) for release in releases]
 
 
@@ -174,7 +162,6 @@ def _one(wanted: Wanted, options: argparse.Namespace, work: Path) -> tuple[Verdi
                 results=work / "results" / name,
                 ignored=ignored,
                 plugins=plugins_for(wanted.release),
-                processes=options.processes,
             )
             if wanted.suite == "full":
                 suite = replace(
@@ -230,25 +217,6 @@ def _table(found: list[tuple[Wanted, Verdict, float]]) -> Table:
             escape(wanted.name), *(f"{count:,}" for count in (*counts, *judged_so)), f"{seconds:.0f}", escape(words)
         )
     return table
-
-
-def _summary(wanted: Wanted, verdict: Verdict, seconds: float) -> dict[str, Any]:
-    outcomes = {outcome: verdict.ours.count(outcome) for outcome in ("passed", "skipped", "failed")}
-    return {
-        "openai": wanted.release,
-        "suite": wanted.suite,
-        "scope": wanted.clients.scope,
-        "plays": wanted.clients.plays or None,
-        "both_sides": wanted.both_sides,
-        "collected": len(verdict.stock.collected),
-        **outcomes,
-        "lost": verdict.lost,
-        "unsteady": verdict.unsteady,
-        "expected": len(verdict.expected),
-        "failing_anyway": verdict.failing_anyway,
-        "unfit": verdict.unfit,
-        "seconds": round(seconds, 1),
-    }
 
 
 if __name__ == "__main__":

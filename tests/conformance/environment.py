@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -33,15 +32,6 @@ _MOCK_START_S = 120
 def installed_openai() -> str:
     """The release that the project's own environment has."""
     return version("openai")
-
-
-def latest_openai() -> str:
-    """The newest release that the package index has. Raises SuiteError."""
-    output = _run([*_PIP, "index", "versions", "openai"])
-    found = re.match(r"openai \(([0-9.]+)\)", output)
-    if found is None:
-        raise SuiteError(f"pip said no version of openai: {output[:200]}")
-    return found[1]
 
 
 @contextmanager
@@ -147,11 +137,10 @@ def _short(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _run(command: list[str], directory: Path | None = None) -> str:
+def _run(command: list[str], directory: Path | None = None) -> None:
     try:
         done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         raise SuiteError(f"needs {command[0]}, which is not installed") from None
     if done.returncode:
         raise SuiteError(f"{' '.join(command[:8])} … ended with {done.returncode}:\n{done.stderr[-2000:]}")
-    return done.stdout

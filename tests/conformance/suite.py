@@ -59,8 +59,6 @@ class Clients:
     scope: Literal["core", "all"] = "core"
     # What replaces the default plays, as written between the brackets of `only_plays=[...]`.
     plays: str = ""
-    # Where the module is found.
-    path: Path = HERE.parents[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +74,6 @@ class Suite:
     results: Path
     ignored: Sequence[str] = ()
     plugins: Sequence[str] = _PLUGINS
-    # How many tests are run at a time, in processes of their own: one that takes its process with it leaves the others.
-    # 0: in pytest's own process, without the plugin for that.
-    processes: int = 2
     api_url: str = "http://127.0.0.1:9"
 
     def run(
@@ -112,7 +107,7 @@ class Suite:
                     self.python,
                     "-c",
                     _START,
-                    *self._arguments(min(1, self.processes) if alone else self.processes),
+                    *self._arguments(processes=1 if alone else 2),
                     *(files or self.files),
                 ],
                 cwd=self.source,
@@ -141,7 +136,7 @@ class Suite:
         ours = side == "ours"
         return {
             **kept,
-            "PYTHONPATH": os.pathsep.join([str(HERE), str(self.clients.path)]),
+            "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1])]),
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "TEST_API_BASE_URL": self.api_url,
             "FASTLANE_CONFORMANCE_MODULE": self.clients.module if ours else "",
@@ -150,12 +145,13 @@ class Suite:
             "FASTLANE_CONFORMANCE_REPORT": str(report),
         }
 
-    def _arguments(self, processes: int) -> list[str]:
+    def _arguments(self, *, processes: int) -> list[str]:
         return [
             *(argument for plugin in (*self.plugins, "fastlane_conformance") for argument in ("-p", plugin)),
             "-p", "no:cacheprovider", "-q", "--tb=short", "-o", "addopts=", "--continue-on-collection-errors",
             f"--timeout={_TEST_LIMIT_S}", "--timeout-method=thread",
-            *(["--numprocesses", str(processes)] if processes else []),
+            # In processes of their own: one that takes its process with it leaves the others.
+            "--numprocesses", str(processes),
             *(f"--ignore={file}" for file in self.ignored),
         ]  # fmt: skip
 

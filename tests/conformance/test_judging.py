@@ -6,7 +6,7 @@ These tests judge made-up runs; `python -m tests.conformance --self-check` judge
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, strategies as st
@@ -19,13 +19,10 @@ OUTCOMES = ("passed", "failed", "skipped", "missing")
 
 @dataclass
 class Played:
-    """Runs whose tests have prescribed results; `later` is their results when run again."""
+    """Runs whose tests have prescribed results, the same each time."""
 
     ours: Mapping[str, str]
     stock: Mapping[str, str]
-    later: Mapping[str, str] = field(default_factory=dict)
-    stock_later: Mapping[str, str] = field(default_factory=dict)
-    runs: list[str] = field(default_factory=list)
 
     def __call__(
         self,
@@ -37,11 +34,7 @@ class Played:
         without: Collection[str] = (),
         alone: bool = False,
     ) -> Results:
-        first = not any(run.startswith(side) for run in self.runs)
-        self.runs.append(f"{side} {name}")
-        all_ends = dict(self.ours if side == "ours" else self.stock)
-        if not first:
-            all_ends |= self.later if side == "ours" else self.stock_later
+        all_ends = self.ours if side == "ours" else self.stock
         there = {test: end for test, end in all_ends.items() if end != "missing"}
         if files is not None:
             there = {test: end for test, end in there.items() if test.partition("::")[0] in files}
@@ -65,19 +58,6 @@ def test_quick_verdict_equals_verdict_of_full_runs(ends: list[tuple[str, str]]) 
     assert {test: end.replace("not collected", "missing") for test, end in quick.lost.items()} == lost
     assert quick.lost == both.lost
     assert quick.exit_code == both.exit_code or not quick.lost
-
-
-def test_result_of_a_rerun_counts_and_expected_losses_are_told() -> None:
-    test, failing, passing = "tests/test_0.py::test_0", suite_of(["failed", "passed"]), suite_of(["passed", "passed"])
-    many = suite_of(["failed", *["passed"] * 200])
-
-    steady_again = judged(Played(failing, passing, later={test: "passed"}))
-    stock_again = judged(Played(many, many, stock_later={test: "passed"}))
-    expected = judged(Played(failing, passing), expected=["tests/test_0.py::*"])
-
-    assert (steady_again.exit_code, steady_again.unsteady) == (0, (test,))
-    assert list(stock_again.lost) == [test]
-    assert (expected.exit_code, expected.expected) == (0, (test,))
 
 
 @pytest.mark.parametrize(

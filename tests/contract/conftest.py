@@ -16,6 +16,12 @@ API_VERSION = "2024-10-21"
 
 
 @pytest.fixture
+def reported() -> list[fastlane.CallRecord]:
+    """What the client of a test reports."""
+    return []
+
+
+@pytest.fixture
 def client(arguments: dict[str, Any]) -> Iterator[fastlane.OpenAI]:
     with fastlane.OpenAI(**arguments) as made:
         yield made

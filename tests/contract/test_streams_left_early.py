@@ -45,11 +45,6 @@ class Interrupted(BaseException):
 
 
 @pytest.fixture
-def reported() -> list[CallRecord]:
-    return []
-
-
-@pytest.fixture
 def either(form: Form, arguments: dict[str, Any], reported: list[CallRecord]) -> Iterator[Any]:
     with form.make(
         fastlane, **arguments, on_call_end=[reported.append], raise_play_errors=True, default_headers=SLOW

@@ -38,11 +38,6 @@ COMPLETED = {
 
 
 @pytest.fixture
-def reported() -> list[CallRecord]:
-    return []
-
-
-@pytest.fixture
 def options(arguments: dict[str, Any], reported: list[CallRecord]) -> dict[str, Any]:
     return {**arguments, "on_call_end": [reported.append], "raise_play_errors": True}
 

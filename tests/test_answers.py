@@ -28,7 +28,6 @@ REPLIES = {
     "as usual": Reply(),
     "gzip": Reply(headers=(JSON, ("content-encoding", "gzip")), body=gzip.compress(BODY)),
     "deflate": Reply(headers=(JSON, ("content-encoding", "deflate")), body=zlib.compress(BODY)),
-    "identity": Reply(headers=(JSON, ("content-encoding", "identity"))),
     "not gzip": Reply(headers=(JSON, ("content-encoding", "gzip"))),
     "utf-8": of_type(
         "application/json; charset=utf-8", json.dumps({**ANSWER, "model": "ä"}, ensure_ascii=False).encode()
@@ -37,10 +36,8 @@ REPLIES = {
     "utf-16": of_type("application/json", '{"id": "ä"}'.encode("utf-16")),
     "a byte order mark": of_type("application/json", codecs.BOM_UTF8 + BODY),
     "a space before the parameter": of_type("application/json ; charset=utf-8"),
-    "capitals": of_type("Application/JSON"),
     "a suffix": of_type("application/problem+json"),
     "text": of_type("text/plain"),
-    "text that is none": of_type("text/plain", b"<html>\xff</html>"),
     "no type": Reply(headers=()),
     "two types": Reply(headers=(("content-type", "text/plain"), JSON)),
     "two ids": Reply(headers=(JSON, ("x-request-id", "a"), ("x-request-id", "b"))),
@@ -48,12 +45,9 @@ REPLIES = {
     "nothing": of_type("application/json", b""),
     "nothing at all": Reply(204, headers=(), body=b""),
     "nothing at all, in JSON": Reply(204, headers=(JSON,), body=b""),
-    "created": Reply(201),
     "null": of_type("application/json", b"null"),
-    "a list": of_type("application/json", b"[1, 2]"),
     "no JSON": of_type("application/json", b'{"id": '),
     "not a number": of_type("application/json", b'{"id": "a", "created": NaN, "choices": []}'),
-    "an error inside": of_type("application/json", b'{"error": {"message": "no"}}'),
     "large": of_type("application/json", json.dumps({**ANSWER, "model": "x" * 300_000}).encode()),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import uuid
-from collections import OrderedDict, UserString, namedtuple
+from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,7 +68,6 @@ UNUSUAL: list[Any] = [
     Data(),
     Pair(1, 2),
     OrderedDict(a=1),
-    UserString("text"),
     orjson.Fragment(b"{}"),
     uuid.UUID(int=1),
     dt.datetime(2026, 1, 2, tzinfo=dt.UTC),
@@ -77,28 +76,19 @@ UNUSUAL: list[Any] = [
     NOT_GIVEN,
     omit,
     b"bytes",
-    bytearray(b"bytes"),
-    memoryview(b"bytes"),
     {1, 2},
-    frozenset(),
-    1j,
     object(),
-    int,
-    range(3),
     iter([1]),
     float("nan"),
     float("inf"),
-    -float("inf"),
     2**64,
     -(2**63) - 1,
     "\ud800",
     {1: 2},
     {None: 2},
-    {True: 2},
     {0.5: 2},
     {Text("key"): 2},
     {Word.YES: 2},
-    {b"key": 2},
     {("a",): 2},
     {"\ud800": 2},
 ]

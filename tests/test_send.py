@@ -33,7 +33,6 @@ SCRIPTS: dict[str, list[Reply]] = {
     "a redirect to nowhere": [Reply(307, (), b"")],
     "a redirect to a place that is none": [to("https://[")],
     "a redirect to another protocol": [to("ftp://host/file")],
-    "a status that is no redirect": [Reply(304, (("location", "/a"),), b"")],
     "redirects without end": [to("/again")] * 22,
     "a cookie": [Reply(headers=(JSON, cookie("a=b; Path=/"), cookie("c=d; Path=/; Secure; HttpOnly")))],
     "a cookie for elsewhere": [Reply(headers=(JSON, cookie("a=b; Path=/elsewhere")))],

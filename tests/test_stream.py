@@ -81,17 +81,6 @@ def test_stream_uses_the_fast_path_with_a_complete_response(form: Form, either: 
     assert [(record.outcome, record.events) for record in either.calls] == [("completed", len(chunks))]
 
 
-def test_stream_continues_after_a_broken_loop(either: Any) -> None:
-    with opened(either) as stream:
-        chunks = [next(stream)]
-        for chunk in stream:
-            chunks.append(chunk)
-            break
-        chunks += stream
-
-    assert text_of(chunks) == TEXT
-
-
 @pytest.mark.parametrize("use", ["closed", "read in part"])
 def test_stream_of_a_used_response_raises_as_in_stock(arguments: dict[str, Any], use: str) -> None:
     errors = []

@@ -127,17 +127,13 @@ def test_dropped_client_leaves_the_given_http_client_open(arguments: dict[str, A
 NO_HTTP = {
     "no_scheme": "localhost:8000/v1",
     "other_scheme": "ftp://localhost/v1",
-    "file": "file:///etc",
     "no_host": "https:///v1",
-    "no_slashes": "http:localhost/v1",
     "only_a_port": "http://:80/v1",
     "leading_space": " http://127.0.0.1:9/v1",
     "only_a_path": "/v1",
-    "no_scheme_but_slashes": "//127.0.0.1:9/v1",
     "empty": "",
     "bad_idna": "http://xn--/v1",
     "nul": "http://\x00h/v1",
-    "escaped_nul": "http://%00/v1",
     "port_no_number": "http://127.0.0.1:http/v1",
     "nobody_listens": "http://127.0.0.1:9/vü",
 }
@@ -145,8 +141,6 @@ MESSAGES: Any = [{"role": "user", "content": "Hello"}]
 CALLS = {
     "chat": lambda client: client.chat.completions.create(model="m", messages=MESSAGES),
     "chat_stream": lambda client: client.chat.completions.create(model="m", messages=MESSAGES, stream=True),
-    "responses": lambda client: client.responses.create(model="m", input="Hello"),
-    "responses_stream": lambda client: client.responses.create(model="m", input="Hello", stream=True),
     "post": lambda client: client.post("/chat/completions", cast_to=object, body={"model": "m"}),
     "get": lambda client: client.models.list(),
 }

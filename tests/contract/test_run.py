@@ -45,11 +45,9 @@ if __name__ == "__main__":
 """
 PROGRAMS = {
     "class": CALL,
-    "alias": CALL.replace("OpenAI", "Client"),
     "async class": ASYNC.replace("CLIENT", "openai.AsyncOpenAI()"),
     "Azure": "import os\nfrom openai.lib.azure import AzureOpenAI\n"
     f"AzureOpenAI({AZURE}).chat.completions.create({ARGUMENTS})",
-    "async Azure": ASYNC.replace("CLIENT", f"openai.AsyncAzureOpenAI({AZURE})"),
     "module": f"import os, openai\nopenai.base_url = os.environ['OPENAI_BASE_URL'] + '/'\n"
     f"openai.chat.completions.create({ARGUMENTS})",
     "looked for first": f"from importlib.util import find_spec\nassert find_spec('openai')\n{CALL}",
@@ -108,8 +106,14 @@ sys.exit(7)
 TARGETS = {"file": ["app.py"], "module": ["-m", "package"], "folder": ["package"], "code": ["-c", SHOWING]}
 
 
-@pytest.mark.parametrize("customized", ["", "import sys; sys.customized = 1", "raise ImportError('broken')"])
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("target", "customized"),
+    [
+        *((target, "") for target in TARGETS),
+        ("file", "import sys; sys.customized = 1"),
+        ("code", "raise ImportError('broken')"),
+    ],
+)
 def test_program_is_run_as_python_runs_it(target: str, customized: str, tmp_path: Path) -> None:
     for name in ("app.py", "package/__init__.py", "package/__main__.py", "site/sitecustomize.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -159,7 +163,6 @@ def test_signals_reach_the_program_itself(number: signal.Signals, tmp_path: Path
 
 UNUSABLE = {
     "": "expected a Python file, a directory with a __main__.py, -m MODULE, -c CODE, or a command",
-    "''": "expected a Python file, a directory with a __main__.py, -m MODULE, -c CODE, or a command",
     "-m": "expected a Python file, a directory with a __main__.py, -m MODULE, -c CODE, or a command",
     "--repot app.py": "unknown option '--repot'; options of the program come after TARGET",
     "missing.py": "there is no file 'missing.py'",
@@ -189,7 +192,6 @@ def test_isolated_python_is_refused(tmp_path: Path) -> None:
     ("program", "expected"),
     [
         (CALL, ["1 call, 1 answered"]),
-        ("import openai", ["No call has ended yet."]),
         ("print('typed')", ["this process did not import openai"]),
         (PROGRAMS["spawn"], ["1 call, 1 answered", "No call has ended yet."]),
     ],

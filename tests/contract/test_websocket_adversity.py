@@ -114,7 +114,6 @@ def test_idle_connection_answers_pings(form: Form, trusting_peers: None) -> None
         ("goaway=graceful;after=2", None, "closed"),
         ("truncate;after=2", ConnectionClosedError, "failed"),
         ("drop;after_bytes=1500", ConnectionClosedError, "failed"),
-        ("disconnect", ConnectionClosedError, "failed"),
     ],
 )
 def test_each_ending_is_the_error_of_websockets_and_one_record(

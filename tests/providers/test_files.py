@@ -92,10 +92,6 @@ BAD_FILE = 'source = "https://docs.example.com"\nchecked = 2026-11-22\nevidence 
 
 BAD = {
     "unknown key": ("sandwich = 1", "sandwich: unknown key, got 1"),
-    "unknown key of an endpoint": (
-        f'[encodings."/responses"]\nvalue = ["json"]\nunit = 2\n{BAD_FILE}',
-        "encodings./responses.unit: unknown key, got 2",
-    ),
     "missing source": (
         '[http2]\nvalue = true\nchecked = 2026-11-22\nevidence = "documented"',
         "http2: expected a source: .*, got dict",
@@ -117,23 +113,11 @@ BAD = {
         f'[cache.minimum_tokens]\nvalue = "1024"\n{BAD_FILE}',
         "cache.minimum_tokens.value: expected a valid integer, got '1024'",
     ),
-    "number where true or false is meant": (
-        f"[http2]\nvalue = 1\n{BAD_FILE}",
-        "http2.value: expected a valid boolean, got 1",
-    ),
     "infinity": (
         f"[cache.lifetime_s]\nvalue = inf\n{BAD_FILE}",
         "cache.lifetime_s.value: expected a finite number, got inf",
     ),
     "value where a table is meant": ("cache = 3", "cache: .*Cache, got 3"),
-    "bad date": (
-        '[http2]\nvalue = true\nsource = "https://docs.example.com"\nevidence = "documented"\nchecked = "yesterday"',
-        "http2.checked: expected a valid date, got 'yesterday'",
-    ),
-    "unknown form": (
-        f'[encodings."/responses"]\nvalue = ["json", "zstd"]\n{BAD_FILE}',
-        "encodings./responses.value.1: expected 'json', 'json\\+gzip', 'msgpack' or 'msgpack\\+gzip', got 'zstd'",
-    ),
     "forms without JSON": (
         f'[encodings."/responses"]\nvalue = ["msgpack"]\n{BAD_FILE}',
         'encodings./responses.value: expected "json" among the forms',
@@ -146,14 +130,9 @@ BAD = {
         '[http2]\nvalue = true\nsource = "the docs"\nevidence = "documented"\nchecked = 2026-11-22',
         "http2.source: expected '.https.*, got 'the docs'",
     ),
-    "parameter of no meaning": (
-        f"[parameters.x]\nvalue = 1.5\n{BAD_FILE}",
-        "parameters.x.value.bool: expected a valid boolean, got 1.5",
-    ),
     "no TOML": ("= 1", "expected TOML, got something else: .*line 1"),
     "more digits than Python reads": (f"http2 = {'9' * 4_400}", "expected TOML, got something else: .*digits"),
     "lists nested deeply": (f"http2 = {'[' * 5_000}", "expected TOML, got something else"),
-    "tables nested deeply": (f"http2.{'a.' * 3_000}b = 1", "expected a source|http2.a: unknown key, got dict"),
     "long key": (f"{'x' * 999} = 1", f"toml: {'x' * 60}: unknown key, got 1"),
     "key of two lines": ('"a\\nb" = 1', r"toml: 'a\\nb': unknown key"),
     "long value": (f'http2 = "{"x" * 999}"', f"got '{'x' * 59}$"),

@@ -38,16 +38,11 @@ def some(slug: str = "gateway", **tables: Any) -> ProviderFacts:
     ("origin", "slug"),
     [
         ("https://api.openai.com:443", "openai"),
-        ("https://eu.api.openai.com", "openai"),
         ("https://my-resource.openai.azure.com:443", "azure_openai"),
         ("https://api.cerebras.ai", "cerebras"),
-        ("https://API.MISTRAL.AI:443", "mistral"),
-        ("https://api.openai.com:8443", "unknown"),
         ("https://openai.azure.com", "unknown"),
         ("https://api.openai.com.example.com", "unknown"),
-        ("http://localhost:80", "unknown"),
         ("http://127.0.0.1:11434", "unknown"),
-        ("http://[::1]:8000", "unknown"),
         ("nonsense", "unknown"),
     ],
 )
@@ -130,8 +125,6 @@ def test_invalid_origin_is_refused_and_nothing_registered() -> None:
         ({"Server": "llama.cpp"}, None, "llama_cpp"),
         ({"server": "nginx"}, "llamacpp", "llama_cpp"),
         ({"server": "not llama.cpp"}, None, None),
-        ({"server": "uvicorn"}, "vllm", "vllm"),
-        ({}, "sglang", "sglang"),
         ({}, "library", "ollama"),
         ({"X-LiteLLM-Version": "1.83"}, "openai", "litellm"),
         ({"x-litellm-call-id": "1", "openai-processing-ms": "12"}, None, "litellm"),
@@ -139,7 +132,6 @@ def test_invalid_origin_is_refused_and_nothing_registered() -> None:
         ({"openai-processing-ms": "12"}, None, "openai"),
         ({"openai-processing-ms": "12", "azureml-model-session": "x"}, None, "azure_openai"),
         ({}, "openai", None),
-        ({"content-type": "text/html"}, None, None),
     ],
 )
 def test_server_is_identified_by_its_headers(headers: dict[str, str], owned_by: str | None, slug: str | None) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -132,19 +130,6 @@ def test_timeout_and_retries_match_the_stock_client(peer: CallPeer, retries: int
     with ours(peer, max_retries=retries) as client:
         assert made(client) == expected
         assert attempts(client)[-1][:3] == ("failed", "APITimeoutError", retries + 1)
-
-
-def test_unreachable_server_raises_as_in_stock_client(tmp_path: Path, slept: list[float]) -> None:
-    def made(client: Any) -> Any:
-        return [outcome(lambda: ask(client)) for _ in range(3)], list(slept)
-
-    with CallPeer("HTTP/1.1") as peer:
-        pass
-    with stock(peer, max_retries=1) as client:
-        expected = made(client)
-    slept.clear()
-    with ours(peer, max_retries=1) as client:
-        assert made(client) == expected
 
 
 def test_retries_send_the_body_of_the_first_attempt(peer: CallPeer, slept: list[float]) -> None:
@@ -313,12 +298,6 @@ def left_of(error: BaseException) -> list[weakref.ref[Any]]:
     return found
 
 
-def unused_address() -> str:
-    """An address without a server."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
-
-
 def left_of_a_call(client: Any, form: Form) -> list[weakref.ref[Any]]:
     """What is still there of the error of a call; no frame of the test's keeps it."""
 
@@ -342,7 +321,7 @@ def left_of_a_call(client: Any, form: Form) -> list[weakref.ref[Any]]:
 @pytest.mark.usefixtures("no_collection")
 @pytest.mark.parametrize("server", ["breaks off", "is not there"])
 def test_error_is_freed_with_its_last_reference(form: Form, peer: CallPeer, server: str) -> None:
-    options = {"base_url": unused_address()} if server == "is not there" else {}
+    options = {"base_url": "http://127.0.0.1:9/v1"} if server == "is not there" else {}
     with ours(peer, form, **options) as client:
         for _ in range(3):  # the last by the fast path
             peer.replies[:] = [Reply(0)]

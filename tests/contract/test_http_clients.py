@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
-import inspect
 from typing import Any
 
 import httpx2
@@ -146,20 +144,11 @@ CALLS = {
 }
 
 
-def error_of(client_class: Any, url: str, call: Any, **options: Any) -> tuple[Any, ...]:
+def error_of(form: Form, library: Any, url: str, call: Any, **options: Any) -> tuple[Any, ...]:
     """The class and text of the error that a call ends with, and the class of its cause."""
-
-    async def awaited() -> None:
-        async with client_class(api_key="test", base_url=url, **options) as client:
-            found = call(client)
-            await (found if inspect.isawaitable(found) else anext(aiter(found)))
-
     try:
-        if issubclass(client_class, openai.AsyncOpenAI):
-            asyncio.run(awaited())
-        else:
-            with client_class(api_key="test", base_url=url, **options) as client:
-                call(client)
+        with form.make(library, api_key="test", base_url=url, max_retries=0, **options) as client:
+            call(client)
     except Exception as error:  # noqa: BLE001 - what it is, is what is compared
         return type(error), str(error), type(error.__cause__)
     raise AssertionError("the call did not fail")
@@ -173,22 +162,13 @@ def error_of(client_class: Any, url: str, call: Any, **options: Any) -> tuple[An
         for call in (CALLS if kind == "no_scheme" else ["chat"])
     ],
 )
-@pytest.mark.parametrize(
-    ("ours", "stock", "stock_http"),
-    [
-        (fastlane.OpenAI, openai.OpenAI, openai.DefaultHttpxClient),
-        (fastlane.AsyncOpenAI, openai.AsyncOpenAI, openai.DefaultAsyncHttpxClient),
-    ],
-    ids=["sync", "async"],
-)
-def test_base_url_that_is_unusable_fails_as_with_openai(
-    ours: Any, stock: Any, stock_http: Any, url: str, call: Any
-) -> None:
+def test_base_url_that_is_unusable_fails_as_with_openai(form: Form, url: str, call: Any) -> None:
     """The cause is that of a client with an `http_client`: openai's own HTTP client merges the base URL twice."""
-    found = error_of(ours, url, call, max_retries=0)
+    http_client = openai.DefaultAsyncHttpxClient() if form.asynchronous else openai.DefaultHttpxClient()
+    found = error_of(form, fastlane, url, call)
 
-    assert found == error_of(stock, url, call, max_retries=0, http_client=stock_http())
-    assert found[:2] == error_of(stock, url, call, max_retries=0)[:2]
+    assert found == error_of(form, openai, url, call, http_client=http_client)
+    assert found[:2] == error_of(form, openai, url, call)[:2]
 
 
 @pytest.mark.parametrize("url", [NO_HTTP["no_scheme"], NO_HTTP["no_host"]])
@@ -208,12 +188,11 @@ def test_base_url_that_is_unusable_is_retried_as_with_openai(url: str, monkeypat
 
 @pytest.mark.parametrize("port", [-1, 65536, 99999])
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-@pytest.mark.parametrize("client_class", [fastlane.OpenAI, fastlane.AsyncOpenAI])
 def test_port_out_of_range_is_a_connection_error(
-    client_class: Any, host: str, port: int, caplog: pytest.LogCaptureFixture
+    form: Form, host: str, port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Unlike with openai's asynchronous client, which raises an ExceptionGroup."""
-    found = error_of(client_class, f"http://{host}:{port}/v1", CALLS["chat"], max_retries=0)
+    found = error_of(form, fastlane, f"http://{host}:{port}/v1", CALLS["chat"])
 
     assert found[:2] == (openai.APIConnectionError, "Connection error.")
     assert found[2].__name__ == "ConnectError"  # httpx's or httpx2's, by the installed openai
@@ -222,7 +201,6 @@ def test_port_out_of_range_is_a_connection_error(
     assert [record.getMessage() for record in caplog.records] == []
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
@@ -232,17 +210,13 @@ def test_port_out_of_range_is_a_connection_error(
         ("http://127.0.0.1:65536/", "The port must be from 0 to 65535, not 65536."),
     ],
 )
-def test_transport_reports_unusable_url_as_stock_does(asynchronous: bool, url: str, expected: str) -> None:
+def test_transport_reports_unusable_url_as_stock_does(form: Form, url: str, expected: str) -> None:
     """In the stock transport's class of error, with a text that says what to mend."""
-
-    async def awaited() -> None:
-        async with httpx2.AsyncClient(transport=AsyncTransport()) as client:
-            await client.send(httpx2.Request("GET", url))
-
+    transport = AsyncTransport() if form.asynchronous else Transport()
     with httpx2.Client() as stock, pytest.raises(httpx2.TransportError) as theirs:
         stock.send(httpx2.Request("GET", url))
-    with httpx2.Client(transport=Transport()) as client, pytest.raises(httpx2.TransportError) as ours:
-        asyncio.run(awaited()) if asynchronous else client.send(httpx2.Request("GET", url))
+    with form.make(httpx2, "Client", transport=transport) as client, pytest.raises(httpx2.TransportError) as ours:
+        client.send(httpx2.Request("GET", url))
 
     assert type(ours.value) is type(theirs.value)
     assert str(ours.value) == expected

@@ -12,53 +12,27 @@ import openai
 import pytest
 from openai import _base_client
 
-# Digests of the methods that `compat.responses` and `compat.send` replace, by the first version that has them.
+# Digests of the methods that `compat.responses` and `compat.send` replace, from the oldest version to the newest.
 # Compared were 2.47.0, 2.54.0, 3.0.0, 3.3.1, 3.12.0, 3.25.0, 3.52.0 and 3.54.0.
-KNOWN: dict[str, dict[str, str]] = {
-    "AsyncAPIClient._process_response": {"f89185ec5aac": "2.47.0", "304c58fc4b04": "3.0.0", "ef8d5fdee382": "3.52.0"},
-    "AsyncAPIClient._send_request": {"3cfee40e4991": "2.47.0", "d87012e50539": "3.0.0"},
-    "AsyncAPIClient._sleep_for_retry": {
-        "58141a880f48": "2.47.0",
-        "da3bb991e1a5": "3.0.0",
-        "d2afaa0040d2": "3.12.0",
-        "36562698666b": "3.25.0",
-    },
-    "AsyncAPIClient.request": {
-        "321c5274d16d": "2.47.0",
-        "8cecc2a92793": "3.0.0",
-        "d1b0c8e5260c": "3.12.0",
-        "f9d470eb9077": "3.25.0",
-    },
-    "AsyncOpenAI._send_request": {"2388647ca9be": "2.47.0", "915bdbebaaf2": "3.0.0", "4907410c358f": "3.52.0"},
-    "AsyncOpenAI._send_with_auth_retry": {
-        "2fd575b343c9": "2.47.0",
-        "8537dc9d5bc8": "3.0.0",
-        "4dd7c086d44c": "3.3.1",
-        "f9eea5cd56b5": "3.12.0",
-        "0009daf3619a": "3.52.0",
-    },
-    "OpenAI._send_request": {"86598e349fdf": "2.47.0", "8be5777441f2": "3.0.0", "1e918e570a4a": "3.52.0"},
-    "OpenAI._send_with_auth_retry": {
-        "45df5c1f6330": "2.47.0",
-        "15efaf51b127": "3.0.0",
-        "01491d648a3c": "3.3.1",
-        "808d2dda7c5e": "3.12.0",
-        "3cd2a299361a": "3.52.0",
-    },
-    "SyncAPIClient._process_response": {"b099a721e9b8": "2.47.0", "13bdf0161cfd": "3.0.0", "7fdbf3c1a9cd": "3.52.0"},
-    "SyncAPIClient._send_request": {"f2f374f97446": "2.47.0", "9ab9dbc0cbe8": "3.0.0"},
-    "SyncAPIClient._sleep_for_retry": {
-        "55b38e3f89f1": "2.47.0",
-        "3dc2dd95f1d8": "3.0.0",
-        "bf380b2e0661": "3.12.0",
-        "c3a301071a0b": "3.25.0",
-    },
-    "SyncAPIClient.request": {
-        "8ad3192324ad": "2.47.0",
-        "f65e16e7020c": "3.0.0",
-        "98decce8db15": "3.12.0",
-        "4cc0b7f3502e": "3.25.0",
-    },
+KNOWN: dict[str, tuple[str, ...]] = {
+    "AsyncAPIClient._process_response": ("f89185ec5aac", "304c58fc4b04", "ef8d5fdee382"),
+    "AsyncAPIClient._send_request": ("3cfee40e4991", "d87012e50539"),
+    "AsyncAPIClient._sleep_for_retry": ("58141a880f48", "da3bb991e1a5", "d2afaa0040d2", "36562698666b"),
+    "AsyncAPIClient.request": ("321c5274d16d", "8cecc2a92793", "d1b0c8e5260c", "f9d470eb9077"),
+    "AsyncOpenAI._send_request": ("2388647ca9be", "915bdbebaaf2", "4907410c358f"),
+    "AsyncOpenAI._send_with_auth_retry": (
+        "2fd575b343c9",
+        "8537dc9d5bc8",
+        "4dd7c086d44c",
+        "f9eea5cd56b5",
+        "0009daf3619a",
+    ),
+    "OpenAI._send_request": ("86598e349fdf", "8be5777441f2", "1e918e570a4a"),
+    "OpenAI._send_with_auth_retry": ("45df5c1f6330", "15efaf51b127", "01491d648a3c", "808d2dda7c5e", "3cd2a299361a"),
+    "SyncAPIClient._process_response": ("b099a721e9b8", "13bdf0161cfd", "7fdbf3c1a9cd"),
+    "SyncAPIClient._send_request": ("f2f374f97446", "9ab9dbc0cbe8"),
+    "SyncAPIClient._sleep_for_retry": ("55b38e3f89f1", "3dc2dd95f1d8", "bf380b2e0661", "c3a301071a0b"),
+    "SyncAPIClient.request": ("8ad3192324ad", "f65e16e7020c", "98decce8db15", "4cc0b7f3502e"),
 }
 
 CLASSES: tuple[Any, ...] = (

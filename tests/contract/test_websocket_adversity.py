@@ -272,40 +272,19 @@ def test_reconnecting_uses_our_sockets_and_sends_what_was_queued(
     assert [record.outcome for record in reported] == ["failed", "completed"]
 
 
-def test_sessions_of_openai_route_lanes_over_our_socket(
-    form: Form, options: dict[str, Any], reported: list[CallRecord]
-) -> None:
+def test_sessions_of_openai_route_lanes_over_our_socket(form: Form, client: Any, reported: list[CallRecord]) -> None:
     sessions = pytest.importorskip("openai.lib.responses_websocket", reason="this version of openai has none")
     limits = sessions.ResponsesWebSocketLimits(
         max_lanes=8, max_events_per_lane=500, max_events=2_000, max_bytes_per_lane=1 << 24, max_bytes=1 << 25
     )
-    lanes = ("a", "b")
-
-    def sync_session() -> list[Any]:
-        client = fastlane.OpenAI(**options)
-        with (
-            client,
-            client.responses.connect() as connection,
-            sessions.ResponsesWebSocketSession(connection, limits=limits) as session,
-        ):
-            opened = [session.lane(name) for name in lanes]
+    with client.responses.connect() as connection:
+        over = {"connection": inner_of(connection), "limits": limits}
+        with form.make(sessions, "ResponsesWebSocketSession", **over) as session:
+            opened = [session.lane(name) for name in ("a", "b")]
             for lane in opened:
                 lane.send(HELLO)
-            return [lane.get_final_response(timeout=HANG_S) for lane in opened]
+            found = [lane.get_final_response() for lane in opened]
 
-    async def async_session() -> list[Any]:
-        client = fastlane.AsyncOpenAI(**options)
-        async with (
-            client,
-            client.responses.connect() as connection,
-            sessions.AsyncResponsesWebSocketSession(connection, limits=limits) as session,
-        ):
-            opened = [session.lane(name) for name in lanes]
-            for lane in opened:
-                await lane.send(HELLO)
-            return [await lane.get_final_response() for lane in opened]
-
-    found = form.run(async_session()) if form.asynchronous else sync_session()
     assert [response.status for response in found] == ["completed"] * 2
     assert {record.response_id for record in reported} == {response.id for response in found}
 

@@ -102,14 +102,14 @@ CATALOG = Catalog(
     "chat.completions.create", "chat.completions.parse", "chat.completions.with_raw_response.create",
     "responses.create", "responses.parse", "embeddings.create",
 ])  # fmt: skip
-@pytest.mark.parametrize("stream", [False, True])
 def test_disabled_client_route_is_an_error(
-    form: Form, provider: Emulator, arguments: dict[str, Any], entry: str, stream: bool
+    form: Form, provider: Emulator, arguments: dict[str, Any], entry: str
 ) -> None:
+    prompt: dict[str, Any] = {"messages": MESSAGES} if entry.startswith("chat") else {"input": "Name a river."}
     with form.make(fastlane, **arguments, plays=[fastlane.Connection(), fastlane.Routing(CATALOG)]) as client:
         for each in (client, client.with_options(timeout=3.0)):
             with pytest.raises(fastlane.ConfigurationError, match="FASTLANE_DISABLED is set"):
-                attrgetter(entry)(each)(**asked(entry, "fastlane/auto?min_quality=30", stream=stream))
+                attrgetter(entry)(each)(model="fastlane/auto?min_quality=30", **prompt)
         with (
             pytest.raises(fastlane.ConfigurationError, match="FASTLANE_DISABLED is set"),
             client.chat.completions.stream(model=Route(task="triage"), messages=MESSAGES),
@@ -117,10 +117,3 @@ def test_disabled_client_route_is_an_error(
             pass
 
     assert provider.log() == ()
-
-
-def asked(entry: str, model: str, *, stream: bool) -> dict[str, Any]:
-    prompt: dict[str, Any] = {"messages": MESSAGES} if entry.startswith("chat") else {"input": "Name a river."}
-    if stream and entry.endswith("create") and "embeddings" not in entry:
-        prompt["stream"] = True
-    return {"model": model, **prompt}

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from fastlane.emulator import Emulator
+from tests.programs import run_python
 
-ROOT = Path(__file__).parents[2]
-RUN = (sys.executable, "-m", "fastlane", "run")
+RUN = ("-m", "fastlane", "run")
 ARGUMENTS = "model='fast-1', messages=[{'role': 'user', 'content': 'Name a river.'}]"
 CALL = f"from openai import OpenAI\nOpenAI().chat.completions.create({ARGUMENTS})\n"
 AZURE = "api_key='azure', azure_endpoint=os.environ['OPENAI_BASE_URL'].removesuffix('/v1'), api_version='2024-10-21'"
@@ -58,19 +58,13 @@ PROGRAMS = {
 
 
 def environment_of(provider: Emulator, **more: str) -> dict[str, str]:
-    known = {"OPENAI_BASE_URL": provider.base_url, "OPENAI_API_KEY": "sk-test"}
-    return {**os.environ, **provider.environment, **known, **more}
-
-
-def ended(command: Any, folder: Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    options = {"input": "typed", "timeout": 100, **options}
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, **options)
+    return {"OPENAI_BASE_URL": provider.base_url, "OPENAI_API_KEY": "sk-test", **more}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_unmodified_program_makes_fastlane_calls(name: str, provider: Emulator, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(PROGRAMS[name])
-    ran = ended([*RUN, "app.py"], tmp_path, env=environment_of(provider))
+    ran = run_python(*RUN, "app.py", cwd=tmp_path, environment=environment_of(provider))
 
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
     assert [log.http_version for log in provider.log()] == ["HTTP/2"]
@@ -80,7 +74,7 @@ def test_unmodified_program_makes_fastlane_calls(name: str, provider: Emulator, 
 def test_auto_is_imported_before_or_after_openai(at: int, provider: Emulator, tmp_path: Path) -> None:
     lines = CALL.splitlines()
     lines.insert(at, "import fastlane.auto")
-    ran = ended([sys.executable, "-c", "\n".join(lines)], tmp_path, env=environment_of(provider))
+    ran = run_python("-c", "\n".join(lines), cwd=tmp_path, environment=environment_of(provider))
 
     assert (ran.returncode, ran.stderr) == (0, "")
     assert [log.http_version for log in provider.log()] == ["HTTP/2"]
@@ -88,7 +82,7 @@ def test_auto_is_imported_before_or_after_openai(at: int, provider: Emulator, tm
 
 def test_disabled_run_leaves_the_program_stock(provider: Emulator, tmp_path: Path) -> None:
     program = f"{CALL}import sys\nprint('fastlane' in sys.modules)"
-    ran = ended([*RUN, "-c", program], tmp_path, env=environment_of(provider, FASTLANE_DISABLED="true"))
+    ran = run_python(*RUN, "-c", program, cwd=tmp_path, environment=environment_of(provider, FASTLANE_DISABLED="true"))
 
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "False\n", "")
     assert [log.http_version for log in provider.log()] == ["HTTP/1.1"]
@@ -120,11 +114,11 @@ def test_program_is_run_as_python_runs_it(target: str, customized: str, tmp_path
         (tmp_path / name).write_text(customized if "site" in name else SHOWING if "__init__" not in name else "")
     if not customized:
         (tmp_path / "site/sitecustomize.py").unlink()
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     arguments = [*TARGETS[target], "--report", "-m", "x y"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    options: Any = {"cwd": tmp_path, "env": environment, "input": "typed", "capture_output": True, "text": True}
     runs = [
-        ended([sys.executable, "-X", "dev", *run, *arguments], tmp_path, env=environment)
-        for run in ([], ["-m", "fastlane", "run"])
+        subprocess.run([sys.executable, "-X", "dev", *run, *arguments], **options, check=False) for run in ([], RUN)
     ]
 
     # `fastlane run` is a Python too, which runs the same `sitecustomize` first.
@@ -136,14 +130,14 @@ def test_program_is_run_as_python_runs_it(target: str, customized: str, tmp_path
 
 def test_command_is_run_with_the_hook(provider: Emulator, tmp_path: Path) -> None:
     for command in ([sys.executable], ["sh", "-c", 'exec "$0" "$@"', sys.executable]):
-        ran = ended([*RUN, *command, "-c", CALL], tmp_path, env=environment_of(provider))
+        ran = run_python(*RUN, *command, "-c", CALL, cwd=tmp_path, environment=environment_of(provider))
         assert (ran.returncode, ran.stderr) == (0, "")
 
     assert [log.http_version for log in provider.log()] == ["HTTP/2"] * 2
 
 
 def test_command_is_ended_by_a_closed_pipe(tmp_path: Path) -> None:
-    ran = ended([*RUN, "sh", "-c", "yes | head -n 1"], tmp_path)
+    ran = run_python(*RUN, "sh", "-c", "yes | head -n 1", cwd=tmp_path)
 
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "y\n", "")
 
@@ -151,7 +145,9 @@ def test_command_is_ended_by_a_closed_pipe(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_reach_the_program_itself(number: signal.Signals, tmp_path: Path) -> None:
     program = "import os, time; print(os.getpid(), flush=True); time.sleep(100)"
-    with subprocess.Popen([*RUN, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, *RUN, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert int(process.stdout.readline()) == process.pid
         process.send_signal(number)
@@ -174,7 +170,7 @@ UNUSABLE = {
 @pytest.mark.parametrize("arguments", UNUSABLE)
 def test_unusable_target_is_a_usage_error(arguments: str, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("")
-    ran = ended([*RUN, *shlex.split(arguments)], tmp_path)
+    ran = run_python(*RUN, *shlex.split(arguments), cwd=tmp_path)
 
     assert (ran.returncode, ran.stdout) == (2, "")
     usage = "usage: fastlane run [--report] TARGET [ARGUMENT]...\nfastlane run: "
@@ -182,7 +178,7 @@ def test_unusable_target_is_a_usage_error(arguments: str, tmp_path: Path) -> Non
 
 
 def test_isolated_python_is_refused(tmp_path: Path) -> None:
-    ran = ended([sys.executable, "-E", "-m", "fastlane", "run", "-c", CALL], ROOT)
+    ran = run_python("-E", "-m", "fastlane", "run", "-c", CALL)
 
     assert ran.returncode == 2
     assert "Python's options -E, -I and -S" in ran.stderr
@@ -198,7 +194,7 @@ def test_isolated_python_is_refused(tmp_path: Path) -> None:
 )
 def test_report_says_where_the_time_went(program: str, expected: list[str], provider: Emulator, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(program)
-    ran = ended([*RUN, "--report", "app.py"], tmp_path, env=environment_of(provider))
+    ran = run_python(*RUN, "--report", "app.py", cwd=tmp_path, environment=environment_of(provider))
 
     assert (ran.returncode, ran.stderr.count("fastlane run: ")) == (0, len(expected))
     assert all(text in ran.stderr for text in expected)
@@ -209,7 +205,7 @@ def test_child_of_a_python_without_fastlane_goes_on(tmp_path: Path) -> None:
     (site,) = (tmp_path / "other").glob("lib/python*/site-packages")
     (site / "openai.py").write_text("name = 'another openai'")
     other = str(tmp_path / "other/bin/python")
-    ran = ended([*RUN, other, "-c", "import openai; print(openai.name, openai.__spec__.loader)"], tmp_path)
+    ran = run_python(*RUN, other, "-c", "import openai; print(openai.name, openai.__spec__.loader)", cwd=tmp_path)
 
     assert ran.returncode == 0
     assert ran.stdout.startswith("another openai <_frozen_importlib_external.SourceFileLoader")
@@ -218,7 +214,7 @@ def test_child_of_a_python_without_fastlane_goes_on(tmp_path: Path) -> None:
 
 def test_hook_and_command_import_neither_typer_nor_openai(tmp_path: Path) -> None:
     stub = "import fastlane_run, os, sys; os.execvpe = lambda *_: sys.exit(print(list(sys.modules)))"
-    ran = ended([sys.executable, "-c", f"{stub}; fastlane_run.main()", "run", "-c", "pass"], tmp_path)
+    ran = run_python("-c", f"{stub}; fastlane_run.main()", "run", "-c", "pass", cwd=tmp_path)
 
     assert ran.returncode == 0
     assert not {"fastlane", "openai", "typer"} & set(json.loads(ran.stdout.replace("'", '"')))

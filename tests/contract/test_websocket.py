@@ -29,10 +29,9 @@ ENDS = ("response.completed", "response.incomplete", "response.failed", "error")
 
 
 @pytest.fixture
-def client(form: Form, arguments: dict[str, Any], reported: list[CallRecord], provider: Emulator) -> Iterator[Any]:
+def client(form: Form, arguments: dict[str, Any], reported: list[CallRecord]) -> Iterator[Any]:
     with form.make(fastlane, **arguments, on_call_end=[reported.append], raise_play_errors=True) as client:
         yield client
-    provider.reset()
 
 
 @pytest.fixture

@@ -43,10 +43,9 @@ def options(arguments: dict[str, Any], reported: list[CallRecord]) -> dict[str, 
 
 
 @pytest.fixture
-def client(form: Form, options: dict[str, Any], provider: Emulator) -> Iterator[Any]:
+def client(form: Form, options: dict[str, Any]) -> Iterator[Any]:
     with form.make(fastlane, **options) as client:
         yield client
-    provider.reset()
 
 
 @contextmanager

@@ -228,9 +228,9 @@ def test_reasoning_that_is_streamed_counts_from_its_first_delta() -> None:
     thought = chunk(choice_event(reasoning_content="hm"))
     counted = data(completion_chunk({"index": 0, "delta": {}, "finish_reason": "stop"}, usage=usage))
     go_on = threading.Event()
-    parts = [CHUNKED, thought, thought, go_on, chunk(HELLO), chunk(counted), chunk(DONE), LAST_CHUNK]
+    rest = [chunk(HELLO), chunk(counted), chunk(DONE), LAST_CHUNK]
     with (
-        ScriptedServer(lambda _: Script(parts)) as server,
+        ScriptedServer(lambda _: Script([CHUNKED, thought, thought, go_on, *rest])) as server,
         fastlane.OpenAI(base_url=server.base_url, api_key="sk-test", max_retries=0) as client,
     ):
         stream = chat(client)

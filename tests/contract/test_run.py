@@ -118,7 +118,7 @@ def test_program_is_run_as_python_runs_it(target: str, customized: str, tmp_path
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     options: Any = {"cwd": tmp_path, "env": environment, "input": "typed", "capture_output": True, "text": True}
     runs = [
-        subprocess.run([sys.executable, "-X", "dev", *run, *arguments], **options, check=False) for run in ([], RUN)
+        subprocess.run([sys.executable, "-X", "dev", *run, *arguments], **options, check=False) for run in ([], [*RUN])
     ]
 
     # `fastlane run` is a Python too, which runs the same `sitecustomize` first.

@@ -42,24 +42,12 @@ def user(content: Any) -> dict[str, Any]:
     return {"role": "user", "content": content}
 
 
-@pytest.mark.parametrize(
-    ("kind", "value"),
-    [
-        ("timestamp", "2026-11-22T10:04:33Z"),
-        ("timestamp", "Monday, 3 March 2025, 10:04 AM"),
-        ("uuid", UUID),
-        ("counter", "17"),
-        ("random", "9f8e7d6c5b4a39281706"),
-    ],
-)
-def test_changing_value_is_found_with_its_position(kind: str, value: str) -> None:
-    before = "Be kind. This is request #" if kind == "counter" else "Be kind. Now: "
-    (finding,) = lint([system(f"{before}{value} (go on)"), user("Hi.")])
+def test_finding_names_the_path_and_quotes_no_value() -> None:
+    (finding,) = lint([system(f"Be kind. Now: {UUID} (go on)"), user("Hi.")])
 
-    assert (finding.path, finding.kind) == ("messages[0].content", kind)
-    assert (finding.start, finding.end) == (len(before), len(before) + len(value))
+    assert (finding.path, finding.kind) == ("messages[0].content", "uuid")
     assert "messages[0].content" in finding.message
-    assert value not in finding.message.replace(f"{finding.start:,}", "").replace(f"{finding.end:,}", "")
+    assert UUID not in finding.message
 
 
 def test_lint_ignores_volatile_messages() -> None:

@@ -13,8 +13,6 @@ from typing import Any
 
 import openai
 import pytest
-from openai.resources.chat.completions import Completions
-from openai.types.chat import ChatCompletionMessage
 from pydantic import BaseModel
 
 import fastlane
@@ -70,9 +68,6 @@ DECLARED = ("volatile", ("volatile", None), None)
 
 ENTRIES: dict[str, Callable[[Any], Any]] = {
     "create": lambda client: client.chat.completions.create(model="m", messages=marked_messages()),
-    "with an answer's message": lambda client: client.chat.completions.create(
-        model="m", messages=[*marked_messages(), ChatCompletionMessage(role="assistant", content="Yes.")]
-    ),
     "with what openai has to walk through": lambda client: client.chat.completions.create(
         model="m", messages=marked_messages(), stop=("a",)
     ),
@@ -187,21 +182,6 @@ def test_prompt_cache_play_moves_volatile_messages_last(
         {"role": "system", "content": "10:04"},
         {"role": "system", "content": [NOW]},
     ]
-
-
-def test_replaced_create_method_sends_marked_messages_as_written(
-    of_the_peer: dict[str, Any], bodies: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = Completions.create
-
-    def another(self: Any, **kwargs: Any) -> Any:
-        return own(self, **kwargs)
-
-    monkeypatch.setattr(Completions, "create", another)
-    with fastlane.OpenAI(**of_the_peer) as client, pytest.raises(openai.BadRequestError):
-        client.chat.completions.create(model="m", messages=marked_messages())
-
-    assert bodies == [WRITTEN]
 
 
 # What stays of a prompt is read into the provider's cache by one short call

@@ -60,16 +60,16 @@ def streamed_text(text: str, *, size: int = 5, finish: str | None = "stop") -> l
     return [chunk(role="assistant"), *pieces, *([chunk(finish=finish), usage_chunk()] if finish else [])]
 
 
-def stream(events: list[Any], *, done: bool = True, end: str = "\n") -> bytes:
+def stream(events: list[Any], *, done: bool = True) -> bytes:
     """Events as bytes. An event that is a text is written as it is."""
     lines = [one if isinstance(one, str) else f"data: {json.dumps(one)}" for one in events]
     if done:
         lines.append("data: [DONE]")
-    return "".join(f"{line}{end}{end}" for line in lines).encode()
+    return "".join(f"{line}\n\n" for line in lines).encode()
 
 
-def streamed(events: list[Any], *, done: bool = True, end: str = "\n") -> Reply:
-    return Reply(headers=(EVENT_STREAM, ("x-request-id", "req_1")), body=stream(events, done=done, end=end))
+def streamed(events: list[Any], *, done: bool = True) -> Reply:
+    return Reply(headers=(EVENT_STREAM, ("x-request-id", "req_1")), body=stream(events, done=done))
 
 
 def whole(text: str | None, *, finish: str = "stop", **message: Any) -> Reply:

@@ -11,7 +11,7 @@ import fastlane
 from fastlane import BoundedOutput, InvalidOutputError
 from fastlane.emulator import Emulator, RequestLog
 from tests.plays.bounded_output.answers import FORMAT, MESSAGES, Ticket, create, output_of, parse
-from tests.waiting import SYNC, Form, inner_of, until
+from tests.waiting import SYNC, Form, until
 
 
 class Open(BaseModel):
@@ -52,16 +52,6 @@ def without_ids(answer: Any) -> dict[str, Any]:
 # What the caller sees
 
 
-def test_parsed_answer_is_the_stock_clients(arguments: dict[str, Any], form: Form) -> None:
-    with client(arguments, BoundedOutput(), form=form) as bounded:
-        answer = inner_of(parse(bounded))
-
-    stock = stock_ticket(arguments)
-    assert type(answer) is type(stock)
-    assert without_ids(answer) == without_ids(stock)
-    assert answer.choices[0].message.parsed == stock.choices[0].message.parsed
-
-
 def test_parsed_response_is_the_stock_clients(arguments: dict[str, Any]) -> None:
     asked: Any = {"model": "m", "input": "Which category?", "text_format": Ticket}
     with client(arguments, BoundedOutput()) as bounded, openai.OpenAI(**arguments) as stock:
@@ -70,19 +60,6 @@ def test_parsed_response_is_the_stock_clients(arguments: dict[str, Any]) -> None
     # The request's own limit stands in the answer.
     assert answer.output_parsed == expected.output_parsed
     assert without_ids(answer) | {"max_output_tokens": None} == without_ids(expected)
-
-
-def test_raw_answer_is_whole(arguments: dict[str, Any]) -> None:
-    asked: dict[str, Any] = {"model": "m", "messages": MESSAGES, "response_format": FORMAT}
-    with client(arguments, BoundedOutput()) as bounded:
-        raw = bounded.chat.completions.with_raw_response.create(**asked)
-        with bounded.chat.completions.with_streaming_response.create(**asked) as response:
-            body = json.loads(response.read())
-
-    assert raw.headers["content-type"] == "application/json"
-    assert json.loads(raw.http_response.content)["object"] == body["object"] == "chat.completion"
-    assert json.loads(raw.parse().choices[0].message.content or "").keys() == {"category", "confidence"}
-    assert raw.elapsed.total_seconds() > 0
 
 
 # The limit

@@ -20,7 +20,6 @@ from tests.plays.bounded_output.answers import (
     MESSAGES,
     VALID,
     WRONG,
-    Ticket,
     bounded,
     create,
     output_of,
@@ -310,37 +309,6 @@ def test_call_cancelled_at_any_point_leaks_nothing(arguments: dict[str, Any], pr
 
 def open_streams(provider: Emulator) -> list[Any]:
     return [one for one in provider.log() if one.finished_ns is None and one.reset_ns is None]
-
-
-@pytest.mark.parametrize(
-    ("fault", "expected", "requests"),
-    [
-        ("drop;after=3", None, 2),
-        ("reset;after=3;code=8", None, 2),
-        ("stall=0.05;after=3", None, 1),
-        ("status=429;retry_after=0.01", None, 2),
-        ("status=500", None, 2),
-        ("malformed;after=3", json.JSONDecodeError, 1),
-    ],
-)
-def test_faults_end_as_they_do_without_a_stream(
-    arguments: dict[str, Any], provider: Emulator, fault: str, expected: type[Exception] | None, requests: int
-) -> None:
-    records: list[fastlane.CallRecord] = []
-    plays = (Connection(), BoundedOutput(reasks=1))
-    headers = {"x-emulator-fault": f"{fault};times=1", "x-emulator-tag": "t"}
-    with fastlane.OpenAI(
-        **arguments, only_plays=plays, raise_play_errors=True, max_retries=1, on_call_end=[records.append]
-    ) as client:
-        if expected is None:
-            assert isinstance(parse(client, extra_headers=headers).choices[0].message.parsed, Ticket)
-        else:
-            with pytest.raises(expected):
-                parse(client, extra_headers=headers)
-
-    (record,) = records
-    assert len(provider.log()) == len(record.attempts) == requests
-    assert record.outcome == ("completed" if expected is None else "failed")
 
 
 def test_refusal_and_a_filter_are_as_with_the_stock_client(one_peer: CallPeer) -> None:

@@ -191,6 +191,26 @@ def test_key_that_is_not_set_keeps_a_model_out(
     assert "NEAR_KEY is not set" in [one.why_not for one in record.routing.candidates]
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_record_lists_adaptations_for_the_answering_model(fails: bool, near: Upstream, far: Upstream) -> None:
+    near.scripts = [refuse(503)] if fails else []
+    models = (
+        model_at(near, first_token_s=0.01, parameters={"temperature": False}),
+        model_at(far, first_token_s=0.5, max_output_tokens=40),
+    )
+    with client_of(near, Routing(Catalog(models=models), exploration=0.0, streams=False)) as client:
+        assert asked(client, temperature=0.125, max_tokens=60, user="a-user") == f"from {'far' if fails else 'near'}"
+        changes = client.last_call.changes
+
+    assert "temperature" not in near.asked[0]
+    assert changes[:2] == (
+        ("left out user, which far is not known to take", "lowered max_tokens to the most that far takes")
+        if fails
+        else ("left out user, which near is not known to take", "left out temperature, which near does not take")
+    )
+    assert not any(value in str(changes) for value in ("0.125", "a-user"))
+
+
 def test_routing_learns_the_faster_model(near: Upstream, far: Upstream) -> None:
     def slowly(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:
         stream.hold_for(0.15)
@@ -279,15 +299,3 @@ def test_output_lengths_are_learned_from_streams_without_usage(near: Upstream, f
     expected: list[Any] = [record.routing.candidates[0].decode_s for record in records if record.routing is not None]
     assert expected[0] is not None
     assert expected[-1] < expected[0] / 5
-
-
-def test_one_user_action_has_one_record_of_a_call_that_fell_back(near: Upstream, far: Upstream) -> None:
-    near.scripts = [lambda upstream, stream, body: stream.rst(2)]
-    seen: list[fastlane.CallRecord] = []
-    with client_of(near, Routing(catalog_of(near, far), exploration=0.0), on_call_end=[seen.append]) as client:
-        with fastlane.user_action("answer") as action:
-            assert asked(client) == "from far"
-        assert len(client.calls) == 1
-    assert len(seen) == 1
-    assert len(action.calls) == 1
-    assert seen[0].user_actions == ("answer",)

@@ -10,11 +10,10 @@ import pytest
 
 import fastlane
 from fastlane import Connection, Urgency, urgency
-from fastlane.emulator import Emulator
+from fastlane.engine import pipeline
 from fastlane.errors import ConfigurationError
 from tests.call_peer import ANSWER
 from tests.prepared_server import LIBRARY
-from tests.programs import run_python
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]
 
@@ -98,33 +97,13 @@ async def test_calls_of_both_kinds_and_of_responses_have_the_level(arguments: di
         assert levels(client) == ["background", "background", "interactive"]
 
 
-WITHOUT_THE_PLAY = """
-import asyncio, sys, fastlane
-call = {"model": "m", "messages": [{"role": "user", "content": "?"}]}
-client, other = fastlane.OpenAI(api_key="sk-test"), fastlane.AsyncOpenAI(api_key="sk-test")
-client.chat.completions.create(**call)
-with fastlane.urgency("interactive"):
-    client.chat.completions.create(**call)
-with fastlane.OpenAI(api_key="sk-test", plays=[fastlane.Urgency()]) as urgent, fastlane.urgency("background"):
-    urgent.chat.completions.create(**call)
-print("so far nothing", file=sys.stderr)
-with fastlane.urgency("background"):
-    client.chat.completions.create(**call)
-    list(client.responses.create(model="m", input="?", stream=True))
-async def main():
-    async with other:
-        await other.chat.completions.create(**call)
-with fastlane.urgency("background"):
-    asyncio.run(main())
-"""
+def test_urgency_without_the_play_warns_once(caplog: pytest.LogCaptureFixture) -> None:
+    pipeline._warn_once.cache_clear()
+    without = CLIENT.copy(only_plays=[])
+    for client, level in ((without, "interactive"), (CLIENT, "background"), (without, "background")):
+        with urgency(level):
+            for _ in range(2):
+                client.chat.completions.create(model="m", messages=MESSAGES)
 
-
-@pytest.mark.slow
-def test_urgency_without_the_play_warns_once(provider: Emulator) -> None:
-    ran = run_python("-c", WITHOUT_THE_PLAY, environment={"OPENAI_BASE_URL": provider.base_url})
-
-    message = (
-        'urgency("background") has no effect, because this client has no Urgency play: make it with '
-        "OpenAI(plays=[Urgency()]) (logged once)"
-    )
-    assert (ran.stdout, ran.stderr.splitlines()) == ("", ["so far nothing", message])
+    (warning,) = caplog.messages
+    assert warning.startswith('urgency("background") has no effect, because this client has no Urgency play')

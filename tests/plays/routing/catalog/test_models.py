@@ -21,7 +21,6 @@ from fastlane.catalog import Catalog, CatalogModel, ModelPrice, Route, Score, Ta
 from fastlane.providers import facts_of
 from tests.call_peer import ANSWER
 from tests.prepared_server import LIBRARY
-from tests.programs import printed_by
 
 SPEED: dict[str, Any] = {"first_token_s": ((1_000, 0.5),), "tokens_per_s": 100}
 KEY = "sk-proj-" + "Ab1" * 12
@@ -153,7 +152,8 @@ def test_digest_differs_where_anything_does() -> None:
 
     assert len({catalog.digest, *(other.digest for other in others)}) == 6
     assert catalog.digest == Catalog(models=(CatalogModel(name="small", **SPEED),)).digest
-    assert len(catalog.digest) == 8
+    of_many = CatalogModel(name="small", capabilities=frozenset({"json", "tools", "vision"}), **SPEED)
+    assert Catalog(models=(of_many,)).digest == "34851115", "sets are in another order in each process"
     assert repr(catalog) == str(catalog) == f"Catalog(1 models, digest='{catalog.digest}')"
 
 
@@ -169,18 +169,6 @@ def test_cached_tokens_cost_their_own_price() -> None:
     price = ModelPrice(input=2, cached_input=0.5, output=8)
 
     assert price.of(1_000_000, 100_000, 400_000) == pytest.approx(0.6 * 2 + 0.4 * 0.5 + 0.1 * 8)
-
-
-def test_catalog_is_imported_lazily_with_a_stable_digest() -> None:
-    # Sets of texts are in another order there.
-    code = """
-import sys
-import fastlane
-assert "fastlane.plays.routing.catalog.models" not in sys.modules
-from fastlane.plays.routing.catalog.models import Catalog
-print(Catalog.example().digest)
-"""
-    assert printed_by("-c", code, environment={"PYTHONHASHSEED": "1"}) == f"{Catalog.example().digest}\n"
 
 
 def test_scores_need_a_task_of_the_catalog_if_it_has_tasks() -> None:
@@ -264,22 +252,6 @@ def test_catalog_errors_are_reported_together(tmp_path: Path) -> None:
 def test_missing_catalog_file_is_refused(path: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Catalog.load(tmp_path / path)
-
-
-def test_example_catalog_has_the_published_ratios() -> None:
-    catalog = Catalog.example()
-    bar = catalog.tasks["example"].min_quality
-
-    above = [one for one in catalog.models if (one.quality or 0) >= (bar or 0)]
-    seconds = {one.name: 10 * (one.first_token_s[0][1] + 500 / one.tokens_per_s) for one in catalog.models}
-
-    assert catalog.snapshot == date(2026, 6, 13)
-    assert bar == 45
-    assert "gpt-oss-120b" not in [one.name for one in above]
-    assert max(above, key=lambda one: one.tokens_per_s).name == "DeepSeek V4 Flash"
-    assert seconds["gpt-oss-120b"] == pytest.approx(19, abs=0.1)
-    assert seconds["GPT-5.5"] == pytest.approx(13 * 60 + 54, abs=0.5)
-    assert seconds["GPT-5.5"] / seconds["gpt-oss-120b"] == pytest.approx(44, abs=0.1)
 
 
 def test_example_models_have_a_source_and_documented_figures() -> None:

@@ -7,7 +7,6 @@ import logging
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import httpx2
@@ -47,7 +46,6 @@ class Provider:
     def __init__(self) -> None:
         self.answers: list[list[Any]] = []
         self.commands: list[dict[str, Any]] = []
-        self.url = ""
         self.client: Any = None
 
     def serve(self, server: ServerConnection) -> None:
@@ -70,34 +68,24 @@ class Provider:
         return self.client.responses.create(model="m", input=[HELLO, *more])
 
 
-@contextmanager
-def running(form: Form) -> Iterator[Provider]:
+@pytest.fixture
+def provider(form: Form, trusting_peers: None) -> Iterator[Provider]:
     provider = Provider()
     with serve(provider.serve, "127.0.0.1", 0, ssl=server_context(LOCAL_NAMES, ["http/1.1"])) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         origin = f"https://127.0.0.1:{server.socket.getsockname()[1]}"
-        provider.url = f"{origin}/v1"
-        options: dict[str, Any] = {
-            "api_key": "sk-secret",
-            "base_url": provider.url,
-            "timeout": 20.0,
-            "raise_play_errors": True,
-        }
+        options = {"api_key": "sk-secret", "base_url": f"{origin}/v1", "timeout": 20.0, "raise_play_errors": True}
         plays = [Connection(), ResponseSocket()]
         try:
-            with registered(TAKES_SOCKETS, origins=[origin]), form.make(fastlane, only_plays=plays, **options) as made:
-                provider.client = made
+            with (
+                registered(TAKES_SOCKETS, origins=[origin]),
+                form.make(fastlane, only_plays=plays, **options) as provider.client,
+            ):
                 yield provider
         finally:
             server.shutdown()
             thread.join(HANG_S)
-
-
-@pytest.fixture
-def provider(form: Form, trusting_peers: None) -> Iterator[Provider]:
-    with running(form) as provider:
-        yield provider
 
 
 def test_error_of_a_whole_answer_that_has_begun_is_not_repeated(provider: Provider) -> None:

@@ -142,10 +142,6 @@ def test_answers_are_known_however_they_are_sent_back(emulator: Emulator, client
     assert others[-1].prompt_tokens > 2 * first.prompt_tokens
 
 
-def edited_input(history: list[Any]) -> None:
-    history[0] = {**history[0], "content": "Review that."}
-
-
 def edited_answer(history: list[Any]) -> None:
     history[1]["content"][0]["text"] += "!"
 
@@ -154,21 +150,11 @@ def reordered_keys(history: list[Any]) -> None:
     history[0] = dict(reversed(history[0].items()))
 
 
-def doubled_item(history: list[Any]) -> None:
-    history.insert(1, history[0])
-
-
-def dropped_item(history: list[Any]) -> None:
-    del history[1]
-
-
 def nothing_new(history: list[Any]) -> None:
     history.pop()
 
 
-@pytest.mark.parametrize(
-    "change", [edited_input, edited_answer, reordered_keys, doubled_item, dropped_item, nothing_new]
-)
+@pytest.mark.parametrize("change", [edited_answer, reordered_keys, nothing_new])
 def test_changed_history_is_sent_whole(emulator: Emulator, client: Any, change: Callable[[list[Any]], None]) -> None:
     first = created(client, [HELLO])
     history = [HELLO, *sent_back(first, "set"), {"role": "user", "content": "And?"}]
@@ -259,37 +245,22 @@ def test_refused_upgrade_is_remembered_with_one_warning(
     ]
 
 
-@pytest.mark.parametrize("after", range(EVENTS))
-def test_kill_ends_a_stream_as_over_http_and_is_billed_once(emulator: Emulator, client: Any, after: int) -> None:
+@pytest.mark.parametrize("after", [0, 1, EVENTS // 2, EVENTS - 1])
+@pytest.mark.parametrize("ask", [created, streamed])
+def test_killed_answer_is_repeated_only_if_it_has_not_begun(
+    emulator: Emulator, client: Any, ask: Ask, after: int
+) -> None:
     emulator.set_faults(f"drop;after_events={after};times=1;on=WS responses")
-    events: list[Any] = []
-
-    def read() -> None:
-        with client.responses.create(model="m", input=[HELLO], stream=True) as stream:
-            events.extend(stream)
-
-    if after == 0:  # openai's rules repeat what has not begun
-        read()
-        assert events[-1].type == "response.completed"
-        assert len(responses_of(emulator)) == 2
+    if after == 0:  # by openai's rules
+        assert ask(client, [HELLO]).status == "completed"
     else:
-        with pytest.raises((openai.APIConnectionError, httpx2.RemoteProtocolError)):  # by openai's version
-            read()
-        assert len(events) <= after
-        assert len(responses_of(emulator)) == 1
-    assert not over_http(emulator)
-
-
-@pytest.mark.parametrize("after", range(EVENTS))
-def test_kill_of_a_whole_answer_is_not_repeated_once_it_has_begun(emulator: Emulator, client: Any, after: int) -> None:
-    emulator.set_faults(f"drop;after_events={after};times=1;on=WS responses")
-    if after == 0:
-        assert created(client, [HELLO]).status == "completed"
-    else:
-        with pytest.raises(openai.APIConnectionError, match="closed the WebSocket"):
-            created(client, [HELLO])
+        # By openai's version, a stream may end with an error of the HTTP library.
+        of_the_library = (httpx2.RemoteProtocolError,) if ask is streamed else ()
+        with pytest.raises((openai.APIConnectionError, *of_the_library)):
+            ask(client, [HELLO])
 
     assert len(responses_of(emulator)) == (2 if after == 0 else 1)
+    assert not over_http(emulator)
     assert created(client, [HELLO]).status == "completed"
 
 
@@ -392,36 +363,22 @@ def form_goes_on(client: Any) -> bool:
 # Giving up, and many at once
 
 
-def check_stopped(emulator: Emulator) -> None:
-    """The provider has lost the connection before the end of its answer."""
-    upgrade, answer = emulator.log()[:2]
-    until(lambda: upgrade.reset_ns)
-    assert answer.output_tokens < 100_000
-
-
-def test_early_close_stops_the_provider(emulator: Emulator, client: Any) -> None:
-    stream = client.responses.create(
-        model="m", input=[HELLO], stream=True, metadata={"x-emulator-output-tokens": "100000"}
-    )
+@pytest.mark.parametrize("closes", [True, False], ids=["closed", "dropped"])
+def test_stream_left_early_ends_its_socket(emulator: Emulator, client: Any, closes: bool) -> None:
+    long = {"x-emulator-output-tokens": "100000"}
+    stream = client.responses.create(model="m", input=[HELLO], stream=True, metadata=long)
     next(iter(stream))
-    stream.close()
-    form_goes_on(client)
-
-    check_stopped(emulator)
-    created(client, [HELLO])
-    assert section(client).sent == "full"
-
-
-def test_dropped_stream_ends_its_socket(emulator: Emulator, client: Any) -> None:
-    stream = client.responses.create(
-        model="m", input=[HELLO], stream=True, metadata={"x-emulator-output-tokens": "100000"}
-    )
-    next(iter(stream))
+    if closes:
+        stream.close()
     del stream
     gc.collect()
     form_goes_on(client)
 
-    check_stopped(emulator)
+    upgrade, answer = emulator.log()[:2]
+    until(lambda: upgrade.reset_ns)
+    assert answer.output_tokens < 100_000
+    created(client, [HELLO])
+    assert section(client).sent == "full"
 
 
 def test_busy_sockets_leave_others_to_http(emulator: Emulator, form: Form) -> None:

@@ -25,11 +25,6 @@ ENGLISH = (
     "that changes the booking database, you must list the details and obtain explicit confirmation to "
     "proceed."
 )
-PYTHON = (
-    "def prefix_digests(text: str, *, block_tokens: int) -> tuple[bytes, ...]:\n    width = block_tokens * "
-    "CHARACTERS_PER_TOKEN\n    running = blake2b(digest_size=16)\n    for at in range(0, len(text) - width "
-    "+ 1, width):\n        running.update(text[at : at + width].encode())\n"
-)
 JSON = (
     '{"type": "function", "function": {"name": "get_user_details", "description": "Get the details of an '
     'user, including their reservations.", "parameters": {"type": "object", "properties": {"user_id": '
@@ -44,7 +39,6 @@ HINDI = "कृपया एक मान्य ईमेल पता दर्
 # What o200k_base makes of them.
 TEXTS = {
     "English": (ENGLISH, 37),
-    "Python": (PYTHON, 79),
     "JSON": (JSON, 83),
     "numbers": ("1731 22 904 17 38833 4 71 90001 3 44 871 20391 7 12 5509 638 2 41 99 1200", 45),
     "hexadecimal": ("9b5ad71b2ce5302211f9c61530b329a4922fc6a4fb374d419588a4632f3f557e76b4b70aebbca790", 47),
@@ -120,15 +114,11 @@ def test_estimate_grows_with_the_text(text: str, more: str) -> None:
         ("gpt-4o", "o200k_base"),
         ("gpt-4o-2024-08-06", "o200k_base"),
         ("GPT-4o", "o200k_base"),
-        ("gpt-4.1-mini", "o200k_base"),
         ("gpt-5.6-sol", "o200k_base"),
         ("o3", "o200k_base"),
-        ("o3-mini", "o200k_base"),
         ("openai/gpt-oss-120b", "o200k_base"),
-        ("openai/gpt-4o", "o200k_base"),
         ("ft:gpt-4o:acme::1", "o200k_base"),
         ("gpt-4", "cl100k_base"),
-        ("gpt-4-turbo", "cl100k_base"),
         ("gpt-3.5-turbo-0125", "cl100k_base"),
         ("gpt-40", None),
         ("o30", None),

@@ -54,7 +54,6 @@ def form(schema: dict[str, Any]) -> dict[str, Any]:
             {"max_completion_tokens": 5},
         ),
         # One beyond what the model can answer is lowered to that, and none is raised.
-        ({"max_tokens": 500}, model(max_output_tokens=100), NOTHING, {"max_tokens": 100}),
         ({"max_tokens": 50}, model(max_output_tokens=100), NOTHING, {"max_tokens": 50}),
         *(
             ({"max_tokens": 500}, model(max_output_tokens=stated), LONGEST, {"max_tokens": becomes})
@@ -63,7 +62,6 @@ def form(schema: dict[str, Any]) -> dict[str, Any]:
         # Effort and verbosity go to models that have them.
         ({"reasoning_effort": "medium"}, model("gpt-5"), facts_named("openai"), {"reasoning_effort": "medium"}),
         ({"reasoning_effort": "none"}, model("gpt-5"), facts_named("openai"), {}),
-        ({"reasoning_effort": "xhigh"}, model("gpt-5"), facts_named("openai"), {}),
         ({"reasoning_effort": "a word of its own"}, model("gpt-5"), facts_named("openai"), {}),
         ({"reasoning_effort": "medium"}, model("deepseek-v4-flash"), facts_named("deepseek"), {}),
         ({"reasoning_effort": "low"}, model("gpt-4o"), facts_named("openai"), {}),

@@ -98,26 +98,3 @@ def test_second_attempt_falls_to_the_next_tier_by_itself(
     ]  # fmt: skip
     assert record.urgency.full_tier == "flex"
     until(lambda: near.silent[0].reset is not None)
-
-
-@both_kinds
-def test_hedge_refused_by_every_tier_leaves_first_attempt(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
-    near, _ = upstreams
-
-    def first(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:
-        upstream.may_break.wait(20)
-        answer("from the first")(upstream, stream, body)
-
-    def last(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:
-        FULL(upstream, stream, body)
-        upstream.may_break.set()
-
-    with Asked(kind, near.url, Hedging(budget=1.0), PATIENT) as asked:
-        used_to(asked, near, model="gpt-5.4")
-        near.scripts = [first, FULL, last]
-        assert asked.text("gpt-5.4").strip() == "from the first"
-
-        record: Any = asked.record
-    assert record.outcome == "completed"
-    assert tiers(near) == ["flex", "flex", "default"]
-    assert record.urgency.full_tier is None

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import json
+import threading
 from contextlib import suppress
 from typing import Any
 
@@ -21,6 +22,8 @@ from tests.plays.bounded_output.answers import (
     parse,
     streamed,
 )
+from tests.transport.peer_h1 import CHUNKED, LAST_CHUNK, chunk
+from tests.transport.scripted_server import Script, ScriptedServer
 from tests.waiting import Form
 
 
@@ -123,6 +126,22 @@ def test_multiple_choices_are_not_requested_again(peer: CallPeer) -> None:
             create(client, n=3)
 
         assert len(peer.take()) == 1
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_body_continuing_after_done_delays_no_call(form: Form, ends: bool) -> None:
+    """Over an HTTP client of the application's, whose connection is used again if the body ends soon."""
+    over = threading.Event()
+    script = Script([CHUNKED, chunk(sse.stream(sse.streamed_text(VALID))), 0.01, LAST_CHUNK if ends else over])
+    http_client: Any = openai.DefaultAsyncHttpxClient if form.asynchronous else openai.DefaultHttpxClient
+    with ScriptedServer(lambda _: script) as server:
+        options: dict[str, Any] = {"api_key": "sk-test", "base_url": server.base_url, "http_client": http_client()}
+        with form.make(fastlane, **options, only_plays=[BoundedOutput()], raise_play_errors=True) as client:
+            for _ in range(2):
+                assert content(create(client)) == VALID
+                assert client.last_call.attempts[0].error is None
+        assert server.connections == (1 if ends else 2)
+        over.set()
 
 
 @pytest.mark.usefixtures("no_collection")

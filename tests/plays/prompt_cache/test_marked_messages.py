@@ -64,7 +64,6 @@ WRITTEN = [
     {"role": "system", "content": [NOW, {"type": "text", "text": "a"}]},
     QUESTION,
 ]
-DECLARED = ("volatile", ("volatile", None), None)
 
 ENTRIES: dict[str, Callable[[Any], Any]] = {
     "create": lambda client: client.chat.completions.create(model="m", messages=marked_messages()),
@@ -118,20 +117,6 @@ def of_the_peer(one_peer: CallPeer, bodies: list[Any]) -> dict[str, Any]:
     return {"api_key": "sk-test", "base_url": f"{one_peer.url}/v1", "max_retries": 0}
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
-def test_plays_see_plain_messages_and_what_was_declared_of_each(arguments: dict[str, Any], entry: str) -> None:
-    calls: list[Any] = []
-    with fastlane.OpenAI(**arguments, only_plays=[Keep(calls)]) as client:
-        ENTRIES[entry](client)
-
-    (call,) = calls
-    messages = call.body["messages" if "messages" in call.body else "input"]
-    assert len(call.placements) == len(messages)
-    assert call.placements[:3] == DECLARED
-    assert messages[:3] == WRITTEN
-    assert only_plain(messages)
-
-
 def test_prompt_is_accepted_as_messages_everywhere(arguments: dict[str, Any]) -> None:
     calls: list[Call] = []
     prompt = Prompt(stable="a", session=[QUESTION], volatile="10:04")
@@ -150,7 +135,6 @@ def test_prompt_is_accepted_as_messages_everywhere(arguments: dict[str, Any]) ->
 MAKES: dict[str, Callable[..., Any]] = {
     "stock": openai.OpenAI,
     "without plays": partial(fastlane.OpenAI, only_plays=[]),
-    "its own HTTP": lambda **made: fastlane.OpenAI(**made, only_plays=[], http_client=openai.DefaultHttpxClient()),
     "disabled": fastlane.OpenAI,
 }
 

@@ -19,22 +19,15 @@ def running() -> Iterator[tuple[Upstream, Upstream]]:
 
 
 @pytest.fixture(scope="module")
-def running_first() -> Iterator[CallPeer]:
-    with CallPeer("HTTP/1.1") as peer:
-        yield peer
-
-
-@pytest.fixture(scope="module")
 def running_second() -> Iterator[CallPeer]:
     with CallPeer("HTTP/2") as peer:
         yield peer
 
 
 @pytest.fixture
-def first(running_first: CallPeer, trusting_peers: None) -> CallPeer:
+def first(one_peer: CallPeer) -> CallPeer:
     """The provider of the client, over HTTP/1.1."""
-    running_first.clear()
-    return running_first
+    return one_peer
 
 
 @pytest.fixture

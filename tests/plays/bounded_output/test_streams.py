@@ -67,16 +67,16 @@ def test_however_events_are_written_the_answer_is_theirs(one_peer: CallPeer, nam
 # Where they break off
 
 
-def test_stream_broken_after_last_brace_is_complete(peer: CallPeer) -> None:
-    with bounded(peer) as client:
-        peer.replies = [streamed(sse.streamed_text(VALID, finish=None), done=False)]
+def test_stream_broken_after_last_brace_is_complete(one_peer: CallPeer) -> None:
+    with bounded(one_peer) as client:
+        one_peer.replies = [streamed(sse.streamed_text(VALID, finish=None), done=False)]
         assert content(parse(client)) == VALID
         assert client.last_call.usage.estimated
 
 
-def test_stream_broken_inside_json_is_a_connection_error(peer: CallPeer) -> None:
-    with bounded(peer) as client:
-        peer.replies = [streamed(sse.streamed_text(VALID[:-1], finish=None), done=False)]
+def test_stream_broken_inside_json_is_a_connection_error(one_peer: CallPeer) -> None:
+    with bounded(one_peer) as client:
+        one_peer.replies = [streamed(sse.streamed_text(VALID[:-1], finish=None), done=False)]
         with pytest.raises(openai.APIConnectionError):
             parse(client)
         assert client.last_call.outcome == "failed"
@@ -119,13 +119,13 @@ def three(wrong: str) -> list[Any]:
     return [*events, *[sse.chunk(finish="stop", index=index) for index in range(3)], sse.usage_chunk()]
 
 
-def test_multiple_choices_are_not_requested_again(peer: CallPeer) -> None:
-    with bounded(peer, BoundedOutput(reasks=1)) as client:
-        peer.replies = [streamed(three(sse.WRONG))]
+def test_multiple_choices_are_not_requested_again(one_peer: CallPeer) -> None:
+    with bounded(one_peer, BoundedOutput(reasks=1)) as client:
+        one_peer.replies = [streamed(three(sse.WRONG))]
         with pytest.raises(fastlane.InvalidOutputError, match="category"):
             create(client, n=3)
 
-        assert len(peer.take()) == 1
+        assert len(one_peer.take()) == 1
 
 
 @pytest.mark.parametrize("ends", [True, False])

@@ -35,9 +35,6 @@ def known(provider: Emulator) -> Iterator[None]:
         yield
 
 
-PLACEMENTS = ("stable", "session", "volatile")
-
-
 # What is planned
 
 
@@ -82,7 +79,7 @@ def test_volatile_messages_are_expected_in_no_later_call() -> None:
     for number in (0, 1, 2, 2):
         now = {"role": "system", "content": f"It is 10:0{number}. " * 40}
         body = {"model": "m", "messages": [*conversation(), now]}
-        reported.append(SentPrompt(play, call(body, placements=PLACEMENTS)).end(Usage(), number))
+        reported.append(SentPrompt(play, call(body, placements=("stable", "session", "volatile"))).end(Usage(), number))
 
     assert [record.drift for record in reported] == [None] * 4
     assert reported[1].reusable_tokens > 1_024

@@ -23,8 +23,8 @@ from tests.plays.prompt_cache.provider import CHAT, SentPrompt, call, facts, pla
 POLICY = "You answer questions about our airline's policy.\n" + "Two bags of up to 23 kg are free of charge.\n" * 150
 
 
-def conversation(system: str = POLICY, *more: dict[str, Any]) -> Any:
-    return [{"role": "system", "content": system}, {"role": "user", "content": "May I bring two bags?"}, *more]
+def conversation(*more: dict[str, Any], question: str = "May I bring two bags?") -> Any:
+    return [{"role": "system", "content": POLICY}, {"role": "user", "content": question}, *more]
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def cache_record(client: Any) -> Any:
 
 def test_record_has_expected_and_cached_tokens(known: None, arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments, raise_play_errors=True) as client:
-        for messages in (conversation(), conversation(POLICY, {"role": "assistant", "content": "Yes."})):
+        for messages in (conversation(), conversation({"role": "assistant", "content": "Yes."})):
             client.chat.completions.create(model="m", messages=messages)
         records: Any = client.calls
         first, second = (record.prompt_cache for record in records)
@@ -127,8 +127,8 @@ def test_expected_tokens_of_many_questions_match_the_cache(provider: Emulator, a
         fastlane.OpenAI(**arguments, raise_play_errors=True) as client,
     ):
         for number in range(80):
-            question = {"role": "user", "content": f"Question {number}: {'and again, ' * (number % 40)}how many bags?"}
-            client.chat.completions.create(model="m", messages=[conversation()[0], question])
+            question = f"Question {number}: {'and again, ' * (number % 40)}how many bags?"
+            client.chat.completions.create(model="m", messages=conversation(question=question))
             record = cache_record(client)
             assert record.drift is None
             assert not number or abs(record.expected_tokens - record.cached_tokens) <= 128

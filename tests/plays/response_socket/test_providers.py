@@ -75,12 +75,12 @@ def provider(form: Form, trusting_peers: None) -> Iterator[Provider]:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         origin = f"https://127.0.0.1:{server.socket.getsockname()[1]}"
-        options = {"api_key": "sk-secret", "base_url": f"{origin}/v1", "timeout": 20.0, "raise_play_errors": True}
+        options: dict[str, Any] = {"api_key": "sk-secret", "base_url": f"{origin}/v1", "raise_play_errors": True}
         plays = [Connection(), ResponseSocket()]
         try:
             with (
                 registered(TAKES_SOCKETS, origins=[origin]),
-                form.make(fastlane, only_plays=plays, **options) as provider.client,
+                form.make(fastlane, only_plays=plays, timeout=20.0, **options) as provider.client,
             ):
                 yield provider
         finally:

@@ -255,7 +255,7 @@ def test_killed_answer_is_repeated_only_if_it_has_not_begun(
         assert ask(client, [HELLO]).status == "completed"
     else:
         # By openai's version, a stream may end with an error of the HTTP library.
-        of_the_library = (httpx2.RemoteProtocolError,) if ask is streamed else ()
+        of_the_library: list[type[Exception]] = [httpx2.RemoteProtocolError] if ask is streamed else []
         with pytest.raises((openai.APIConnectionError, *of_the_library)):
             ask(client, [HELLO])
 

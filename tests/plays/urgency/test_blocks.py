@@ -100,7 +100,8 @@ async def test_calls_of_both_kinds_and_of_responses_have_the_level(arguments: di
 def test_urgency_without_the_play_warns_once(caplog: pytest.LogCaptureFixture) -> None:
     pipeline._warn_once.cache_clear()
     without = CLIENT.copy(only_plays=[])
-    for client, level in ((without, "interactive"), (CLIENT, "background"), (without, "background")):
+    calls: list[tuple[Any, Any]] = [(without, "interactive"), (CLIENT, "background"), (without, "background")]
+    for client, level in calls:
         with urgency(level):
             for _ in range(2):
                 client.chat.completions.create(model="m", messages=MESSAGES)

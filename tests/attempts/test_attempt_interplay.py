@@ -100,16 +100,6 @@ def test_skipped_hedge_leaves_fallback_model_available(kind: str, near: Upstream
     assert [one.kind for one in record.attempts] == ["first", "fallback"]
 
 
-def test_failed_call_without_hedge_records_its_own_status(kind: str, near: Upstream) -> None:
-    with Asked(kind, near.url, hedging(budget=1e-9)) as asked:
-        used_to(asked, near, model="m")
-        near.usually = late(0.15, refuse(503))
-        with pytest.raises(openai.InternalServerError):
-            asked.text("m")
-        record = asked.record
-    assert (record.status_code, len(record.attempts)) == (503, 1)
-
-
 def test_call_error_matches_record_when_both_attempts_fail(kind: str, near: Upstream) -> None:
     # Long enough for the first attempt to arrive first on a busy machine.
     with Asked(kind, near.url, hedging(minimum_delay_s=0.5), max_retries=1) as asked:

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 import fastlane
-from fastlane import Connection, Hedging, Play
+from fastlane import Connection, Hedging
 from fastlane.emulator import Emulator
 from tests.attempts.events import (
     CHAT,
@@ -26,17 +26,16 @@ from tests.attempts.events import (
     data,
 )
 from tests.call_peer import ANSWER, CallPeer, Reply
-from tests.waiting import SYNC, Form
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
 EVENT_STREAM = (("content-type", "text/event-stream"), ("x-request-id", "req_1"))
 PROTOCOLS = {"HTTP/2": Connection(), "HTTP/1.1": Connection(http2="never")}
 
 
-def streaming(arguments: dict[str, Any], protocol: str = "HTTP/2", form: Form = SYNC, **options: Any) -> Any:
+def streaming(arguments: dict[str, Any], protocol: str = "HTTP/2") -> Any:
     """A client that streams every answer underneath, as for a second attempt."""
     plays = [PROTOCOLS[protocol], Hedging()]
-    return form.make(fastlane, **arguments, **options, only_plays=plays, raise_play_errors=True)
+    return fastlane.OpenAI(**arguments, only_plays=plays, raise_play_errors=True)
 
 
 def peer_client(peer: CallPeer, **options: Any) -> Any:
@@ -105,17 +104,6 @@ def test_assembled_answer_matches_stock_client(
     assert not record.usage.estimated
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_assembled_answer_matches_stock_over_each_protocol(
-    protocol: str, form: Form, arguments: dict[str, Any]
-) -> None:
-    with streaming(arguments, protocol, form) as client, form.make(openai, **arguments) as stock:
-        assert without_ids(create(client)) == without_ids(create(stock))
-        (record,) = client.calls
-    assert record.time_to_first_token_s is not None
-    assert record.attempts[0].http_version == protocol
-
-
 class Place(BaseModel):
     at: Literal["a", "b"]
 
@@ -164,22 +152,6 @@ def test_stream_without_finish_reason_is_retried(arguments: dict[str, Any]) -> N
         assert without_ids(answer) == without_ids(create(stock))
         (record,) = client.calls
     assert [attempt.kind for attempt in record.attempts] == ["first", "retry"]
-
-
-def test_bounded_unstreamed_response_is_assembled(provider: Emulator, arguments: dict[str, Any]) -> None:
-    asked: dict[str, Any] = {"response_format": SCHEMA, "max_completion_tokens": 200}
-    bounded = fastlane.BoundedOutput(early_stop=False)
-    plays: list[Play] = [PROTOCOLS["HTTP/2"], bounded, Hedging()]
-    with (
-        fastlane.OpenAI(**arguments, only_plays=plays, raise_play_errors=True) as client,
-        openai.OpenAI(**arguments) as stock,
-    ):
-        assert without_ids(create(client, **asked)) == without_ids(create(stock, **asked))
-        (record,) = client.calls
-    assert [request.stream for request in provider.log()] == [True, False]
-    assert record.output is not None
-    assert (record.output.verdict, record.output.stop_reason) == ("valid", None)
-    assert record.time_to_first_token_s is not None
 
 
 # What a server may say instead

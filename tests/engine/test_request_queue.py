@@ -309,21 +309,6 @@ async def test_cancelled_ticket_at_any_moment_releases_its_slot() -> None:
     assert queue.under_way == sum(queue.queued) == 0
 
 
-@pytest.mark.asyncio
-async def test_task_cancelled_after_its_grant_passes_the_slot_on() -> None:
-    queue = FixedSlotQueue(1)
-    first = await async_entered(queue)
-    second = asyncio.create_task(async_entered(queue))
-    third = asyncio.create_task(async_entered(queue))
-    await asyncio.sleep(0)
-    first.release()
-    second.cancel()
-    (await third).release()
-    with pytest.raises(asyncio.CancelledError):
-        await second
-    assert queue.under_way == 0
-
-
 def test_tasks_of_a_closed_loop_take_no_slot() -> None:
     queue = FixedSlotQueue(1)
     held = entered(queue)

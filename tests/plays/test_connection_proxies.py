@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -242,28 +241,6 @@ def test_real_proxy_carries_streams_and_their_cancellation(
 
 
 # What goes wrong
-
-
-@pytest.mark.parametrize(
-    "answer", [b"HTTP/1.1 407 No\r\n\r\n", b"HTTP/1.1 502 No\r\n\r\n", b"HTTP/1.1 503 No\r\n\r\n", None]
-)
-def test_refusal_of_the_proxy_is_the_stock_clients_error(
-    answer: bytes | None, make_caller: Any, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        with ConnectProxy(answer=answer) as proxy:
-            address = f"127.0.0.1:{unused.getsockname()[1]}" if answer is None else proxy.address
-            monkeypatch.setenv("HTTPS_PROXY", f"http://some-user:some-password@{address}")
-            with openai.OpenAI(**arguments, max_retries=0) as stock, pytest.raises(openai.APIConnectionError) as theirs:
-                stock.models.list()
-            with make_caller(**arguments, max_retries=0) as caller, pytest.raises(openai.APIConnectionError) as ours:
-                caller.ask()
-
-    assert type(ours.value) is type(theirs.value)
-    assert type(ours.value.__cause__) is type(theirs.value.__cause__)
-    assert address in str(ours.value.__cause__)
-    assert "some-" not in f"{ours.value!r} {ours.value.__cause__!r} {caller.last_call!r} {caller.last_call.to_dict()}"
 
 
 BAD = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,8 +15,6 @@ import fastlane
 from fastlane import Connection, OpenAI, QueueFullError, QueueTimeoutError, RateLimits
 from fastlane.emulator import Emulator, KeyRateLimits, preset
 from fastlane.plays.rate_limits.queue import queues
-from tests.attempts.scripted import Upstream, answer, refuse
-from tests.races.callers import held
 from tests.waiting import until
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]
@@ -110,30 +107,3 @@ def test_retry_for_which_no_turn_comes_is_not_made(arguments: dict[str, Any], pr
         create(client, extra_headers=fault)
     assert isinstance(raised.value.__cause__, QueueTimeoutError)
     assert len(provider.log()) == 1
-
-
-@pytest.mark.usefixtures("trusting_peers")
-def test_long_retry_after_rests_a_minute_or_until_a_success() -> None:
-    refused, answered = threading.Event(), threading.Event()
-    with Upstream("one") as upstream, ThreadPoolExecutor(2) as pool:
-        upstream.scripts = [
-            held(refused, refuse(503, ("retry-after", "7200"))),
-            held(answered, answer("served")),
-        ]
-        plays = [Connection(), RateLimits(max_wait_s=0.0)]
-        with OpenAI(
-            api_key="sk-test", base_url=upstream.url, only_plays=plays, max_retries=0, raise_play_errors=True
-        ) as client:
-            first = pool.submit(create, client)
-            until(lambda: len(upstream.asked) == 1)
-            second = pool.submit(create, client)
-            until(lambda: len(upstream.asked) == 2)
-            refused.set()
-            with pytest.raises(openai.InternalServerError):
-                first.result(PATIENCE_S)
-            with pytest.raises(QueueTimeoutError) as late:
-                create(client)
-            assert 50 < (late.value.expected_wait_s or 0) <= 60.5
-            answered.set()
-            second.result(PATIENCE_S)
-            create(client)

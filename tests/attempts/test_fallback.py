@@ -12,7 +12,7 @@ import pytest
 
 import fastlane
 from fastlane import Routing
-from fastlane.catalog import Catalog, CatalogModel, Route
+from fastlane.catalog import Catalog, Route
 from fastlane.knowledge.sightings import Sighting
 from tests.attempts.scripted import (
     EVENTS,
@@ -254,16 +254,6 @@ def test_open_breaker_skips_a_failing_model(kind: str, near: Upstream, far: Upst
         record = asked.record
     assert len(near.asked) < 8
     assert record.routing.chosen == "far"
-
-
-def test_model_without_base_url_uses_client_credentials(near: Upstream, far: Upstream) -> None:
-    own = CatalogModel(name="own", first_token_s=((1_000, 0.01),), tokens_per_s=100.0, quality=50.0)
-    catalog = Catalog(models=(own, model_at(far, first_token_s=0.5, quality=70.0)))
-    with Asked("sync", near.url, fastlane.Routing(catalog, exploration=0.0)) as asked:
-        assert asked.text(Route(min_quality=45)).strip() == "from near"
-        assert near.keys == ["Bearer sk-own"]
-        assert asked.text(Route(min_quality=60)).strip() == "from far"
-        assert far.keys == ["Bearer none"]
 
 
 def test_route_without_routing_play_names_the_remedy(near: Upstream) -> None:

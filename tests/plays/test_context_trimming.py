@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import copy
 import json
 from typing import Any
 
@@ -35,27 +34,6 @@ def small(**settings: Any) -> ContextTrimming:
 
 
 # What it does to a call
-
-
-def test_long_conversation_is_trimmed_in_a_recorded_copy() -> None:
-    messages = conversation(12)
-    before = copy.deepcopy(messages)
-
-    planned, cut = plan(small(), call(messages))
-    short, whole = plan(small(), asked := call(conversation(2)))
-
-    assert short is asked
-    assert whole.tokens_before == whole.tokens_after > 0
-    assert messages == before
-    assert cut.tokens_after <= 4_000 < cut.tokens_before
-    assert cut.new_cuts > 0
-    assert planned.body["messages"][:2] == messages[:2]
-    assert planned.body["messages"][-4:] == messages[-4:]
-    (change,) = planned.changes
-    assert change == (
-        f"ContextTrimming cut messages from {cut.tokens_before:,} to {cut.tokens_after:,} tokens: "
-        f"{len(cut.cuts)} messages shortened or left out, {cut.new_cuts} of them now"
-    )
 
 
 def test_instructions_and_tools_are_part_of_the_prompt() -> None:

@@ -98,19 +98,6 @@ def test_breaker_many_late_calls_open_it(late_share: float, quantile: float, lea
     assert least <= share_open(late_share, quantile=quantile) <= most
 
 
-def test_breaker_opens_after_late_calls_and_closes_after_others() -> None:
-    known = lateness()
-    for number in range(11):
-        assert not known.is_open, number
-        known.count(is_late=True)
-    assert known.is_open
-    for _ in range(100):
-        known.count(is_late=True)
-    for _ in range(36):
-        known.count(is_late=False)
-    assert not known.is_open
-
-
 # The delay
 
 
@@ -263,21 +250,6 @@ def test_sizes_are_learned_and_capped_by_caller_limit() -> None:
     assert plan.output_tokens == pytest.approx(100, rel=0.02)
     body = {"model": "m", "messages": [], "max_completion_tokens": 7, "n": 2}
     assert planned(play, "2", at_s=90, body=body).output_tokens == 14
-
-
-def test_unserializable_body_gets_the_usual_token_estimate() -> None:
-    play = Hedging()
-    unwritable = {"model": "m", "messages": [float("nan"), "\ud800"]}
-    assert planned(play, "2", body=unwritable).input_tokens == 2_000
-    learned(play, 1)
-
-    assert planned(play, "3", body=unwritable).input_tokens == pytest.approx(1_000)
-
-
-def test_cached_tokens_do_not_count_as_prefill() -> None:
-    play = learned(Hedging(), 60, usage=Usage(input_tokens=1_000, output_tokens=100, cached_tokens=900))
-
-    assert play.memory.lateness(HERE).sizes.uncached_share == pytest.approx(0.1, abs=0.01)
 
 
 # Which calls may be made twice, and what second attempts may cost

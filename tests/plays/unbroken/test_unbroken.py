@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import itertools
 import json
 import pickle
@@ -417,14 +416,3 @@ def test_stream_of_two_answers_ends_with_both_or_an_error(emulator: Emulator) ->
                 ended.append(sum(bool(choice.finish_reason) for event in events for choice in event.choices))
     assert set(ended) <= {0, 2}
     assert 0 in ended
-
-
-def test_settings_are_validated() -> None:
-    wrong: list[dict[str, Any]] = [
-        {"stall_factor": 1}, {"min_stall_s": 0}, {"max_stall_s": "60"}, {"max_thinking_s": -1}, {"on_break": "retry"},
-        {"min_stall_s": 61.0},
-    ]  # fmt: skip
-    for given_settings in wrong:
-        with pytest.raises(fastlane.ConfigurationError, match="Unbroken"):
-            Unbroken(**given_settings)
-    assert copy.deepcopy(CONTINUED) == CONTINUED

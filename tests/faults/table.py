@@ -8,6 +8,8 @@ from functools import partial
 from itertools import combinations
 from typing import Any, Literal
 
+from h2.errors import ErrorCodes
+
 from tests.faults import scripts
 from tests.faults.wire import Script
 
@@ -117,23 +119,6 @@ _HEAD = Difference(
     why="the read timeout covers the whole head; then retried as any timeout",
 )
 
-CODES = (
-    "NO_ERROR",
-    "PROTOCOL_ERROR",
-    "INTERNAL_ERROR",
-    "FLOW_CONTROL_ERROR",
-    "SETTINGS_TIMEOUT",
-    "STREAM_CLOSED",
-    "FRAME_SIZE_ERROR",
-    "REFUSED_STREAM",
-    "CANCEL",
-    "COMPRESSION_ERROR",
-    "CONNECT_ERROR",
-    "ENHANCE_YOUR_CALM",
-    "INADEQUATE_SECURITY",
-    "HTTP_1_1_REQUIRED",
-)
-"""RFC 9113, section 7: the place is the code."""
 STATUSES = (408, 409, 429, 500, 502, 503, 504)
 
 
@@ -287,11 +272,10 @@ def _frames() -> Iterator[Fault]:
         protocols=_H2,
         begins=False,
     )
-    for code, name in enumerate(CODES):
+    for code in ErrorCodes:
         script = partial(scripts.reset_stream, code=code)
-        yield _script(f"RST {name}, before headers", script, family="rst", protocols=_H2)
-    for code, name in enumerate(CODES):
-        yield _emulated(f"RST {name}, mid-stream", f"reset;after=2;code={code}", family="rst", protocols=_H2)
+        yield _script(f"RST {code.name}, before headers", script, family="rst", protocols=_H2)
+        yield _emulated(f"RST {code.name}, mid-stream", f"reset;after=2;code={code:d}", family="rst", protocols=_H2)
 
 
 FAULTS: dict[str, Fault] = {

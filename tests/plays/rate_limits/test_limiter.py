@@ -52,18 +52,6 @@ def ask(
     return sent
 
 
-def left(of: RateLimiter, name: str = "requests") -> float:
-    return next(left for known, _, left in limits(of) if known == name)
-
-
-def limits(of: RateLimiter) -> list[tuple[str, float, float]]:
-    """Names, limits and what is left."""
-    found = [(name, one.limit, one.level) for name, one in of._announced.items()]
-    found += [("stated", one.limit, one.level) for one, _ in of._stated.values()]
-    rate = of._learned.per_s
-    return found if rate is None else [*found, ("refusals", 60.0 * rate, 0.0)]
-
-
 # What is announced
 
 
@@ -74,7 +62,7 @@ def test_estimate_ends_at_the_truth_in_any_order_of_responses(order: list[int], 
     sent = [of.spend(T0 + (1 + number) * NS, RequestCost()) for number in range(12)]
     for number in order:
         of.answered(T0 + (13 + number) * NS, sent[number], 200, limit_headers(599 - used - number))
-    assert left(of) == pytest.approx(588 - used, abs=1)
+    assert of._announced["requests"].level == pytest.approx(588 - used, abs=1)
 
 
 def test_fixed_window_from_facts_is_waited_for() -> None:
@@ -110,7 +98,7 @@ def test_stated_tokens_that_were_not_used_come_back() -> None:
     for _ in range(2):  # counted once
         of.settled(T0 + NS // 50, sent, RequestCost(tokens=20))
     assert wait_s(of, T0 + 2 * NS, tokens=250, stated=stated) == 0
-    assert left(of, "stated") == pytest.approx(300, abs=1)
+    assert [one.level for one, _ in of._stated.values()] == [pytest.approx(300, abs=1)]
 
 
 # Refusals

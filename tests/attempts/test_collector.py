@@ -14,7 +14,6 @@ from fastlane import Connection, Hedging
 from fastlane.emulator import Emulator
 from tests.attempts.events import (
     CHAT,
-    COMMENT,
     COMPLETIONS,
     DONE,
     RESPONSES,
@@ -155,13 +154,6 @@ def test_stream_without_finish_reason_is_retried(arguments: dict[str, Any]) -> N
 
 
 # What a server may say instead
-
-
-def test_error_event_in_stream_raises_error_with_its_status(peer: CallPeer) -> None:
-    error = {"error": {"message": "Too many.", "type": "rate_limit_exceeded", "code": None}}
-    peer.replies = [Reply(headers=EVENT_STREAM, body=COMMENT + ROLE + data(error))]
-    with peer_client(peer) as client, pytest.raises(openai.RateLimitError, match="Too many"):
-        create(client)
 
 
 def test_unstreamed_answer_to_a_streamed_request_is_returned(peer: CallPeer) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import fastlane
 from fastlane import Routing
-from fastlane.catalog import Catalog, Route
+from fastlane.catalog import Catalog
 from fastlane.knowledge.sightings import Sighting
 from tests.attempts.scripted import (
     EVENTS,
@@ -263,15 +263,6 @@ def test_route_without_routing_play_names_the_remedy(near: Upstream) -> None:
     ):
         asked.text()
     assert near.asked == []
-
-
-def test_call_without_eligible_model_is_refused_with_reasons(near: Upstream, far: Upstream) -> None:
-    with (
-        Asked("sync", near.url, routing(near, far)) as asked,
-        pytest.raises(fastlane.CallRefusedError, match=r"near: .*far: "),
-    ):
-        asked.text(Route(min_quality=45))
-    assert near.asked == far.asked == []
 
 
 def test_first_token_timeout_does_not_apply_to_last_model(kind: str, near: Upstream, far: Upstream) -> None:

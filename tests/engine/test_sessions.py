@@ -12,25 +12,19 @@ import pytest
 
 from fastlane import Call, Connection, Play, Session, Stage
 from fastlane.engine.effects import Sleep
-from fastlane.engine.session import STOP
 from fastlane.records import RecordSection
 from tests.call_peer import JSON, CallPeer, Reply, ours
 from tests.waiting import Form
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
 REFUSAL = b'{"error": {"message": "unknown field: note", "code": "c"}}'
-CHUNK = (
-    b'data: {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", '
-    b'"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": null}]}\n\n'
-)
 
 
 def asked(peer: CallPeer, form: Form, *plays: Play, **arguments: Any) -> Any:
     """Make a call. Returns what came of it, and the client."""
     with ours(peer, form, max_retries=1) as made:
         client = made.copy(only_plays=[Connection(http2="never"), *plays])
-        answer = client.chat.completions.create(**{"model": "m", "messages": MESSAGES, **arguments})
-        return (list(answer) if arguments.get("stream") else answer), client
+        return client.chat.completions.create(model="m", messages=MESSAGES, **arguments), client
 
 
 @dataclass(frozen=True)
@@ -120,10 +114,6 @@ class NotingSession(Session):
         self._notes.append("request")
         return request
 
-    def on_event(self, event: Any) -> Any:
-        self._notes.append("event")
-        return STOP
-
     def close(self, outcome: Any) -> NotingSection:
         self._notes.append(f"close: {outcome.ending}, {outcome.usage.output_tokens}, {len(outcome.record.attempts)}")
         return NotingSection(len(self._notes))
@@ -142,17 +132,6 @@ def test_hooks_run_in_their_order(one_peer: CallPeer, form: Form) -> None:
         "attempt", "request", 200, "end: completed",
         "result", "close: completed, 1, 2",
     ]  # fmt: skip
-
-
-def test_on_event_stops_a_stream(one_peer: CallPeer, form: Form) -> None:
-    play = Noting()
-    one_peer.replies[:] = [Reply(200, (("content-type", "text/event-stream"),), CHUNK * 3 + b"data: [DONE]\n\n")]
-
-    events, client = asked(one_peer, form, play, stream=True)
-
-    assert len(events) == 1
-    assert client.last_call.outcome == "stopped"
-    assert play.notes[-3:] == ["event", "end: stopped", "close: stopped, None, 1"]
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,7 @@ def connections(provider: Emulator) -> int:
     [
         {"idle_s": 0},
         {"idle_s": 86_400},
-        {"max_connections": 1},
-        {"http2": "require"},
         {"ping_s": None},
-        {"ping_s": 1},
         {"ping_s": 86_400},
     ],
 )

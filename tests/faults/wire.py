@@ -29,9 +29,8 @@ class Counts:
 
     requests: int = 0
     begun: int = 0
-    elsewhere: int = 0
-    """Requests at another origin than the one that the client was made for."""
     keys_elsewhere: int = 0
+    """Requests with a key at another origin than the one that the client was made for."""
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
 
@@ -217,5 +216,4 @@ class Server:
         with self.counts.lock:
             self.counts.requests += 1
             if self.main is not None:
-                self.counts.elsewhere += 1
                 self.counts.keys_elsewhere += key is not None

@@ -70,6 +70,7 @@ def test_fixed_window_from_facts_is_waited_for() -> None:
     empty = {"x-ratelimit-limit-tokens": "1000", "x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "20"}
     ask(of, T0, empty)
     assert wait_s(of, T0 + NS) == pytest.approx(20, abs=0.2)
+    assert of.waits_for == "tokens_per_minute"
 
 
 def test_limit_of_each_second_is_spread_from_the_beginning() -> None:

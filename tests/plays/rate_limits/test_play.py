@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import openai
@@ -13,7 +11,7 @@ import pytest
 
 import fastlane
 from fastlane import Connection, OpenAI, QueueFullError, QueueTimeoutError, RateLimits
-from fastlane.emulator import Emulator, KeyRateLimits, preset
+from fastlane.emulator import Emulator
 from fastlane.plays.rate_limits.queue import queues
 from tests.waiting import until
 
@@ -36,32 +34,15 @@ def test_repr_is_the_fingerprint_and_holds_no_address() -> None:
 # Calls
 
 
-@pytest.fixture
-def limited() -> Iterator[Emulator]:
-    """A server that allows ten requests a second, and six at once."""
-    limits = KeyRateLimits(requests_per_minute=600, burst=0.01)
-    with Emulator(model=replace(preset("instant"), rate_limits=limits), seed=0) as emulator:
-        yield emulator
-
-
-def test_calls_wait_instead_of_being_refused(limited: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in limited.environment.items():
-        monkeypatch.setenv(name, value)
-    own: dict[str, Any] = {
-        "base_url": limited.base_url,
-        "api_key": "sk-test",
-        "max_retries": 0,
-        "raise_play_errors": True,
-    }
-    with OpenAI(**own, only_plays=[Connection(), RateLimits()]) as client:
+def test_record_says_how_long_and_for_what_a_call_waited(arguments: dict[str, Any]) -> None:
+    play = RateLimits(requests_per_minute=120)
+    with OpenAI(**arguments, only_plays=[Connection(), play], raise_play_errors=True) as client:
         for _ in range(7):
             create(client)
-        limits = [record.rate_limits for record in client.calls]
-    waited = [one for one in limits if one is not None and one.waited_s]
-    assert [request.status for request in limited.log()] == [200] * 7
-    assert waited
-    assert waited[-1].waited_for == "requests"
-    assert client.calls[-1].savings["queue_s"].value == waited[-1].waited_s
+        record: Any = client.last_call
+
+    assert record.rate_limits.waited_for == "stated"
+    assert record.savings["queue_s"].value == record.rate_limits.waited_s > 0
 
 
 def test_full_queue_refuses(arguments: dict[str, Any]) -> None:

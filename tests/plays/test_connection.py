@@ -36,16 +36,6 @@ def test_setting_at_its_bound_works(settings: dict[str, Any], make_caller: Any, 
 # Protocols
 
 
-def test_http2_is_used_if_offered(make_caller: Any, arguments: dict[str, Any], provider: Emulator) -> None:
-    with make_caller(**arguments) as caller:
-        caller.ask(output_tokens=1)
-
-    assert provider.log()[0].http_version == "HTTP/2"
-    assert caller.last_call.attempts[0].http_version == "HTTP/2"
-    assert caller.last_call.transport == "fastlane"
-    assert caller.last_call.plays[0] == repr(Connection())
-
-
 @pytest.fixture(params=[True, False], ids=["TLS", "plain"])
 def http1_provider(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
     with Emulator(model=preset("instant"), tls=request.param, http2=False) as provider:

@@ -14,6 +14,7 @@ from fastlane import Connection, Hedging
 from fastlane.emulator import Emulator
 from tests.attempts.events import (
     CHAT,
+    COMMENT,
     COMPLETIONS,
     DONE,
     RESPONSES,
@@ -25,16 +26,17 @@ from tests.attempts.events import (
     data,
 )
 from tests.call_peer import ANSWER, CallPeer, Reply
+from tests.waiting import SYNC, Form
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
 EVENT_STREAM = (("content-type", "text/event-stream"), ("x-request-id", "req_1"))
 PROTOCOLS = {"HTTP/2": Connection(), "HTTP/1.1": Connection(http2="never")}
 
 
-def streaming(arguments: dict[str, Any], protocol: str = "HTTP/2") -> Any:
+def streaming(arguments: dict[str, Any], protocol: str = "HTTP/2", form: Form = SYNC, **options: Any) -> Any:
     """A client that streams every answer underneath, as for a second attempt."""
     plays = [PROTOCOLS[protocol], Hedging()]
-    return fastlane.OpenAI(**arguments, only_plays=plays, raise_play_errors=True)
+    return form.make(fastlane, **arguments, **options, only_plays=plays, raise_play_errors=True)
 
 
 def peer_client(peer: CallPeer, **options: Any) -> Any:
@@ -103,6 +105,17 @@ def test_assembled_answer_matches_stock_client(
     assert not record.usage.estimated
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_assembled_answer_matches_stock_over_each_protocol(
+    protocol: str, form: Form, arguments: dict[str, Any]
+) -> None:
+    with streaming(arguments, protocol, form) as client, form.make(openai, **arguments) as stock:
+        assert without_ids(create(client)) == without_ids(create(stock))
+        (record,) = client.calls
+    assert record.time_to_first_token_s is not None
+    assert record.attempts[0].http_version == protocol
+
+
 class Place(BaseModel):
     at: Literal["a", "b"]
 
@@ -154,6 +167,13 @@ def test_stream_without_finish_reason_is_retried(arguments: dict[str, Any]) -> N
 
 
 # What a server may say instead
+
+
+def test_error_event_in_stream_raises_error_with_its_status(peer: CallPeer) -> None:
+    error = {"error": {"message": "Too many.", "type": "rate_limit_exceeded", "code": None}}
+    peer.replies = [Reply(headers=EVENT_STREAM, body=COMMENT + ROLE + data(error))]
+    with peer_client(peer) as client, pytest.raises(openai.RateLimitError, match="Too many"):
+        create(client)
 
 
 def test_unstreamed_answer_to_a_streamed_request_is_returned(peer: CallPeer) -> None:

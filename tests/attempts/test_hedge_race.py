@@ -88,6 +88,15 @@ def test_hedge_delay_begins_when_the_first_request_is_sent(near: Upstream) -> No
     assert begun_ns["hedge"] - begun_ns["first"] >= 50_000_000
 
 
+def test_second_attempt_that_fails_leaves_the_first_alone(kind: str, near: Upstream) -> None:
+    with Asked(kind, near.url, hedging()) as asked:
+        used_to(asked, near, model="m")
+        near.scripts = [once(lambda: len(near.answered) == 1, answer("first")), refuse(500)]
+        assert asked.text("m").strip() == "first"
+        record = asked.record
+    assert (record.hedging.hedged, record.hedging.won) == (True, False)
+
+
 def test_failed_first_attempt_is_not_retried_beside_a_hedge(kind: str, near: Upstream) -> None:
     with Asked(kind, near.url, hedging(), max_retries=2) as asked:
         used_to(asked, near, model="m")

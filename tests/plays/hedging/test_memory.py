@@ -239,6 +239,19 @@ def test_attempts_show_how_long_a_first_token_took(attempts: Any, first_token_s:
     assert {each.uncached_tokens for each in found if each.first_token_s} <= {1_000}
 
 
+# Sizes
+
+
+def test_sizes_are_learned_and_capped_by_caller_limit() -> None:
+    play = learned(Hedging(), 60)
+    plan = planned(play, "1", at_s=90)
+
+    assert plan.input_tokens == pytest.approx(1_000, rel=0.05)
+    assert plan.output_tokens == pytest.approx(100, rel=0.02)
+    body = {"model": "m", "messages": [], "max_completion_tokens": 7, "n": 2}
+    assert planned(play, "2", at_s=90, body=body).output_tokens == 14
+
+
 # Which calls may be made twice, and what second attempts may cost
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ssl
+from typing import Any
 
 import httpx2
 import pytest
@@ -10,96 +11,45 @@ from tests.emulator.requests import chat
 
 
 @pytest.mark.parametrize(
-    ("body", "param"),
+    ("body", "param", "code"),
     [
-        ({"messages": [{"role": "user", "content": "x"}]}, "model"),
-        ({"model": "m"}, "messages"),
-        ({"model": "m", "messages": []}, "messages"),
-        (chat(max_tokens=0), "max_tokens"),
-        (chat(max_tokens="many"), "max_tokens"),
-        (chat(n=1000), "n"),
-        (chat(stop=[1]), "stop"),
-        (chat(stream="yes"), "stream"),
-        (chat(response_format={"type": "xml"}), "response_format.type"),
-        (chat(response_format={"type": "json_schema"}), "response_format.json_schema.schema"),
-        (chat(tools=[{"type": "function"}]), "tools[0].function.name"),
-        (chat(tools=[1]), "tools[0]"),
-        (chat(tool_choice="required"), "tool_choice"),
-        (chat(tool_choice={"type": "function", "function": {"name": "gone"}}), "tool_choice"),
-    ],
-)
-def test_invalid_body_is_refused_with_its_parameter(http: httpx2.Client, body: object, param: str) -> None:
-    response = http.post("/chat/completions", json=body)
-
-    assert response.status_code == 400
-    assert response.json()["error"].keys() == {"message", "type", "param", "code"}
-    assert response.json()["error"]["param"] == param
-
-
-PROMPTS = "a string, array of strings, array of integers, or array of arrays"
-SUPPORTED = "Supported values are: 'system', 'assistant', 'user', 'function', 'tool', and 'developer'."
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "message", "param", "code"),
-    [
+        ({"messages": [{"role": "user", "content": "x"}]}, "model", "missing_required_parameter"),
+        ({"model": "m"}, "messages", "missing_required_parameter"),
+        ({"model": "m", "messages": []}, "messages", "empty_array"),
+        ({"model": "m", "messages": "Hello"}, "messages", "invalid_type"),
+        (chat(messages=[{"role": "narrator", "content": "Hello"}]), "messages[0].role", "invalid_value"),
+        (chat(messages=[{"content": "Hello"}]), "messages[0].role", "missing_required_parameter"),
+        (chat(max_tokens=0), "max_tokens", "integer_below_min_value"),
+        (chat(max_tokens="many"), "max_tokens", "invalid_type"),
+        (chat(n=1000), "n", None),
+        (chat(stop=[1]), "stop", None),
+        (chat(stream="yes"), "stream", "invalid_type"),
+        (chat(response_format={"type": "xml"}), "response_format.type", "invalid_value"),
         (
-            "/chat/completions",
-            {"model": "m", "messages": "Hello"},
-            "Invalid type for 'messages': expected an array of objects, but got a string instead.",
-            "messages",
-            "invalid_type",
-        ),
-        (
-            "/chat/completions",
-            {"model": "m", "messages": [{"role": "narrator", "content": "Hello"}]},
-            f"Invalid value: 'narrator'. {SUPPORTED}",
-            "messages[0].role",
-            "invalid_value",
-        ),
-        (
-            "/chat/completions",
-            {"model": "m", "messages": [{"content": "Hello"}]},
-            "Missing required parameter: 'messages[0].role'.",
-            "messages[0].role",
+            chat(response_format={"type": "json_schema"}),
+            "response_format.json_schema.schema",
             "missing_required_parameter",
         ),
-        (
-            "/completions",
-            {"model": "m", "prompt": ["Hello", {"a": 1}]},
-            f"Invalid type for 'prompt': expected one of {PROMPTS}, but got an array instead.",
-            "prompt",
-            "invalid_type",
-        ),
-        (
-            "/responses",
-            {"model": "m", "input": {"a": 1}},
-            "Invalid type for 'input': expected one of a string or array of objects, but got an object instead.",
-            "input",
-            "invalid_type",
-        ),
+        (chat(tools=[{"type": "function"}]), "tools[0].function.name", "missing_required_parameter"),
+        (chat(tools=[1]), "tools[0]", "invalid_type"),
+        (chat(tool_choice="required"), "tool_choice", None),
+        (chat(tool_choice={"type": "function", "function": {"name": "gone"}}), "tool_choice", None),
+        ({"model": "m", "prompt": ["Hello", {"a": 1}]}, "prompt", "invalid_type"),
+        ({"model": "m", "input": {"a": 1}}, "input", "invalid_type"),
     ],
 )
-def test_invalid_prompt_gets_openai_error_and_costs_nothing(
-    http: httpx2.Client, emulator: Emulator, path: str, body: object, message: str, param: str, code: str
+def test_invalid_body_is_refused_and_costs_nothing(
+    http: httpx2.Client, emulator: Emulator, body: dict[str, Any], param: str, code: str | None
 ) -> None:
-    response = http.post(path, json=body)
-    record = emulator.log()[0]
+    path = "completions" if "prompt" in body else "responses" if "input" in body else "chat/completions"
+    response = http.post(f"/{path}", json=body)
+    error, record = response.json()["error"], emulator.log()[0]
 
     assert response.status_code == 400
-    assert response.json()["error"] == {
-        "message": message,
-        "type": "invalid_request_error",
-        "param": param,
-        "code": code,
-    }
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", param, code)
+    assert error["message"]
     assert (record.status, record.admitted_ns, record.output_tokens) == (400, None, 0)
-
-
-def test_tool_call_of_a_response_has_no_role(http: httpx2.Client) -> None:
-    call = {"type": "function_call_output", "call_id": "c", "output": "12"}
-
-    assert http.post("/responses", json={"model": "m", "input": [call]}).status_code == 200
 
 
 @pytest.mark.parametrize("body", [b"", b'{"model": ', b"[]", b'"x"', b"\xff\xfe", b"[" * 100_000])
@@ -162,9 +112,3 @@ def test_unknown_fault_is_a_400_that_lists_the_known_ones(http: httpx2.Client) -
 
     assert response.status_code == 400
     assert "stall, drop, reset, goaway" in response.json()["error"]["message"]
-
-
-def test_answer_carries_the_request_id_of_the_log(http: httpx2.Client, emulator: Emulator) -> None:
-    answers = [http.post("/chat/completions", json=chat()), http.get("/nothing")]
-
-    assert [answer.headers["x-request-id"] for answer in answers] == [each.request_id for each in emulator.log()]

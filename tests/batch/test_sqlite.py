@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import IO
@@ -160,36 +159,6 @@ def test_busy_writers_do_not_starve_other_writers(path: Path, storage: Storage) 
             for one in hogs:
                 one.join()
         assert len(other.find(f"{where}-{number}" for where in ("beside", "elsewhere") for number in range(5))) == 10
-
-
-def test_forked_child_and_parent_both_use_the_queue(storage: Storage, path: Path) -> None:
-    stop = threading.Event()
-    written: list[str] = []
-
-    def write() -> None:
-        while not stop.is_set():
-            storage.add([new(f"thread-{len(written)}")])
-            written.append(f"thread-{len(written)}")
-
-    def add(number: int, output: IO[str]) -> None:
-        output.write(storage.add([new(f"child-{number}")])[0].key)
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        # While another thread may be in the middle of a transaction.
-        children = [forked(partial(add, n)) for n in range(3)]
-        output = [child.output.read() for child in children]
-        codes = [ended(child) for child in children]
-    finally:
-        stop.set()
-        thread.join()
-
-    assert codes == [0] * 3
-    assert output == [f"child-{n}" for n in range(3)]
-    assert storage.find(output).keys() == set(output)
-    assert storage.find(written).keys() == set(written)
-    assert is_whole(path)
 
 
 READ = """

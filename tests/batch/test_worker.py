@@ -42,17 +42,6 @@ def test_all_jobs_are_answered_in_fewest_batches(provider: Emulator, tmp_path: P
         assert len({answer.id for answer in answers}) == 50
 
 
-@pytest.mark.parametrize("share", ["server_error_share", "rate_limited_share", "timeout_share", "missing_share"])
-def test_line_that_may_succeed_the_next_time_is_sent_again(provider: Emulator, tmp_path: Path, share: str) -> None:
-    provider.change(batches={share: 0.3})
-    with queue_of(tmp_path / "q", provider, max_attempts=12) as queue:
-        submit(queue, range(30))
-        queue.run()
-
-        assert states(queue) == {"done": 30}
-        assert max(finished.job.attempts for finished in queue.results()) > 1
-
-
 def test_repeatedly_failing_job_fails_with_provider_error(provider: Emulator, tmp_path: Path) -> None:
     provider.change(batches={"server_error_share": 1.0})
     with queue_of(tmp_path / "q", provider, max_attempts=3, retry_s=0.1) as queue:

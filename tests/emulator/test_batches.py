@@ -107,18 +107,6 @@ def test_batch_past_a_limit_fails(
     assert [each.code for each in batch.errors.data or ()] == [code]
 
 
-def test_enqueued_tokens_are_released_after_a_batch(client: openai.OpenAI, emulator: Emulator) -> None:
-    emulator.change(batches={"enqueued_tokens": 8, "duration_s": 3600.0})
-    first = until(client, create(client, [line("a")]), lambda batch: batch.status == "in_progress")
-    second = ended(client, create(client, [line("b")]))
-    client.batches.cancel(first.id)
-    ended(client, first)
-    emulator.change(batches={"duration_s": 0.0})
-
-    assert second.status == "failed"
-    assert ended(client, create(client, [line("c")])).status == "completed"
-
-
 @pytest.mark.parametrize(
     ("wrong", "found"),
     [
@@ -141,13 +129,6 @@ def test_request_for_a_batch_that_cannot_be_is_refused(
     assert client.batches.list().data == []
     with pytest.raises(openai.NotFoundError, match="No batch found"):
         client.batches.retrieve("batch_none")
-
-
-def test_batch_of_a_missing_file_can_fail_late(client: openai.OpenAI, emulator: Emulator) -> None:
-    emulator.change(batches={"missing_file_fails_late": True})
-    late = client.batches.create(input_file_id="file-none", endpoint="/v1/chat/completions", completion_window="24h")
-
-    assert ended(client, late).status == "failed"
 
 
 def test_failed_lines_are_written_to_error_file(client: openai.OpenAI, emulator: Emulator) -> None:
@@ -216,19 +197,6 @@ def test_completed_batch_cannot_be_cancelled(client: openai.OpenAI) -> None:
     over = ended(client, create(client, [line("one")]))
     with pytest.raises(openai.ConflictError, match="status 'completed'"):
         client.batches.cancel(over.id)
-
-
-def test_batch_that_expires_keeps_what_was_done(client: openai.OpenAI, emulator: Emulator) -> None:
-    emulator.change(batches={"duration_s": 10.0, "expires_after_s": 0.5})
-    batch = ended(client, create(client, lines(1_000)))
-    left = read(client, batch.error_file_id)
-    done = read(client, batch.output_file_id) if batch.output_file_id else {}
-
-    assert batch.status == "expired"
-    assert batch.expired_at is not None
-    assert len(done) + len(left) == 1_000
-    assert {each["error"]["code"] for each in left.values()} == {"batch_expired"}
-    assert len(emulator.offline().lines) == len(done) < 1_000
 
 
 def test_batch_list_is_paged_newest_first(client: openai.OpenAI) -> None:

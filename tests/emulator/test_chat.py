@@ -135,17 +135,6 @@ def test_reasoning_comes_first_and_is_counted(http: httpx2.Client) -> None:
     assert without["usage"]["completion_tokens_details"]["reasoning_tokens"] == 0
 
 
-def test_same_prompt_is_answered_alike_and_another_is_not(http: httpx2.Client) -> None:
-    def reply_to(text: str) -> str:
-        return str(post(http, chat(text))["choices"][0]["message"]["content"])
-
-    assert reply_to("one") == reply_to("one") != reply_to("two")
-
-
-def test_output_text_header_sets_the_answer(http: httpx2.Client) -> None:
-    assert content(stream(http, chat(), x_emulator_output_text="exactly this")) == "exactly this"
-
-
 def test_json_answer_is_padded_to_requested_tokens(http: httpx2.Client) -> None:
     answer = post(http, chat(response_format={"type": "json_object"}), x_emulator_output_tokens="50")
 

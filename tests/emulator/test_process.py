@@ -133,11 +133,6 @@ def test_control_requests_that_make_no_sense_are_refused() -> None:
         assert get(emulator, emulator.base_url).status_code == 200
 
 
-def test_faults_that_cannot_be_start_no_process() -> None:
-    with pytest.raises(FastlaneError, match="meteor"):
-        Emulator(model=preset("instant"), faults=("meteor",))
-
-
 def test_host_that_others_reach_is_warned_of() -> None:
     with pytest.warns(UserWarning, match="other machines can reach it"):
         Emulator(model=preset("instant"), host="0.0.0.0").close()

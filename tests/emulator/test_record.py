@@ -72,14 +72,6 @@ def test_neither_keys_nor_texts_are_kept(http: httpx2.Client, emulator: Emulator
     assert not any("hash" in field.name for field in dataclasses.fields(RequestLog))
 
 
-def test_control_requests_leave_no_record_and_clear_forgets(http: httpx2.Client, emulator: Emulator) -> None:
-    http.post("/chat/completions", json=chat())
-    emulator.log()
-    assert len(emulator.log()) == 1
-    emulator.clear()
-    assert emulator.log() == ()
-
-
 def test_client_that_leaves_is_noted_and_its_answer_stops(
     http: httpx2.Client, emulator: Emulator, protocol: str
 ) -> None:

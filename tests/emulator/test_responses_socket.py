@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.sync.connection import Connection
 
@@ -88,13 +87,6 @@ def test_failed_continuation_evicts_its_parent(socket: Connection) -> None:
     assert code(ask(socket, previous_response_id=known)) == "previous_response_not_found"
 
 
-def test_evicted_connection_forgets_every_response(socket: Connection) -> None:
-    known = ask(socket)["response"]["id"]
-    evicting = {"metadata": {"x-emulator-fault": "evict"}}
-
-    assert code(ask(socket, previous_response_id=known, **evicting)) == "previous_response_not_found"
-
-
 def test_lane_is_first_in_first_out_and_lanes_overlap(socket: Connection) -> None:
     slow = {"metadata": {"x-emulator-prefill-ms": "300"}}
     for lane, fields in (("a", slow), ("a", {}), ("b", {})):
@@ -122,17 +114,6 @@ def test_thirty_third_name_is_refused(socket: Connection) -> None:
 
     assert code(ask(socket, stream_id="one too many")) == "too_many_stream_ids"
     assert ask(socket, stream_id="lane-0")["type"] == "response.completed"
-
-
-def test_connection_ends_with_its_lifetime(emulator: Emulator, trust: ssl.SSLContext) -> None:
-    emulator.change(socket_lifetime_s=0.2)
-    with opened(emulator, trust) as socket:
-        assert code(events(socket)[0]) == "websocket_connection_limit_reached"
-        with pytest.raises(ConnectionClosed) as closed:
-            socket.recv(timeout=30)
-
-    assert closed.value.rcvd is not None
-    assert closed.value.rcvd.code == 1001
 
 
 def test_preparing_generates_nothing_and_can_be_continued(socket: Connection) -> None:
@@ -165,26 +146,6 @@ def test_steering_is_not_supported(socket: Connection) -> None:
     event = json.loads(socket.recv(timeout=30))
 
     assert (event["type"], code(event)) == ("response.steer.failed", "steering_not_supported")
-
-
-def test_refused_upgrade_has_the_status_of_the_fault(emulator: Emulator, trust: ssl.SSLContext) -> None:
-    with pytest.raises(InvalidStatus) as refused:
-        opened(emulator, trust, **{"x-emulator-fault": "status=429;retry_after=2"})
-
-    assert refused.value.response.status_code == 429
-    assert refused.value.response.headers["retry-after"] == "2"
-
-
-def test_kill_leaves_what_was_billed_in_the_log(emulator: Emulator, trust: ssl.SSLContext) -> None:
-    emulator.set_faults("drop;after_events=6;on=WS responses")
-    with opened(emulator, trust) as socket:
-        socket.send(json.dumps(CREATE))
-        with pytest.raises(ConnectionClosed):
-            events(socket)
-
-    _, log = emulator.log()
-    assert (log.output_tokens, log.finished_ns) == (2, None)
-    assert log.fault == "drop;after_events=6;on=WS responses"
 
 
 def test_slow_reader_takes_a_large_turn_later(emulator: Emulator, trust: ssl.SSLContext) -> None:

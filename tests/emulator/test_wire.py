@@ -112,21 +112,6 @@ async def test_new_connection_takes_two_round_trips_and_used_one() -> None:
     assert took[1] >= RTT_S
 
 
-async def test_half_closed_connection_still_carries_the_answer() -> None:
-    async def answer_after_the_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        request = await reader.read()
-        writer.write(b"got " + request)
-
-    async with (
-        far_server(Wire(round_trip_time_s=0.002), answer_after_the_end) as running,
-        connected(running) as (reader, writer),
-    ):
-        writer.write(b"all")
-        writer.write_eof()
-
-        assert await reader.read() == b"got all"
-
-
 async def test_reset_by_the_client_resets_the_server() -> None:
     seen: asyncio.Future[BaseException | bytes] = asyncio.get_running_loop().create_future()
 

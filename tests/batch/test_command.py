@@ -61,27 +61,17 @@ def test_submit_run_and_results_write_openai_batch_format(provider: Emulator, wh
     assert len(written.read_text().splitlines()) == 1
 
 
-COMMANDS: list[list[str]] = [
-    ["run"],
-    ["run", "--until-empty"],
-    ["status"],
-    ["status", "--json"],
-    ["results"],
-    ["cancel", "--all"],
-    ["retry", "--all"],
-]
-
-
 @pytest.mark.parametrize("found", ["nothing", "an empty file"])
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("command", ["run", "status", "results", "cancel --all", "retry --all"])
 def test_command_without_a_queue_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, where: Path, command: list[str], found: str
+    monkeypatch: pytest.MonkeyPatch, where: Path, command: str, found: str
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     if found == "an empty file":
         where.touch()
     before = list(where.parent.iterdir())
-    ran = batch(command[0], where, *command[1:])
+    name, *options = command.split()
+    ran = batch(name, where, *options)
     assert ran.exit_code == 2
     assert f"there is no queue {str(where)!r}" in ran.stderr
     assert "fastlane batch submit" in ran.stderr

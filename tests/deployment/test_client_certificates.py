@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx2
@@ -31,14 +31,6 @@ def base_url() -> Iterator[str]:
         yield f"{server.url}/v1"
 
 
-def context_of(*, certificate: bool) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    AUTHORITY.configure_trust(context)
-    if certificate:
-        AUTHORITY.issue_cert("client.test").configure_cert(context)
-    return context
-
-
 def call(base_url: str, http_client: Any) -> Any:
     options: dict[str, Any] = {"api_key": "none", "base_url": base_url, "http_client": http_client, "max_retries": 0}
     if isinstance(http_client, httpx2.Client):
@@ -52,28 +44,25 @@ def call(base_url: str, http_client: Any) -> Any:
     return asyncio.run(ask())
 
 
-def http_client(kind: str, *, certificate: bool) -> Any:
-    context = context_of(certificate=certificate)
-    match kind:
-        case "sync":
-            return httpx2.Client(verify=context)
-        case "async":
-            return httpx2.AsyncClient(verify=context)
-        case "sync over fastlane's transport":
-            return httpx2.Client(transport=Transport(verify=context))
-        case _:
-            return httpx2.AsyncClient(transport=AsyncTransport(verify=context))
-
-
-KINDS = ["sync", "async", "sync over fastlane's transport", "async over fastlane's transport"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_client_with_a_certificate_is_answered(base_url: str, kind: str) -> None:
-    assert call(base_url, http_client(kind, certificate=True)).choices[0].message.content == "Rhine"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_client_without_a_certificate_raises_connection_error(base_url: str, kind: str) -> None:
-    with pytest.raises(openai.APIConnectionError):
-        call(base_url, http_client(kind, certificate=False))
+@pytest.mark.parametrize("certificate", [True, False])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda context: httpx2.Client(verify=context),
+        lambda context: httpx2.AsyncClient(verify=context),
+        lambda context: httpx2.Client(transport=Transport(verify=context)),
+        lambda context: httpx2.AsyncClient(transport=AsyncTransport(verify=context)),
+    ],
+    ids=["sync", "async", "sync over fastlane's transport", "async over fastlane's transport"],
+)
+def test_only_client_with_a_certificate_is_answered(
+    base_url: str, make: Callable[[ssl.SSLContext], Any], certificate: bool
+) -> None:
+    context = ssl.create_default_context()
+    AUTHORITY.configure_trust(context)
+    if certificate:
+        AUTHORITY.issue_cert("client.test").configure_cert(context)
+        assert call(base_url, make(context)).choices[0].message.content == "Rhine"
+    else:
+        with pytest.raises(openai.APIConnectionError):
+            call(base_url, make(context))

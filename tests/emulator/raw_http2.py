@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import ConnectionTerminated, DataReceived, Event, StreamEnded, StreamReset
+from h2.events import DataReceived, Event, StreamEnded, StreamReset
 from h2.settings import SettingCodes
 from hyperframe.frame import Frame
 
@@ -19,10 +19,9 @@ class RawHttp2:
     """One connection; `events` is everything that came, `closed` whether the server ended it."""
 
     def __init__(self, port: int, trust: ssl.SSLContext, *, window_bytes: int | None = None) -> None:
-        context = trust
-        context.set_alpn_protocols(["h2"])
+        trust.set_alpn_protocols(["h2"])
         raw = socket.create_connection(("127.0.0.1", port), timeout=40)
-        self.socket = context.wrap_socket(raw, server_hostname="localhost")
+        self.socket = trust.wrap_socket(raw, server_hostname="localhost")
         self.h2 = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
         self.h2.initiate_connection()
         if window_bytes is not None:
@@ -102,6 +101,3 @@ class RawHttp2:
 
 def ended(stream_id: int) -> Callable[[Event], bool]:
     return lambda event: isinstance(event, StreamEnded | StreamReset) and event.stream_id == stream_id
-
-
-__all__ = ["ConnectionTerminated", "RawHttp2", "StreamReset", "ended"]

@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from h2.events import StreamReset
 from h2.settings import SettingCodes
 
 from fastlane.emulator import Emulator, Fault
-from tests.emulator.raw_http2 import RawHttp2, StreamReset, ended
+from tests.emulator.raw_http2 import RawHttp2, ended
 from tests.emulator.requests import chat, content, events, raw_http2, stream
 
 # Longer than any test waits.

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from fastlane.emulator import ProviderModel, RequestLog, Server
+from fastlane.emulator import ProviderModel, Server
 from tests.emulator.requests import chat, events, serving
 from tests.waiting import happens
 
@@ -31,12 +31,6 @@ async def held(server: Server, client: httpx2.AsyncClient, tier: str | None = No
     async with client.stream("POST", "/chat/completions", json=body, headers=ENDLESS):
         yield
     await happens(lambda: server.log[before].reset_ns is not None)
-
-
-async def waits(server: Server, number: int) -> RequestLog:
-    """The record of a request once it waits for a slot."""
-    await happens(lambda: len(server.log) > number and server.provider.queue.waiting > 0)
-    return server.log[number]
 
 
 def waits_for_slots(server: Server, count: int) -> bool:
@@ -103,7 +97,7 @@ async def test_requests_beyond_slots_get_503_and_leak_no_slot() -> None:
 async def test_tiers_and_concurrency_can_change_under_load() -> None:
     async with serving(concurrency=1) as (server, client), held(server, client, "flex"):
         waiting = asyncio.create_task(ask(client))
-        await waits(server, 1)
+        await happens(partial(waits_for_slots, server, 1))
         server.provider.change({"concurrency": 2})
         assert (await waiting).status_code == 200
         server.provider.change({"service_tiers": {"flex": {"exhausted": 1.0}}, "concurrency": 3})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -70,9 +69,8 @@ def queue(tmp_path: Path) -> Iterator[Queue]:
         yield queue
 
 
-def new(key: str, *, endpoint: str = CHAT, model: str = "small", body: bytes = b"{}") -> NewJob:
-    digest = sha256(endpoint.encode() + model.encode() + body).digest()
-    return NewJob(key=key, endpoint=endpoint, model=model, body=body, digest=digest)
+def new(key: str, *, body: bytes = b"{}") -> NewJob:
+    return NewJob(key=key, endpoint=CHAT, model="small", body=body, digest=sha256(body).digest())
 
 
 class Child(NamedTuple):
@@ -110,12 +108,6 @@ def ended(child: Child) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
 
 
-def add_when_begun(storage: Storage, begun: threading.Event, key: str) -> None:
-    """Add a job in another thread, and say that this begins."""
-    begun.set()
-    storage.add([new(key)])
-
-
 def claim(
     storage: Storage,
     owner: str = "worker",
@@ -123,7 +115,6 @@ def claim(
     origin: str = ORIGIN,
     model: str = "small",
     most_requests: int = 1_000,
-    most_bytes: int = 1_000_000,
     lease_s: float = 600.0,
     state: Literal["planned", "running"] = "planned",
 ) -> BatchRow:
@@ -132,7 +123,7 @@ def claim(
         JobGroup(CHAT, model, 1, 2, 0.0),
         origin=origin,
         most_requests=most_requests,
-        most_bytes=most_bytes,
+        most_bytes=1_000_000,
         lease_s=lease_s,
         state=state,
     )

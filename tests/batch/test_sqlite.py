@@ -23,7 +23,7 @@ from fastlane import ConfigurationError
 from fastlane.batch import Queue, StorageError
 from fastlane.batch.queue import open_storage
 from fastlane.batch.storage import Storage
-from tests.batch.conftest import add_when_begun, ended, forked, forked_at_once, new
+from tests.batch.conftest import ended, forked, forked_at_once, new
 from tests.batch.offline_parts import body
 
 
@@ -227,7 +227,7 @@ def test_fork_does_not_wait_for_another_writer(path: Path, storage: Storage) -> 
         assert other.stdout is not None
         assert other.stdout.readline() == b"writes\n"
         begun = threading.Event()
-        waiting = pool.submit(add_when_begun, storage, begun, "a")
+        waiting = pool.submit(lambda: (begun.set(), storage.add([new("a")])))
         begun.wait(60)
         child = forked_at_once(lambda _: storage.add([new("b")]))
         other.stdin.write(b"end\n")

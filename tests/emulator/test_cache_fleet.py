@@ -16,23 +16,14 @@ SECOND = 1_000_000_000
 LONG = "Review this function. " * 250
 
 
-def fleet(*, machines: int = 64, per_minute: float = 15) -> PrefixCache:
-    return PrefixCache(
-        block_tokens=128, minimum_tokens=1_024, expiry_ns=300 * SECOND, machines=machines, per_minute=per_minute
-    )
-
-
-def routed(cache: PrefixCache, times: int, *, key: str | None = None, prefix: str = "a", now: int = 0) -> list[int]:
-    return [cache.machine(key, Random(0), prefix=prefix, now=now) for _ in range(times)]
-
-
 @given(st.lists(st.integers(0, 10 * SECOND), min_size=30, max_size=150))
 def test_cache_machine_overflows_at_its_per_minute_limit(gaps: list[int]) -> None:
-    cache, now = fleet(machines=1 << 30, per_minute=5), 0
+    cache = PrefixCache(block_tokens=128, minimum_tokens=1_024, expiry_ns=300 * SECOND, machines=1 << 30, per_minute=5)
+    now = 0
     taken: list[tuple[int, int]] = []
     for gap in gaps:
         now += gap
-        (machine,) = routed(cache, 1, now=now)
+        machine = cache.machine(None, Random(0), prefix="a", now=now)
         taken.append((now, machine))
         last_minute = [each for time, each in taken if time > now - 60 * SECOND]
         assert last_minute.count(machine) <= 5

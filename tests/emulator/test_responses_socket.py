@@ -60,17 +60,6 @@ def code(event: dict[str, Any]) -> Any:
     return event["error"]["code"]
 
 
-def test_continuation_counts_the_whole_conversation(socket: Connection, emulator: Emulator) -> None:
-    first = ask(socket, input="Hello" * 100, store=False)["response"]
-    second = ask(socket, input="More", previous_response_id=first["id"])["response"]
-
-    upgrade, one, two = emulator.log()
-    assert [(each.method, each.status) for each in (upgrade, one, two)] == [("GET", 101), ("WS", 200), ("WS", 200)]
-    assert two.prompt_tokens > one.prompt_tokens
-    assert two.bytes_in < one.bytes_in / 3
-    assert second["previous_response_id"] == first["id"]
-
-
 def test_other_connection_does_not_know_the_response(
     socket: Connection, emulator: Emulator, trust: ssl.SSLContext
 ) -> None:
@@ -146,13 +135,3 @@ def test_steering_is_not_supported(socket: Connection) -> None:
     event = json.loads(socket.recv(timeout=30))
 
     assert (event["type"], code(event)) == ("response.steer.failed", "steering_not_supported")
-
-
-def test_slow_reader_takes_a_large_turn_later(emulator: Emulator, trust: ssl.SSLContext) -> None:
-    emulator.set_faults("slow_reader=0.3;on=GET responses")
-    image = {"type": "input_image", "image_url": "data:image/png;base64," + "A" * 8_000_000}
-    with opened(emulator, trust) as socket:
-        assert ask(socket, input=[{"role": "user", "content": [image]}])["type"] == "response.completed"
-    upgrade, log = emulator.log()
-    assert upgrade.fault == "slow_reader=0.3;on=GET responses"
-    assert log.bytes_in > 8_000_000

@@ -68,14 +68,6 @@ def test_other_connection_does_not_know_the_response(
         assert code(ask(other, previous_response_id=known)) == "previous_response_not_found"
 
 
-def test_failed_continuation_evicts_its_parent(socket: Connection) -> None:
-    known = ask(socket)["response"]["id"]
-    failing = {"metadata": {"x-emulator-fault": "status=500"}}
-
-    assert ask(socket, previous_response_id=known, **failing)["status"] == 500
-    assert code(ask(socket, previous_response_id=known)) == "previous_response_not_found"
-
-
 def test_lane_is_first_in_first_out_and_lanes_overlap(socket: Connection) -> None:
     slow = {"metadata": {"x-emulator-prefill-ms": "300"}}
     for lane, fields in (("a", slow), ("a", {}), ("b", {})):

@@ -109,7 +109,7 @@ def test_jobs_without_readable_answer_are_sent_again(provider: Emulator, tmp_pat
         assert sum(queue.job(str(number)).attempts for number in range(4)) > 4
 
 
-TRANSIENT: list[int | str | None] = [408, 409, 429, 500, 503, "batch_expired", None]
+TRANSIENT: list[int | str | None] = [408, 409, 429, 500, 503, "batch_expired", "request_timeout", None]
 FINAL: list[int | str | None] = [400, 401, 404, 413, 422, "content_refused"]
 
 

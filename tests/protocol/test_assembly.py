@@ -2,44 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from openai._models import construct_type
 from openai.types.chat import ChatCompletionChunk
 
-import fastlane
-from fastlane.emulator import Dialect, Emulator, preset
 from fastlane.protocol.assembly import AnswerCut
 from fastlane.protocol.content import Delta
 from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
 from tests.attempts.events import chunk
-from tests.protocol.streams import assembled, body, request, streamed, whole, without_ids
-
-USAGE = {"stream_options": {"include_usage": True}}
-
-
-@pytest.fixture(scope="module")
-def running_provider() -> Iterator[Emulator]:
-    """A provider that counts cached tokens where no other does."""
-    dialect = Dialect(cached_tokens_path="usage.prompt_cache_hit_tokens")
-    with Emulator(model=replace(preset("instant"), dialect=dialect), seed=0) as provider:
-        yield provider
-
-
-@pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS, RESPONSES])
-@pytest.mark.parametrize("usage", [True, False])
-def test_provider_extensions_are_in_the_assembled_body(provider: Emulator, endpoint: str, usage: bool) -> None:
-    with fastlane.OpenAI(api_key="sk-test", base_url=provider.base_url) as client:
-        expected = whole(client, endpoint, **request(endpoint))
-        events = streamed(client, endpoint, **request(endpoint), **(USAGE if usage and endpoint != RESPONSES else {}))
-    found = body(endpoint, events)
-    if not usage and endpoint != RESPONSES:
-        del expected["usage"]
-    assert found.keys() == expected.keys()
-    assert without_ids(found) == without_ids(expected)
+from tests.protocol.streams import assembled, body
 
 
 def piece(index: int = 0, finish_reason: str | None = None, **delta: Any) -> dict[str, Any]:

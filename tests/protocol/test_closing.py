@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
-import openai
 import pytest
 from hypothesis import given, strategies as st
 from openai import omit
@@ -14,22 +12,18 @@ from openai._models import construct_type
 from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types import Completion
 from openai.types.chat import ChatCompletionChunk
-from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.responses import ResponseStreamEvent
 
 import fastlane
 from fastlane.emulator import Emulator
 from fastlane.protocol.assembly import AnswerCut
 from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
-from tests.prepared_server import LIBRARY, Server
 from tests.protocol.drawn import Drawn, chat_answers, responses
-from tests.protocol.streams import TOOL, assembled, request, streamed
+from tests.protocol.streams import assembled, request, streamed
 
 MODELS: dict[str, Any] = {CHAT: ChatCompletionChunk, COMPLETIONS: Completion, RESPONSES: ResponseStreamEvent}
 USAGE = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7, "estimated": True}
 RESPONSE_USAGE = {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7, "estimated": True}
-
-
-TICKET = '{"category":"billing","note":"twice"}'
 
 
 def closed(endpoint: str, events: Iterable[dict[str, Any]], cut: AnswerCut, **more: Any) -> list[dict[str, Any]]:
@@ -37,31 +31,6 @@ def closed(endpoint: str, events: Iterable[dict[str, Any]], cut: AnswerCut, **mo
     given = list(events)
     assembly = assembled(endpoint, [construct_type(type_=MODELS[endpoint], value=event) for event in given])
     return [*given, *assembly.closing_events(cut, **more)]
-
-
-def serving(events: Iterable[dict[str, Any]]) -> openai.OpenAI:
-    """openai's own client, which is answered with these events."""
-    server = Server()
-    server.reads = [f"data: {json.dumps(event)}\n\n".encode() for event in events]
-    return openai.OpenAI(api_key="sk-test", base_url="http://127.0.0.1", http_client=LIBRARY.Client(transport=server))
-
-
-def test_stopped_tool_call_response_parses_in_openai_helper(provider: Emulator, arguments: dict[str, Any]) -> None:
-    tool: Any = {"type": "function", **TOOL, "strict": True}
-    with fastlane.OpenAI(**arguments) as client:
-        events = streamed(client, RESPONSES, **request(RESPONSES, tools=[tool], tool_choice="required"))
-    calling = [event for event in events if not event["type"].endswith((".done", ".completed"))]
-    sent = closed(RESPONSES, calling, AnswerCut(ends={}, usage=RESPONSE_USAGE))
-    with serving(sent) as stock, stock.responses.stream(model="m", input="?", tools=[tool]) as stream:
-        found = stream.get_final_response()
-    (call,) = found.output
-    assert call.type == "function_call"
-    assert call.parsed_arguments == json.loads(call.arguments)
-    # What we wrote to the end of it is what the provider wrote, apart from the usage.
-    theirs = events[len(calling) :]
-    ours = sent[len(calling) :]
-    ours[-1]["response"]["usage"] = theirs[-1]["response"]["usage"]
-    assert ours == theirs
 
 
 def has_text(endpoint: str, event: dict[str, Any]) -> bool:
@@ -104,29 +73,6 @@ def test_finished_or_unstarted_stream_gets_no_closing_events(
     if endpoint == CHAT:  # whose usage alone may be missing
         *whole, last = closed(endpoint, events, AnswerCut(usage=USAGE), include_usage=True)
         assert (whole, last["choices"], last["usage"]) == (events, [], USAGE)
-
-
-@pytest.mark.parametrize("endpoint", [CHAT, RESPONSES])
-def test_stream_stopped_at_any_event_is_complete_for_helper(
-    provider: Emulator, arguments: dict[str, Any], endpoint: str
-) -> None:
-    headers = {"x-emulator-output-text": TICKET, "x-emulator-reasoning-tokens": "2"}
-    with fastlane.OpenAI(**arguments) as client:
-        events = streamed(client, endpoint, **request(endpoint, extra_headers=headers))
-    for kept in range(1, len(events)):
-        expected = assembled(endpoint, events[:kept]).body(AnswerCut(usage=RESPONSE_USAGE))
-        with serving(closed(endpoint, events[:kept], AnswerCut(usage=RESPONSE_USAGE))) as client:
-            if endpoint == CHAT:
-                ask: Any = {"model": "m", "messages": [{"role": "user", "content": "?"}]}
-                with client.chat.completions.stream(**ask) as chat:
-                    (choice,) = chat.get_final_completion().choices
-                assert choice.finish_reason == "stop"
-                assert choice.message.content == expected["choices"][0]["message"]["content"]
-            else:
-                with client.responses.stream(model="m", input="?") as stream:
-                    found = stream.get_final_response()
-                assert found.status == "completed"
-                assert found.output_text == construct_type(type_=Response, value=expected).output_text  # type: ignore[attr-defined]
 
 
 @given(responses(), st.data())

@@ -24,13 +24,6 @@ def text_of(chunks: Sequence[Any]) -> str:
     return "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
 
 
-def open_connections(caller: Any) -> int:
-    """How many connections the caller's client has, those that are being opened included."""
-    engine = caller.client._client._transport._engine
-    pools = engine._pools.values() if caller.form.asynchronous else [engine._pool]
-    return sum(int(pool.pool._count) for pool in pools)
-
-
 def comes_true_for(caller: Any, predicate: Callable[[], bool]) -> bool:
     """Whether it is so before it counts as hanging; the caller's event loop runs meanwhile."""
     for _ in range(1_500):

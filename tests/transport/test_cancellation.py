@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,8 +12,6 @@ import pytest
 
 from fastlane.transport import PHASES, Phases
 from fastlane.transport.drivers import thread_driver as _threads
-from fastlane.transport.drivers.connection import ClientConnection
-from fastlane.transport.pool.pool import Pool
 from tests.transport.faces import AsyncFace, SyncFace, both_faces, in_a_thread
 from tests.transport.peer import CANCEL, HeldHandshakes, Peer, Stream, by_path, one_piece, silent
 from tests.transport.peer_h1 import CHUNKED, OK, PeerH1, Request1, chunk
@@ -58,57 +55,6 @@ def test_early_close_resets_stream_and_keeps_connection(make_face: Any, pieces: 
 
         the_connection_goes_on(peer, face, CANCEL)
         assert peer.connections[0].resets[0].stream_id == 3
-
-
-def lose_in_a_cycle(face: SyncFace, url: str, form: str) -> Any:
-    """Begin to read an answer and leave it to the garbage collector, in an unreachable cycle.
-
-    What is given back is to be kept: while the answer itself is still referenced, it is the generator's end that
-    closes it, and not the answer's own.
-    """
-    answer = face.open(url)
-
-    def reading() -> Iterator[bytes]:
-        try:
-            yield from answer.pieces
-        finally:
-            answer.close()
-
-    pieces = reading() if form == "a generator that closes it" else answer.pieces
-    assert next(pieces) == b"piece"
-    cycle: list[Any] = [pieces]
-    cycle.append(cycle)
-    return None if form == "an answer that is open" else answer
-
-
-@pytest.mark.usefixtures("no_collection")
-@pytest.mark.parametrize("form", ["a generator that closes it", "an answer that is open"])
-@pytest.mark.parametrize(
-    ("owner", "method"),
-    [(Pool, "claim"), (Pool, "changed"), (ClientConnection, "begin"), (ClientConnection, "receive")],
-    ids=["who asks for a place", "who gives one back", "who sends", "who reads"],
-)
-def test_collected_response_waits_for_no_held_lock(
-    owner: Any, method: str, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, lost, collected = getattr(owner, method), threading.Event(), threading.Event()
-
-    def collecting(*args: Any, **options: Any) -> Any:
-        if lost.is_set() and not collected.is_set():
-            collected.set()
-            gc.collect()  # as making any object may do
-        return real(*args, **options)
-
-    with Peer(SCRIPTS) as peer, SyncFace(peer.url) as face:
-        face.get("/first")
-        monkeypatch.setattr(owner, method, collecting)
-        kept = lose_in_a_cycle(face, "/one", form)
-        lost.set()
-
-        assert face.begin("/second").result().content == b"ok"
-        assert collected.wait(30)  # the thread that reads may still be about to release the slot
-        until(lambda: kept is None or kept.response.is_closed)
-        the_connection_goes_on(peer, face, CANCEL)
 
 
 @both_faces

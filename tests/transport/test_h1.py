@@ -30,34 +30,6 @@ def sends(*pieces: bytes) -> Callable[[Request1], None]:
 
 
 @both_faces
-@pytest.mark.parametrize(
-    ("came", "message"),
-    [
-        (b"", "Server disconnected without sending a response."),
-        (b"HTTP/1.1 200 OK\r\nX", "Server disconnected without sending a response."),
-        (CHUNKED + b"2\r\na", "peer closed connection without sending complete message body (incomplete chunked read)"),
-        (CHUNKED, "peer closed connection without sending complete message body (incomplete chunked read)"),
-        (CHUNKED + b"2", "peer unexpectedly closed connection"),
-        (
-            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab",
-            "peer closed connection without sending complete message body (received 2 bytes, expected 5)",
-        ),
-    ],
-)
-def test_answer_cut_off_by_the_end_of_the_connection(make_face: Any, came: bytes, message: str) -> None:
-    def respond(request: Request1) -> None:
-        request.send(came)
-        request.close()
-
-    with PeerH1(respond) as peer, make_face(peer.url) as face:
-        with pytest.raises(httpx2.RemoteProtocolError) as raised:
-            face.get()
-
-        assert str(raised.value) == message
-        assert len(peer.requests) == 1
-
-
-@both_faces
 @pytest.mark.parametrize("unrequested", [b"HTTP/1.1 408 Late\r\nConnection: close\r\n\r\n", EMPTY, b"\n", EMPTY * 300])
 @pytest.mark.parametrize(
     "end_of_answer",

@@ -216,16 +216,3 @@ def test_connection_without_ping_reply_is_closed(make_face: Any, monkeypatch: py
         assert face.get().content == b"ok"
 
         assert [stream.connection.number for stream in peer.requests] == [1, 2]
-
-
-@both_faces
-def test_connection_that_the_server_will_close_is_not_reused(make_face: Any) -> None:
-    def respond(request: Request1) -> None:
-        request.body()
-        request.send(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok")
-        request.left()
-
-    with PeerH1(respond) as peer, make_face(peer.url) as face:
-        assert [face.get().content for _ in range(2)] == [b"ok"] * 2
-
-        assert peer.connections == 2

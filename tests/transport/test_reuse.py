@@ -7,39 +7,13 @@ from typing import Any
 
 import pytest
 
-from fastlane import Connection
-from fastlane.emulator import Emulator
-from tests.transport.callers import CALLERS, text_of
+from tests.transport.callers import text_of
 from tests.transport.peer_h1 import CHUNKED, LAST_CHUNK
 from tests.transport.scripted_server import Script, ScriptedServer, Seen, event
 
 HELLO = event('{"choices": [{"index": 0, "delta": {"content": "Hello"}}]}')
 STOP = event('{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}')
 DONE = event("[DONE]")
-
-
-def connections(provider: Emulator) -> int:
-    return len({entry.connection_id for entry in provider.log()})
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("patient")
-def test_connection_is_reused_after_a_long_pause(arguments: dict[str, Any], provider: Emulator) -> None:
-    never = Connection(http2="never")
-    callers: list[Any] = [
-        form(**arguments, max_retries=0, only_plays=[play])
-        for form in CALLERS.values()
-        for play in (Connection(), never)
-    ]
-    for caller in callers:
-        caller.read(output_tokens=2)
-    callers[0].sleep(5.5)
-    for caller in callers:
-        caller.read(output_tokens=2)
-        caller.close()
-
-    assert [caller.last_call.connection_reused for caller in callers] == [True] * 4
-    assert connections(provider) == 4
 
 
 @pytest.mark.usefixtures("patient")

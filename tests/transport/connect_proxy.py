@@ -7,7 +7,6 @@ import select
 import socket
 import ssl
 import struct
-import threading
 from base64 import b64encode
 from typing import Any
 
@@ -35,9 +34,6 @@ class ConnectProxy(Listener):
         """Host and port of each requested server, as the client wrote them."""
         self.heads: list[bytes] = []
         """What each client said first, over HTTP."""
-        self.passing = threading.Event()
-        """Cleared, it holds back what servers send."""
-        self.passing.set()
         self._sockets: list[socket.socket] = []
         super().__init__("127.0.0.1")
         self.start(self._accept)
@@ -52,7 +48,6 @@ class ConnectProxy(Listener):
         return f"127.0.0.1:{self.port}"
 
     def end_connections(self) -> None:
-        self.passing.set()
         for each in self._sockets:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -164,7 +159,6 @@ class ConnectProxy(Listener):
                 for source in ready:
                     data = _received(source, 65_536)
                     if source is server:
-                        self.passing.wait()
                         client.sendall(data)
                     else:
                         server.sendall(data.replace(prefix, b"", 1) if prefix else data)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import threading
 from typing import Any
 
 import httpx2
@@ -12,9 +11,8 @@ import pytest
 from fastlane.transport import PHASES
 from tests.transport.connect_proxy import PASSWORD, RESET, ConnectProxy
 from tests.transport.faces import both_faces
-from tests.transport.peer import CANCEL, HANG_S, Peer, Stream, by_path, make_trusting, one_piece, trusting
+from tests.transport.peer import HANG_S, Peer, by_path, make_trusting, one_piece, trusting
 from tests.transport.peer_h1 import PeerH1
-from tests.waiting import until
 
 SCHEMES = ("http", "https", "socks5", "socks5h")
 each_scheme = pytest.mark.parametrize("scheme", SCHEMES)
@@ -51,21 +49,6 @@ def test_http1_through_a_tunnel_carries_a_large_body(make_face: Any, scheme: str
 
         assert [answer.content == body for answer in answers] == [True, True]
         assert {answer.http_version for answer in answers} == {"HTTP/1.1"}
-        assert len(proxy.asked) == 1
-
-
-@both_faces
-@each_scheme
-def test_early_close_resets_the_stream_in_the_tunnel(make_face: Any, scheme: str) -> None:
-    with Peer(by_path(one=one_piece)) as peer, ConnectProxy(scheme) as proxy:
-        with make_face(peer.url, proxy=setting(proxy)) as face:
-            answer = face.open("/one")
-            assert answer.piece() == b"piece"
-            answer.close()
-            until(lambda: len(peer.resets) == 1)
-            assert face.get("/next").content == b"ok"
-
-        assert peer.resets == [CANCEL]
         assert len(proxy.asked) == 1
 
 
@@ -228,28 +211,3 @@ def test_idle_tunnel_that_was_closed_is_opened_anew(make_face: Any, scheme: str)
             assert face.get().content == b"ok"
             assert len(proxy.asked) == number + 1
             proxy.end_connections()
-
-
-@both_faces
-def test_stream_that_a_proxy_holds_back_arrives_whole(make_face: Any) -> None:
-    sent = threading.Event()
-
-    def respond(stream: Stream) -> None:
-        stream.head()
-        for number in range(20):
-            stream.data(b"%d," % number)
-        stream.data(b"", end=True)
-        sent.set()
-
-    with (
-        Peer(by_path(stream=respond)) as peer,
-        ConnectProxy() as proxy,
-        make_face(peer.url, proxy=setting(proxy)) as face,
-    ):
-        face.get()
-        proxy.passing.clear()
-        pending = face.begin("/stream")
-        assert sent.wait(HANG_S)
-        proxy.passing.set()
-
-        assert pending.result().content == b"".join(b"%d," % number for number in range(20))

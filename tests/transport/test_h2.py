@@ -189,15 +189,6 @@ def test_protocol_violation_closes_the_connection(make_face: Any, data: bytes, c
 
 
 @both_faces
-@pytest.mark.parametrize("frames", [1, 2, 3, 4])
-def test_head_that_takes_several_frames_arrives_whole(make_face: Any, frames: int) -> None:
-    value = "~" * (16_384 * frames * 8 // 13 - 1_000)  # Huffman's code has 13 bits for each
-    with Peer() as peer, make_face(peer.url) as face:
-        assert face.get(headers={"x-long": value}).content == b"ok"
-        assert peer.requests[0].header("x-long") == value
-
-
-@both_faces
 def test_repeated_table_size_setting_keeps_heads_readable(make_face: Any) -> None:
     with Peer() as peer, make_face(peer.url) as face:
         face.get()

@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from hyperframe.frame import DataFrame
 
 from tests.transport.faces import both_faces
 from tests.transport.h2_peer import raw_frame
@@ -93,25 +92,6 @@ def test_malformed_answer_fails_only_its_stream(make_face: Any, script: Respond)
         assert "hush" not in str(raised.value)
         assert face.get("/next").content == b"ok"
         assert (peer.resets, len(peer.connections)) == ([PROTOCOL_ERROR], 1)
-
-
-@both_faces
-def test_data_after_our_reset_harms_no_other_call(make_face: Any) -> None:
-    def deaf(stream: Stream) -> None:
-        stream.head()
-        stream.data(b"first")
-        stream.connection.wait(lambda: stream.reset is not None)
-        for _ in range(100):
-            stream.connection.send(DataFrame(stream.id, data=bytes(10_000)))
-
-    with Peer(by_path(deaf=deaf)) as peer, make_face(peer.url) as face:
-        answer = face.open("/deaf")
-        answer.piece()
-        answer.close()
-        for _ in range(5):
-            assert face.get("/next").content == b"ok"
-
-        assert len(peer.connections) == 1
 
 
 @both_faces

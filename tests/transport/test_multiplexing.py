@@ -10,10 +10,8 @@ import pytest
 
 from tests.transport.faces import both_faces
 from tests.transport.peer import MAX_CONCURRENT_STREAMS, REFUSED_STREAM, Peer, PeerConnection, Respond, Stream, by_path
-from tests.transport.peer_h1 import OK, PeerH1, Request1, SlowAnswer
+from tests.transport.peer_h1 import OK, PeerH1, Request1
 from tests.waiting import until
-
-WAIT_FOR_A_SLOT = httpx2.Timeout(30, pool=0.3)
 
 
 def together(count: int) -> Respond:
@@ -71,17 +69,6 @@ def test_upload_that_pauses_holds_up_no_other_call(make_face: Any) -> None:
 
 
 @both_faces
-def test_call_beyond_the_stream_limit_opens_a_connection(make_face: Any) -> None:
-    scripts = by_path(all=together(3))
-    with Peer(scripts, settings={MAX_CONCURRENT_STREAMS: 2}) as peer, make_face(peer.url) as face:
-        face.get("/first")
-        answers = face.together(*["/all"] * 3)
-
-        assert [answer.content for answer in answers] == [b"ok"] * 3
-        assert sorted(len(connection.streams) for connection in peer.connections) == [1, 3]
-
-
-@both_faces
 @pytest.mark.parametrize(("first", "later", "connections"), [(1, 20, 1), (20, 2, 2)], ids=["raised", "lowered"])
 def test_changed_stream_limit_is_used_and_kept(make_face: Any, first: int, later: int, connections: int) -> None:
     changed = threading.Event()
@@ -116,26 +103,6 @@ def test_server_allowing_no_streams_fails_after_few_attempts(make_face: Any) -> 
         # A request may go before the peer's SETTINGS have come, and once more where it was refused.
         assert len(peer.requests) <= 6
         assert len(peer.connections) <= 6
-
-
-@both_faces
-def test_freed_slot_goes_to_a_remaining_waiter(make_face: Any) -> None:
-    slow = SlowAnswer()
-    with (
-        Peer(by_path(slow=slow.h2), settings={MAX_CONCURRENT_STREAMS: 1}) as peer,
-        make_face(peer.url, max_connections=1) as face,
-    ):
-        face.get("/first")
-        holding = face.open("/slow")
-        gives_up = face.begin("/gives-up", timeout=WAIT_FOR_A_SLOT)
-        patient = face.begin("/patient")
-        assert isinstance(gives_up.error(), httpx2.PoolTimeout)
-        assert not patient.future.done()
-        slow.release.set()
-        holding.rest()
-
-        assert patient.result().content == b"ok"
-        assert [stream.path for stream in peer.requests] == ["/first", "/slow", "/patient"]
 
 
 @both_faces

@@ -283,20 +283,6 @@ def test_informational_heads_and_trailers_are_ignored(make_face: Any) -> None:
 
 
 @both_faces
-def test_body_without_a_length_goes_until_the_connection_ends(make_face: Any) -> None:
-    def respond(request: Request1) -> None:
-        version = b"HTTP/1.0" if request.target == "/old" else b"HTTP/1.1"
-        request.send(version + b" 200 OK\r\n\r\n", b"until ", b"the end")
-        request.close()
-
-    with PeerH1(respond) as peer, make_face(peer.url) as face:
-        assert face.get("/old").content == b"until the end"
-        assert face.get("/new").content == b"until the end"
-
-        assert peer.connections == 2
-
-
-@both_faces
 @pytest.mark.parametrize("version", ["HTTP/2", "HTTP/1.1"])
 def test_response_before_end_of_upload_survives_disconnect(make_face: Any, version: str) -> None:
     def h2(stream: Stream) -> None:
@@ -470,12 +456,6 @@ def test_invalid_transport_settings_are_refused(make: Any, settings: dict[str, A
         make(**settings)
 
     assert expected in str(raised.value)
-
-
-@both_faces
-def test_unknown_url_scheme_is_unsupported(make_face: Any) -> None:
-    with make_face() as face, pytest.raises(httpx2.UnsupportedProtocol):
-        face.get("ftp://127.0.0.1/")
 
 
 @both_faces

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hyperframe.frame import DataFrame
 
 from fastlane.transport import PHASES, Phases
-from fastlane.transport.drivers import thread_driver as _threads
-from fastlane.transport.protocols import exchange as _exchange
-from tests.transport.faces import SyncFace, both_faces
+from tests.transport.faces import both_faces
 from tests.transport.peer import INITIAL_WINDOW_SIZE, Peer, Stream, by_path
 from tests.transport.peer_h1 import HEAD, OK, PeerH1, Request1
 from tests.transport.resources import resident
@@ -144,35 +139,6 @@ def test_slow_reader_of_http1_stops_its_server_too(make_face: Any) -> None:
         assert resident() - before < 32 << 20
         assert sent < 96 << 20
         assert len(answer.piece()) > 0
-
-
-class Unhurried(deque[Any]):
-    """Pieces of a response: iteration gives other threads the time to take some."""
-
-    def __iter__(self) -> Iterator[Any]:
-        for piece in super().__iter__():
-            time.sleep(0.001)
-            yield piece
-
-
-def test_http1_reader_gets_all_pieces_under_thread_switches(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    size = 2 * LARGEST_STREAM_WINDOW
-
-    def large(request: Request1) -> None:
-        request.send(HEAD + b"content-length: %d\r\n\r\n" % size, bytes(size))
-
-    monkeypatch.setattr(_exchange, "deque", Unhurried)
-    monkeypatch.setattr(_threads, "READ_BYTES", 4_096)
-    before = sys.getswitchinterval()
-    with PeerH1(large) as peer, SyncFace(peer.url) as face:
-        sys.setswitchinterval(1e-6)
-        try:
-            for _ in range(4):
-                assert sum(map(len, face.open("/").pieces)) == size
-        finally:
-            sys.setswitchinterval(before)
 
 
 @both_faces

@@ -150,36 +150,6 @@ def test_client_closes_while_its_threads_call(echoing: Upstream) -> None:
     assert Counter(record.outcome for record in reported)["failed"] == THREADS
 
 
-def test_two_event_loops_share_a_client(echoing: Upstream) -> None:
-    reported: list[CallRecord] = []
-    client = client_of(fastlane.AsyncOpenAI, echoing, [reported.append])
-    together = threading.Barrier(2)
-
-    async def call(word: str, chance: random.Random) -> None:
-        one = variant(client, chance)
-        if chance.random() < 0.5:
-            result = await one.chat.completions.create(**asked_of(word))
-            assert word in result.choices[0].message.content
-            return
-        stream = await one.chat.completions.create(**asked_of(word), stream=True)
-        text = [choice.delta.content or "" async for event in stream for choice in event.choices]
-        assert "".join(text) == f"{word} {word}"
-
-    async def work(number: int) -> None:
-        await asyncio.to_thread(together.wait, HANG_S)
-        chance = random.Random(number)
-        for turn in range(3):
-            await asyncio.gather(*(call(f"word-{number}-{turn}-{task}", chance) for task in range(16)))
-
-    with ThreadPoolExecutor(2) as pool:
-        for running in [pool.submit(asyncio.run, work(number)) for number in range(2)]:
-            running.result(2 * HANG_S)
-    asyncio.run(client.close())
-
-    assert len({record.call_id for record in reported}) == len(reported) == 2 * 3 * 16
-    assert {record.outcome for record in reported} == {"completed"}
-
-
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_client_works_in_many_loops_that_leave_streams_open(echoing: Upstream, loop: str) -> None:
     factory = None if loop == "asyncio" else pytest.importorskip("uvloop").new_event_loop

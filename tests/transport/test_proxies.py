@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 from typing import Any
 
@@ -157,23 +158,17 @@ def test_proxy_that_never_answers_ends_in_a_connect_timeout(make_face: Any, sche
 
 @both_faces
 @each_scheme
-def test_unreachable_proxy_is_named(make_face: Any, scheme: str) -> None:
-    with ConnectProxy(scheme) as proxy:
+@pytest.mark.parametrize("resets", [False, True], ids=["refuses", "resets"])
+def test_proxy_that_refuses_or_resets_is_named(make_face: Any, scheme: str, resets: bool) -> None:
+    with contextlib.ExitStack() as stack:
+        proxy = stack.enter_context(ConnectProxy(scheme, answer=RESET))
         given, address = setting(proxy), proxy.address
-    with make_face("https://127.0.0.1:9", proxy=given) as face, pytest.raises(httpx2.ConnectError) as raised:
-        face.get()
-
-    assert f"The proxy {address} failed: [Errno " in str(raised.value)
-
-
-@both_faces
-@each_scheme
-def test_proxy_that_resets_the_connection_is_named(make_face: Any, scheme: str) -> None:
-    with Peer() as peer, ConnectProxy(scheme, answer=RESET) as proxy:
-        with make_face(peer.url, proxy=setting(proxy)) as face, pytest.raises(httpx2.ConnectError) as raised:
+        if not resets:
+            stack.close()
+        with make_face("https://127.0.0.1:9", proxy=given) as face, pytest.raises(httpx2.ConnectError) as raised:
             face.get()
 
-        assert f"The proxy {proxy.address} failed: [Errno " in str(raised.value)
+    assert f"The proxy {address} failed: [Errno " in str(raised.value)
 
 
 @both_faces

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import fastlane
 from fastlane import Connection, Urgency
-from tests.attempts.scripted import EVENTS, Script, Upstream, answer, chunk
+from tests.attempts.scripted import EVENTS, MESSAGES, Script, Upstream, chunk
 from tests.transport.peer import Stream
 from tests.waiting import HANG_S
-
-MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
-KINDS = ("sync", "async")
 
 
 def held(gate: threading.Event, then: Script) -> Script:
@@ -42,10 +38,10 @@ def two_pieces(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None
 class Party:
     """Callers of one upstream, in threads or in the tasks of one event loop."""
 
-    def __init__(self, kind: str, upstream: Upstream, *plays: Any, **settings: Any) -> None:
+    def __init__(self, kind: str, upstream: Upstream, **settings: Any) -> None:
         self.kind = kind
         self.upstream = upstream
-        self.plays = [Connection(), Urgency(**settings), *plays]
+        self.plays = [Connection(), Urgency(**settings)]
         self.client = self.new_client()
         self._pool = ThreadPoolExecutor(64)
         self._loop: Any = None
@@ -54,45 +50,33 @@ class Party:
             self._thread = threading.Thread(target=self._loop.run_forever)
             self._thread.start()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.upstream.may_break.set()
+        self._pool.shutdown(wait=True)
+        if self._loop is not None:
+            self.run(self.client.close).result(HANG_S)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
     def new_client(self, **options: Any) -> Any:
         """One more client with these plays."""
         kind: Any = fastlane.OpenAI if self.kind == "sync" else fastlane.AsyncOpenAI
         return kind(**{"api_key": "sk-test", "base_url": self.upstream.url, "only_plays": self.plays, **options})
 
-    def close(self) -> None:
-        self._pool.shutdown(wait=True)
-        if self._loop is not None:
-            self.on_loop(self.client.close()).result(HANG_S)
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+    def run(self, call: Callable[[], Any]) -> Future[Any]:
+        """Make a call of a client in a thread, or in a task."""
 
-    def on_loop(self, coroutine: Any) -> Future[Any]:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        async def task() -> Any:
+            return await call()
 
-    def run(self, sync: Callable[[], Any], tasks: Callable[[], Any]) -> Future[Any]:
-        """Run one of the two, as it is."""
-        return self._pool.submit(sync) if self.kind == "sync" else self.on_loop(tasks())
+        return self._pool.submit(call) if self._loop is None else asyncio.run_coroutine_threadsafe(task(), self._loop)
 
     def ask(self, client: Any = None, **body: Any) -> Future[Any]:
         """A call; its answer, or the stream."""
         body = {"model": "m", "messages": MESSAGES, "temperature": 0, **body}
         create = (self.client if client is None else client).chat.completions.create
-
-        async def tasks() -> Any:
-            return await create(**body)
-
-        return self.run(lambda: create(**body), tasks)
-
-
-@contextmanager
-def party_of(kind: str, upstream: Upstream, *plays: Any, **settings: Any) -> Iterator[Party]:
-    party = Party(kind, upstream, *plays, **settings)
-    try:
-        yield party
-    finally:
-        upstream.may_break.set()
-        party.close()
-
-
-__all__ = ["KINDS", "MESSAGES", "Party", "answer", "held", "party_of", "two_pieces"]
+        return self.run(lambda: create(**body))

@@ -13,8 +13,8 @@ import pytest
 from fastlane import Connection, Hedging, Urgency
 from fastlane.engine.drivers import waiting_on
 from fastlane.plays.urgency.slots import queues
-from tests.attempts.scripted import Upstream, refuse, say_nothing
-from tests.races.callers import KINDS, Party, answer, held, party_of
+from tests.attempts.scripted import Upstream, answer, refuse, say_nothing
+from tests.races.callers import Party, held
 from tests.waiting import HANG_S, until
 
 ANOTHER: list[Any] = [{"role": "user", "content": "Something else."}]
@@ -22,13 +22,7 @@ ENDLESS = ("retry-after", "59")  # more than a test takes, and as much as openai
 
 
 def close(party: Party, client: Any) -> None:
-    def sync() -> None:
-        client.close()
-
-    async def tasks() -> None:
-        await client.close()
-
-    party.run(sync, tasks).result(HANG_S)
+    party.run(client.close).result(HANG_S)
 
 
 def queued() -> int:
@@ -50,7 +44,7 @@ def has_records(client: Any, *outcomes: str) -> bool:
     return sorted(record.outcome for record in client.calls) == sorted(outcomes)
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=["sync", "async"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -59,7 +53,7 @@ def test_close_ends_the_wait_for_a_slot(kind: str, upstream: Upstream) -> None:
     gate = threading.Event()
     upstream.usually = held(gate, answer("The Rhine"))
     urgency = Urgency(max_concurrency=1, reserved=0.0)
-    with party_of(kind, upstream) as party:
+    with Party(kind, upstream) as party:
         leaves, stays = a_client(party, urgency), a_client(party, urgency)
         before = party.ask(stays)
         until(lambda: len(upstream.asked) == 1)
@@ -81,7 +75,7 @@ def test_close_ends_the_wait_for_a_slot(kind: str, upstream: Upstream) -> None:
 @pytest.mark.parametrize("plays", [(), (Urgency(),), (Hedging(),)], ids=["bare", "urgency", "hedging"])
 def test_close_ends_the_pause_before_a_retry(kind: str, upstream: Upstream, plays: tuple[Any, ...]) -> None:
     upstream.usually = refuse(429, ENDLESS)
-    with party_of(kind, upstream) as party:
+    with Party(kind, upstream) as party:
         client = a_client(party, *plays, max_retries=1)
         call = party.ask(client)
         until(lambda: len(waiting_on(client._client)) == 1)  # it has been refused, and waits to be sent again
@@ -93,7 +87,7 @@ def test_close_ends_the_pause_before_a_retry(kind: str, upstream: Upstream, play
 
 
 def test_call_after_close_raises_at_once(kind: str, upstream: Upstream) -> None:
-    with party_of(kind, upstream, max_concurrency=1) as party:
+    with Party(kind, upstream, max_concurrency=1) as party:
         clients = [party.new_client(), a_client(party), a_client(party, Hedging()), a_client(party, Urgency())]
         for client in clients:
             close(party, client)
@@ -103,7 +97,7 @@ def test_call_after_close_raises_at_once(kind: str, upstream: Upstream) -> None:
 
 def test_close_ends_calls_in_flight(kind: str, upstream: Upstream) -> None:
     upstream.usually = say_nothing
-    with party_of(kind, upstream) as party:
+    with Party(kind, upstream) as party:
         client = a_client(party, max_retries=0)
         close(party, party.client)  # no other client may keep the connections
         calls = [party.ask(client), party.ask(client.with_options(timeout=500))]
@@ -119,7 +113,7 @@ def test_close_ends_calls_in_flight(kind: str, upstream: Upstream) -> None:
 def test_client_of_two_loops_is_closed_on_one_of_them_for_both(upstream: Upstream) -> None:
     gate = threading.Event()
     upstream.usually = held(gate, answer("The Rhine"))
-    with party_of("async", upstream, max_concurrency=1, reserved=0.0) as party:
+    with Party("async", upstream, max_concurrency=1, reserved=0.0) as party:
         leaves = a_client(party, Urgency(max_concurrency=1, reserved=0.0))
         before = party.ask(messages=ANOTHER)
         until(lambda: len(upstream.asked) == 1)

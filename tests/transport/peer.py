@@ -430,7 +430,7 @@ class PeerConnection:
         writer = threading.Thread(target=self._write, name="peer", daemon=True)
         try:
             writer.start()
-            time.sleep(self.peer.late_ms / 1_000)
+            time.sleep(default_late_ms / 1_000)
             if self._handshake():
                 if self.peer.opening is None:
                     self.settings(self.peer.settings)
@@ -711,11 +711,8 @@ class Peer(Listener):
         names: tuple[str, ...] = LOCAL_NAMES,
         host: str = "127.0.0.1",
         context: ssl.SSLContext | None = None,
-        late_ms: float | None = None,
     ) -> None:
         self.respond = respond
-        self.late_ms = default_late_ms if late_ms is None else late_ms
-        """The delay of each TLS handshake."""
         self.opening = opening
         """What is sent in place of the first SETTINGS."""
         self.settings = settings

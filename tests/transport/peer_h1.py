@@ -8,7 +8,7 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import BinaryIO
 
 from tests.transport import peer
@@ -105,7 +105,6 @@ class PeerH1(Listener):
         respond: Callable[[Request1], None] = say_ok,
         *,
         tls: bool = False,
-        alpn: Sequence[str] = ("http/1.1",),
         names: tuple[str, ...] = LOCAL_NAMES,
         host: str = "127.0.0.1",
         context: ssl.SSLContext | None = None,
@@ -115,7 +114,7 @@ class PeerH1(Listener):
         self.connections = 0
         self.left = threading.Semaphore(0)
         """Released once for each connection that has ended."""
-        self._context = context or (server_context(names, alpn) if tls else None)
+        self._context = context or (server_context(names, ("http/1.1",)) if tls else None)
         self._open: list[socket.socket] = []
         super().__init__(host)
         self.start(self._accept)

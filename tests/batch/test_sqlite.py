@@ -227,7 +227,12 @@ def test_fork_does_not_wait_for_another_writer(path: Path, storage: Storage) -> 
         assert other.stdout is not None
         assert other.stdout.readline() == b"writes\n"
         begun = threading.Event()
-        waiting = pool.submit(lambda: (begun.set(), storage.add([new("a")])))
+
+        def add() -> None:
+            begun.set()
+            storage.add([new("a")])
+
+        waiting = pool.submit(add)
         begun.wait(60)
         child = forked_at_once(lambda _: storage.add([new("b")]))
         other.stdin.write(b"end\n")

@@ -18,7 +18,6 @@ from fastlane.bench.statistics import (
     mean_changes,
     pairs_for_effect,
     pairs_for_equivalence,
-    pairs_for_interval,
     quantile,
     quantile_ratios,
     signed_rank_p,
@@ -85,22 +84,12 @@ def test_hodges_lehmann_interval_is_the_inverted_test(count: int) -> None:
     values = np.random.default_rng(count).normal(0.2, 1, count)
     interval = hodges_lehmann(values)
     assert interval is not None
+    assert interval.value == pytest.approx(np.median([(a + b) / 2 for at, a in enumerate(values) for b in values[at:]]))
     assert interval.low is not None
     assert interval.high is not None
     for bound, outwards in ((interval.low, -1), (interval.high, 1)):
         assert signed_rank_p(values - (bound + outwards * 1e-6)) <= 0.05
         assert signed_rank_p(values - (bound - outwards * 1e-6)) > 0.05
-
-
-@pytest.mark.parametrize(("count", "rank"), [(6, 1), (10, 9), (20, 53), (25, 90)])
-def test_hodges_lehmann_ranks_match_published_tables(count: int, rank: int) -> None:
-    # Critical values of the signed-rank sum at 5 %, two-sided, + 1: Conover, Practical Nonparametric Statistics, A12.
-    values = np.random.default_rng(0).normal(size=count)
-    averages = sorted((a + b) / 2 for at, a in enumerate(values) for b in values[at:])
-    interval = hodges_lehmann(values)
-    assert interval is not None
-    assert interval.value == pytest.approx(np.median(averages))
-    assert interval.low == pytest.approx(averages[rank - 1], abs=1e-9)
 
 
 def test_hodges_lehmann_of_few_or_equal_values() -> None:
@@ -111,33 +100,6 @@ def test_hodges_lehmann_of_few_or_equal_values() -> None:
     assert (few.low, few.high) == (None, None)
     assert same is not None
     assert (same.low, same.value, same.high) == (-0.25, -0.25, -0.25)
-
-
-@pytest.mark.parametrize("alpha", [0.05, 0.05 / 3, 0.05 / 12])
-def test_interval_exists_from_the_fewest_pairs_on(alpha: float) -> None:
-    fewest = pairs_for_interval(alpha)
-    enough, too_few = (hodges_lehmann([*range(count)], 1 - alpha) for count in (fewest, fewest - 1))
-    assert enough is not None
-    assert enough.low is not None
-    assert too_few is not None
-    assert too_few.low is None
-
-
-@given(st.lists(st.tuples(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3)), min_size=6, max_size=60), st.floats(0.01, 100))
-def test_hodges_lehmann_is_symmetric_and_scale_invariant(pairs: list[tuple[float, float]], unit: float) -> None:
-    ours, theirs = np.array(pairs).T
-    plain = hodges_lehmann(log_ratios(ours, theirs))
-    swapped = hodges_lehmann(log_ratios(theirs, ours))
-    scaled = hodges_lehmann(log_ratios(ours * unit, theirs * unit))
-    assert plain is not None
-    assert swapped is not None
-    assert scaled is not None
-    assert plain.low is not None
-    assert plain.high is not None
-    assert (swapped.low, swapped.value, swapped.high) == pytest.approx(
-        (-plain.high, -plain.value, -plain.low), abs=1e-9
-    )
-    assert (scaled.low, scaled.value, scaled.high) == pytest.approx((plain.low, plain.value, plain.high), abs=1e-9)
 
 
 def test_log_ratio_with_zero_is_extreme_but_finite() -> None:

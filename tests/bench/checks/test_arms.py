@@ -4,10 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 
 from fastlane.bench import RecordedRun, Sample, check, find
-from fastlane.bench.checks._checks import difference_of_shares
 from tests.bench.checks.answers import about, level
 from tests.bench.recorded_runs import a_cell, a_run, an_arm
 
@@ -83,11 +81,3 @@ def test_arm_that_is_turned_away_less_often_has_a_result() -> None:
     assert finding.level == "flagged"
     for expected in ("10 % of fastlane's requests", "50 % of baseline's", "-40 percentage points [-4", "(429)"):
         assert expected in finding.sentence
-
-
-@given(st.integers(0, 80), st.integers(1, 80), st.integers(0, 80), st.integers(1, 80))
-def test_interval_of_a_difference_of_shares_holds_it(first: int, of_first: int, second: int, of_second: int) -> None:
-    first, second = min(first, of_first), min(second, of_second)
-    low, high = difference_of_shares(first, of_first, second, of_second)
-
-    assert -1 <= low <= second / of_second - first / of_first <= high <= 1

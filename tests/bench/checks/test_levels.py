@@ -100,8 +100,12 @@ CASES = {
     "one in twenty stops early": Case({"pairs": 100, "change": one_in_twenty(stopped_early)}, ASKED, "flagged"),
     "length limit without usage": Case({"change": without_last_chunk("length")}, ASKED, "passed"),
     "stop below the limit without usage": Case({"change": without_last_chunk("stop")}, ASKED, "refused"),
-    "short answers without usage": Case(
-        {"tokens": 88, "change": given(output_tokens=None, least_output_tokens=1_000)}, ASKED, "refused"
+    "a tenth of the requested length": Case(
+        {
+            "tokens": 88,
+            "change": given(asked_output_tokens=10_000, least_output_tokens=1_000, finish_reason="stop"),
+        },
+        *(ASKED, "refused", "1,000 to 10,000"),
     ),
     "one in twenty without a finish reason": Case(
         {"pairs": 100, "change": one_in_twenty(given(finish_reason=None, output_tokens=None))}, CUT_OFF, "flagged"
@@ -113,16 +117,6 @@ CASES = {
     "four tokens a chunk": Case(
         {"tokens": 16, "change": given(output_tokens=64, asked_output_tokens=64)},
         *("chunks against tokens", "flagged", "holds 4 tokens"),
-    ),
-    # Retrieval at 1 user: 115.1 tokens/s with an ITL of 10.47 ms, whose inverse is 95.5; 427 tokens beside 293.
-    "more tokens per second than 1 / ITL": Case(
-        {
-            "time_to_first_token_s": 0.65,
-            "inter_token_s": 0.01047,
-            "tokens": 293,
-            "change": given(output_tokens=427, asked_output_tokens=500, least_output_tokens=200),
-        },
-        *("chunks against tokens", "flagged"),
     ),
     "streamed reasoning": Case({"change": reasoning_first}, REASONING, "flagged", "40 of 40"),
     "hidden reasoning": Case(
@@ -213,30 +207,6 @@ def test_check_grades_a_run_with_one_defect(case: Case) -> None:
     # What ends a run's percentiles alone is no refusal of the run.
     if case.level != "refused" or not all(each.tails for each in about(found, case.check, case.arm)):
         assert bool(found.refusals()) == (case.level == "refused")
-
-
-# A load report of gpt-4.1-nano of January 2026: the tokens that the p50 of its times imply by
-# (E2E - TTFT) / ITL + 1, and the requested range.
-SHORT_ANSWERS = [
-    ("text generation, 1 user", 88, 1_000, 10_000),
-    ("text generation, 10 users", 64, 1_000, 10_000),
-    ("text generation, 50 users", 36, 1_000, 10_000),
-    ("conversation, 1 user", 54, 200, 500),
-    ("conversation, 50 users", 36, 200, 500),
-    ("retrieval, 30 users", 152, 200, 500),
-]
-
-
-@pytest.mark.parametrize(("row", "tokens", "least", "most"), SHORT_ANSWERS, ids=[row[0] for row in SHORT_ANSWERS])
-def test_answers_a_tenth_of_requested_length_are_refused(row: str, tokens: int, least: int, most: int) -> None:
-    change = given(asked_output_tokens=most, least_output_tokens=least, finish_reason="stop")
-    found = check(a_run(cells=(a_cell(name=row),), tokens=tokens, change=change))
-
-    assert found.refusals(row)
-    (finding,) = about(found, ASKED)
-    assert finding.level == "refused"
-    assert f"{least:,} to {most:,}" in finding.sentence
-    assert f"got {tokens} (median)" in finding.sentence
 
 
 def test_sweep_outlier_is_flagged_for_a_rerun() -> None:

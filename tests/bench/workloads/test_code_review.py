@@ -31,13 +31,3 @@ def test_every_tool_call_is_answered_by_the_next_message() -> None:
             for call in message.get("tool_calls", ()):
                 assert following["tool_call_id"] == call["id"]
                 assert json.loads(call["function"]["arguments"])["path"].startswith("Lib/")
-
-
-def test_comments_name_lines_that_the_agent_has_read() -> None:
-    for conversation in code_review().conversations:
-        read = 0
-        for message in conversation.messages:
-            for call in message.get("tool_calls", ()):
-                arguments = json.loads(call["function"]["arguments"])
-                read = max(read, arguments.get("end_line", 0))
-                assert arguments.get("line", 1) <= read or not read

@@ -80,7 +80,6 @@ def test_empty_lines_and_byte_order_marks_are_no_conversations(tmp_path: Path) -
         ('{"messages": "Hi"}', '"messages" is not a list of chat messages, but a string'),
         ('{"messages": []}', '"messages" is empty'),
         ("[]", "got a list"),
-        ("3", "got 3"),
         ('{"messages": [{"role": "user"}, 7]}', "message 2 is no chat message"),
         ('{"messages": [{"role": "user"}], "tools": {"name": "read"}}', "expected tools as a list"),
     ],

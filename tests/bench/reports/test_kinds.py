@@ -68,15 +68,6 @@ def test_cells_are_summarized_per_arm_and_metric() -> None:
     ]
 
 
-def test_ab_report_has_sections_in_order() -> None:
-    found = reported(a_run(pairs=24, with_log=True, metrics=FIRST))
-
-    assert found.sections == [
-        "What changed", "Where the time goes", "Cold first requests", "What it took", "Checks", "Definitions",
-    ]  # fmt: skip
-    assert list(found.tables)[1:3] == ["Time to first token (ms)", "Time to first token against baseline"]
-
-
 def test_percentiles_are_given_as_far_as_n_allows() -> None:
     found = reported(a_run(pairs=80, ratio=0.5, metrics=FIRST)).table("Time to first token")
 
@@ -87,18 +78,6 @@ def test_percentiles_are_given_as_far_as_n_allows() -> None:
     ]
     assert all("[" in text for (text,) in found.by_column("p95"))
     assert found.notes == ["Too few requests: p99 needs 368."]
-
-
-def test_failed_requests_are_counted_and_named_by_error() -> None:
-    def fail(sample: Sample) -> Sample:
-        failed = sample.arm == "fastlane" and sample.block == 3 and sample.part == "measured"
-        return replace(sample, error="APITimeoutError", token_ns=()) if failed else sample
-
-    found = reported(a_run(pairs=24, change=fail, metrics=FIRST))
-
-    assert found.table("Time to first token").by_column("n", "failed")[2] == ["20", "4"]
-    notes = found.table("Requests, connections").notes
-    assert "fastlane: of 24 requests failed 4 with APITimeoutError." in notes
 
 
 def test_unknown_columns_are_dropped_with_a_note() -> None:

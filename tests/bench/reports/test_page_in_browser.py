@@ -171,13 +171,3 @@ def test_long_table_is_sorted_by_keys_and_put_back(opens: Opens) -> None:
     expect(heads.nth(at)).to_have_attribute("aria-sort", "descending")
     press.press("Enter")
     assert column() == written
-
-
-def test_printed_page_is_light_without_controls(opens: Opens) -> None:
-    page = opens(ab, dark=True)
-
-    page.emulate_media(media="print")
-
-    expect(page.locator("#theme")).to_be_hidden()
-    expect(page.locator("[data-chart=waterfall] svg").first).to_be_visible()
-    assert ground(page) == "rgb(255, 255, 255)"

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.bench.recorded_runs import a_run, an_arm, saturated
+from tests.bench.recorded_runs import a_run, saturated
 from tests.bench.reports.made import a_sweep, reported, shown, written
 
 STEADY: dict[str, Any] = {"spread": 0.0, "pairs": 20, "metrics": ("time_to_first_token",)}
@@ -21,13 +21,10 @@ STEADY: dict[str, Any] = {"spread": 0.0, "pairs": 20, "metrics": ("time_to_first
         ("ttft < 2,500", "failed"),
         ("ttft < 150", "passed"),
         ("ttft_p75 >= 200 ms", "failed"),
-        ("ttft_p75 > 200.1", "passed"),
         ("decode_speed_mean>20 tokens/s", "failed"),
         ("throughput_min > 1000", "passed"),
-        ("e2e_max <= 900ms", "failed"),
         ("e2e_deviation > 1", "passed"),
         ("ttft_cv < 20%", "failed"),
-        ("ttft_mean @ chat < 2500 ms", "failed"),
         ("ttft_p99 > 1 ms", "not available"),
     ],
 )
@@ -64,10 +61,8 @@ def test_rule_fails_only_where_the_whole_interval_says_so(
 @pytest.mark.parametrize(
     ("rule", "complaint"),
     [
-        ("ttft", "cannot read"),
         ("ttft = 5", "cannot read"),
         ("speed < 5", "names no figure"),
-        ("ttft_p33 < 5", "names no figure"),
         ("ttft < 5 bytes", "in ms or s, not in bytes"),
         ("ttft_cv < 20", "give it in per cent"),
         ("ttft_mean > +5%", "not known with an interval"),
@@ -81,21 +76,6 @@ def test_rule_that_cannot_be_judged_is_refused(rule: str, complaint: str) -> Non
 
     assert result.exit_code == 2
     assert complaint in " ".join(result.stderr.split())
-
-
-def test_rules_name_the_reference_where_there_are_several() -> None:
-    arms = (
-        "baseline",
-        "fastlane",
-        an_arm("baseline-async", role="reference"),
-        an_arm("fastlane-async", reference="baseline-async"),
-    )
-    rows = reported(a_run(**STEADY, arms=arms), "--fail-if", "ttft > -99%").table("What must not be").rows
-
-    assert [(row[2], row[4].partition(" against ")[2]) for row in rows] == [
-        ("fastlane", "baseline: the whole interval is beyond -99%"),
-        ("fastlane-async", "baseline-async: the whole interval is beyond -99%"),
-    ]
 
 
 def test_rules_of_a_sweep_are_judged_by_cell_and_in_junit() -> None:

@@ -10,12 +10,9 @@ from fastlane.bench.findings import Interval
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [
-        (0.5231, "ms", "0.52"),
         (9.996, "ms", "10.0"),
         (12.34, "ms", "12.3"),
-        (99.96, "ms", "100"),
         (1719.6, "ms", "1,720"),
-        (944_246, "bytes", "944,246"),
         (0.000123, "US$", "0.000123"),
         (0.0000123, "US$", "1.23e-05"),
         (7, "", "7"),

@@ -145,8 +145,7 @@ def test_poisson_gaps_have_exponential_mean_and_deviation() -> None:
     assert statistics.stdev(gaps) == pytest.approx(0.2, abs=0.010)
 
 
-TALK = ({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello there."})
-TALKS = Workload(name="talks", conversations=(Conversation(name="one", messages=TALK),))
+TALKS = workload(1)
 
 
 def test_cells_cover_all_user_counts_in_random_order() -> None:

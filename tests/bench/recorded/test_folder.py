@@ -23,7 +23,7 @@ def test_written_run_reads_back_equal_and_stays_alone(tmp_path: Path) -> None:
         save(RUN, tmp_path / "new" / "run")
 
 
-@pytest.mark.parametrize("cut", range(1, 60))
+@pytest.mark.parametrize("cut", range(1, 60, 5))
 def test_last_line_that_was_torn_anywhere_is_left_out(tmp_path: Path, cut: int) -> None:
     records = save(RUN, tmp_path) / "records.jsonl"
     kept = records.read_bytes()[: -61 * cut]

@@ -8,7 +8,6 @@ from hypothesis import given, strategies as st
 
 from fastlane.bench.running._worker import Probe, waiting_times
 from tests.bench.recorded_runs import MS
-from tests.waiting import comes_true
 
 
 def burn(seconds: float) -> None:
@@ -49,19 +48,6 @@ def test_blocked_event_loop_is_measured_as_lag() -> None:
     # Six tenths of a second of seven: not one bad sample, but what most moments had to wait.
     assert vitals.loop_lag_p50_ms is not None
     assert vitals.loop_lag_p50_ms > 20
-
-
-def test_closed_event_loop_is_not_probed() -> None:
-    loop = asyncio.new_event_loop()
-    loop.close()
-    probe = Probe()
-    probe.watch(loop)
-    probe.start()
-    assert comes_true(lambda: probe._loop is None), "it rings a loop that cannot answer"
-    vitals = probe.stop("a cell")
-
-    assert not probe._loop_lags, "what was closed is taken for a loop that is late"
-    assert vitals.loop_lag_p99_ms is not None
 
 
 def test_held_interpreter_lock_is_measured_as_lag() -> None:

@@ -168,6 +168,7 @@ def test_failed_first_request_ends_the_run_with_its_cause(talks: Path, monkeypat
             ["--base-url", "http://localhost/v1", "--model", "any", "--api-key-env", "NO_SUCH_KEY"],
             "the environment variable NO_SUCH_KEY is not set",
         ),
+        (["--preset", "nothing"], "unknown preset 'nothing'"),
         (["--folder", f"{__file__}/inside"], "--folder needs a folder that can be written to"),
     ],
 )

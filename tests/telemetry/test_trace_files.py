@@ -28,11 +28,6 @@ def written_before(path: Path, age_s: float, text: str = "{}\n") -> Path:
     return path
 
 
-def test_process_that_makes_no_call_leaves_no_file(where: Path) -> None:
-    assert TraceFile().path.parent == where
-    assert list(where.iterdir()) == []
-
-
 def test_newest_is_the_one_that_was_written_to_last(where: Path) -> None:
     assert newest() is None
     where.mkdir(parents=True)

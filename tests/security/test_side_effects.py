@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from fastlane.emulator import Emulator
-from tests.programs import ROOT
-from tests.security.watched import Watch
+from tests.programs import ROOT, printed_by
+
+_PROBE = ROOT / "scripts/audit_probe.py"
+
+Watch = Callable[[str, Mapping[str, str]], dict[str, Any]]
+"""From code and variables of its environment to what it did: see `scripts/audit_probe.py`."""
 
 _CALLS = """
 import asyncio, os
@@ -53,6 +60,22 @@ STOCK = _CALLS.format(package="openai", plays="plays = dict", model="m")
 
 def variables(provider: Emulator) -> dict[str, str]:
     return {"OPENAI_BASE_URL": provider.base_url, "OPENAI_API_KEY": "sk-test", "ZQ7_KEY": "sk-other"}
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Watch:
+    """Run code, and give what it did; what it prints last is under "printed"."""
+
+    def run(code: str, variables: Mapping[str, str]) -> dict[str, Any]:
+        file = tmp_path / "watched.py"
+        file.write_text(code, encoding="utf-8")
+        environment = {"PYTHONPATH": str(ROOT), **variables}
+        said = printed_by("-B", str(_PROBE), "run", str(file), cwd=tmp_path, environment=environment)
+        *printed, last = said.splitlines()
+        did: dict[str, Any] = {**json.loads(last), "printed": printed, "file": str(file)}
+        return did
+
+    return run
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from opentelemetry.metrics import CallbackOptions, Observation
 
 from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
 from fastlane.telemetry.metrics import record_waiting
@@ -90,13 +89,6 @@ def test_every_call_is_recorded_once_by_some_thread(meters: CapturedTelemetry) -
     assert point.count == 800
 
 
-def test_call_is_recorded_although_no_reader_collects(restored: None) -> None:
-    recorded = threading.Event()
-    recording(Provider(recorded.set)).add(ended())
-
-    assert recorded.wait(30)
-
-
 def test_call_is_recorded_with_the_provider_of_its_time(meters: CapturedTelemetry, listening: Listening) -> None:
     other = listening()
     meters.tell(ended())
@@ -128,28 +120,6 @@ def test_hanging_recorder_delays_no_call_and_keeps_a_limit(restored: None, caplo
     assert took_s < AT_ONCE_S
     assert 0 < provider.attempts <= MOST_WAITING + 1
     assert f"more than {MOST_WAITING} calls wait" in caplog.text
-
-
-def test_slow_reader_delays_no_call(meters: CapturedTelemetry) -> None:
-    collects, go_on = threading.Event(), threading.Event()
-
-    def slow(options: CallbackOptions) -> list[Observation]:
-        collects.set()
-        go_on.wait(60)
-        return []
-
-    meters.meter_provider.get_meter("application").create_observable_gauge("slow", [slow])
-    reading = threading.Thread(target=meters.points)
-    reading.start()
-    assert collects.wait(30)
-    started = time.monotonic()
-    meters.tell(*[ended()] * 100)
-    took_s = time.monotonic() - started
-    go_on.set()
-    reading.join()
-
-    assert took_s < AT_ONCE_S
-    assert calls_counted(meters) == 100
 
 
 def test_error_of_an_instrument_is_logged_by_its_class(restored: None, caplog: pytest.LogCaptureFixture) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from time import sleep
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan
 
 import fastlane
 from fastlane.emulator import Dialect, Emulator, RequestLog, preset
@@ -27,13 +25,6 @@ def answered_after(captured: CapturedTelemetry) -> float:
 def of_the_call(captured: CapturedTelemetry) -> dict[str, Any]:
     """The attributes of the call's own span."""
     return attributes_of(captured.the("chat"))
-
-
-def between(one: ReadableSpan, other: ReadableSpan) -> float:
-    """Seconds from the end of one to the start of the other."""
-    assert one.end_time is not None
-    assert other.start_time is not None
-    return (other.start_time - one.end_time) / 1e9
 
 
 def log_seconds(start_ns: int | None, end_ns: int | None) -> float:
@@ -60,13 +51,12 @@ def far_provider(running_far_provider: Emulator, monkeypatch: pytest.MonkeyPatch
     return running_far_provider
 
 
-def read(client: fastlane.OpenAI, *, pause_s: float = 0.0, messages: Any = MESSAGES, **wishes: object) -> None:
+def read(client: fastlane.OpenAI, *, messages: Any = MESSAGES, **wishes: object) -> None:
     """Read a stream to its end."""
     headers = {f"x-emulator-{name.replace('_', '-')}": str(value) for name, value in wishes.items()}
     options: dict[str, Any] = {"extra_headers": headers, "stream_options": {"include_usage": True}}
     for _chunk in client.chat.completions.create(model="any", messages=messages, stream=True, **options):
-        if pause_s:
-            sleep(pause_s)
+        pass
 
 
 @pytest.fixture
@@ -112,14 +102,6 @@ def test_prefill_time_counts_as_server_wait(provider: Emulator, captured: Captur
     assert found["fastlane.time_to_first_token"] >= 0.1
 
 
-def test_early_head_counts_as_first_token_wait(provider: Emulator, captured: CapturedTelemetry) -> None:
-    log_of_call(provider, captured, prefill_ms=150, output_tokens=3, fault="early_role")
-
-    found = of_the_call(captured)
-    assert seconds(captured.the("first_token")) >= 0.05
-    assert found["fastlane.time_to_first_token"] >= found["gen_ai.response.time_to_first_chunk"] + 0.05
-
-
 def test_decode_lasts_from_the_first_token_to_the_last(provider: Emulator, captured: CapturedTelemetry) -> None:
     (request,) = log_of_call(provider, captured, token_ms=30, output_tokens=6)
 
@@ -131,25 +113,6 @@ def test_decode_lasts_from_the_first_token_to_the_last(provider: Emulator, captu
     assert found["fastlane.decode.tokens_per_second"] == pytest.approx(5 / decode_s)
     assert found["gen_ai.usage.output_tokens"] == request.output_tokens == 6
     assert found["gen_ai.usage.input_tokens"] == request.prompt_tokens
-
-
-def test_slow_application_lengthens_only_the_call_span(provider: Emulator, captured: CapturedTelemetry) -> None:
-    log_of_call(provider, captured, pause_s=0.2, token_ms=5, output_tokens=9)
-
-    call_s = seconds(captured.the("chat"))
-    assert call_s >= 2.0
-    assert seconds(captured.the("decode")) < 2.0
-    assert seconds(captured.the("POST")) < call_s
-
-
-def test_retry_span_starts_after_the_retry_after_wait(provider: Emulator, captured: CapturedTelemetry) -> None:
-    requests = log_of_call(provider, captured, fault="status=429;retry_after=0.15;times=1", tag="retry")
-
-    first, second = captured.named("POST")
-    assert [request.status for request in requests] == [429, 200]
-    assert between(first, second) >= 0.15
-    assert of_the_call(captured)["fastlane.retry.wait.duration"] == pytest.approx(between(first, second))
-    assert not [span for span in captured.named("decode") if span.parent != second.context]
 
 
 def test_first_call_takes_the_round_trips_of_its_connection(

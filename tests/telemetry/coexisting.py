@@ -24,8 +24,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from pydantic import BaseModel
 
 import fastlane
-from fastlane import Connection, Routing
-from fastlane.catalog import Catalog, CatalogModel
 from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
 from tests.waiting import Form, inner_of
 
@@ -49,8 +47,8 @@ class Written(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         line = record.getMessage()
-        # What OpenLLMetry makes of openai's own marks for arguments that were not given, and what a fallback says.
-        if "openai.Omit" not in line and "could not be connected to" not in line:
+        # What OpenLLMetry makes of openai's own marks for arguments that were not given.
+        if "openai.Omit" not in line:
             self.lines.append(line)
 
 
@@ -125,26 +123,6 @@ def post(client: Any) -> Any:
     return client.post("/chat/completions", body=CHAT, cast_to=object)["choices"][0]["message"]["content"]
 
 
-def _routed(client: Any) -> Any:
-    """The client, for a model that cannot be connected to and another one that answers instead."""
-    there, gone = os.environ["COEXISTING_URL"], "https://127.0.0.1:9/v1"
-    fast, slow = ((1_000, 0.1),), ((1_000, 5.0),)
-    models = (
-        CatalogModel(name="gone", base_url=gone, api_key_env="A_KEY", quality=50, first_token_s=fast, tokens_per_s=99),
-        CatalogModel(name="there", base_url=there, api_key_env="A_KEY", quality=50, first_token_s=slow, tokens_per_s=9),
-    )
-    return client.with_options(max_retries=0, only_plays=[Routing(Catalog(models=models)), Connection()])
-
-
-def fallback(client: Any) -> Any:
-    return _routed(client).chat.completions.create(**{**CHAT, "model": "fastlane/auto"}).model
-
-
-def fallback_stream(client: Any) -> Any:
-    stream = _routed(client).chat.completions.create(**{**CHAT, "model": "fastlane/auto"}, stream=True)
-    return sorted({chunk.model for chunk in stream})
-
-
 def given_up(client: Any) -> None:
     """A call of an asynchronous client whose coroutine is closed from outside, as a garbage collection does."""
 
@@ -193,7 +171,6 @@ class Program:
         self.clients: list[Any] = []
         self.came: dict[str, list[dict[str, Any]]] = {}
         self.phase = ""
-        os.environ["A_KEY"] = "sk-test"
         self.options: dict[str, Any] = {"api_key": "sk-test", "base_url": os.environ["COEXISTING_URL"]}
 
     def run(self, steps: list[dict[str, Any]]) -> dict[str, Any]:

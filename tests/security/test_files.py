@@ -16,21 +16,14 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no modes of
 
 # Each writes into the folder that it runs in.
 WRITERS = {
-    "a queue of the offline lane": """
-import fastlane
+    "a queue of the offline lane and its answers": """
+import os, fastlane
 from fastlane.batch import Queue
-with fastlane.OpenAI() as client, Queue("jobs.sqlite", client) as queue:
-    queue.submit({"model": "m", "messages": [{"role": "user", "content": "secret"}]}, key="1")
-    import os
-    os._exit(0)  # what SQLite keeps beside it stays
-""",
-    "the answers of a queue": """
-from fastlane.batch import Queue
-import fastlane, sys
-with fastlane.OpenAI() as client, Queue("jobs.sqlite", client) as queue:
-    queue.submit({"model": "m", "messages": [{"role": "user", "content": "secret"}]}, key="1")
 from fastlane.cli import command_line
-command_line("batch")(["batch", "results", "jobs.sqlite", "--out", "answers.jsonl"])
+with fastlane.OpenAI() as client, Queue("jobs.sqlite", client) as queue:
+    queue.submit({"model": "m", "messages": [{"role": "user", "content": "secret"}]}, key="1")
+    command_line("batch")(["batch", "results", "jobs.sqlite", "--out", "answers.jsonl"])
+    os._exit(0)  # what SQLite keeps beside it stays
 """,
     "spans": """
 import fastlane

@@ -168,19 +168,9 @@ def count(reader):
 """
 
 
-def test_provider_set_after_the_first_call_measures_the_next() -> None:
+def test_provider_set_late_exports_the_last_call_at_exit() -> None:
     program = """
 assert meters_of(providers()) is None
-reader = InMemoryMetricReader()
-metrics.set_meter_provider(MeterProvider([reader]))
-meters_of(providers()).add(ended())
-print(count(reader))
-"""
-    assert run(START + program, {}) == "1\n"
-
-
-def test_last_call_is_exported_when_the_interpreter_ends() -> None:
-    program = """
 reader = PeriodicExportingMetricReader(ConsoleMetricExporter(), export_interval_millis=3_600_000)
 metrics.set_meter_provider(MeterProvider([reader]))
 meters_of(providers()).add(ended())

@@ -79,8 +79,9 @@ def test_command_that_does_not_exist_is_named() -> None:
 
 def test_command_imports_only_its_own_package() -> None:
     program = (
-        "import sys; from fastlane.cli import command_line; command_line('trace'); "
-        "print(*(name for name in ('batch', 'bench', 'doctor', 'emulator') if f'fastlane.{name}' in sys.modules))"
+        "import sys, fastlane; from fastlane.cli import command_line; command_line('trace'); "
+        "others = ('batch', 'bench', 'doctor', 'emulator', 'experiments', 'reports'); "
+        "print(*(name for name in others if f'fastlane.{name}' in sys.modules))"
     )
 
     ended = run_python("-c", program)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import inspect
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -178,18 +177,6 @@ def test_calls_of_threads_take_part(arguments: dict[str, Any], make: Make) -> No
     assert {arm.name: arm.calls for arm in report.arms} == {arm: 5 * expected[arm] for arm in ("control", "mark")}
 
 
-def test_abandoned_stream_is_counted(arguments: dict[str, Any], make: Make) -> None:
-    experiment = make()
-    with fastlane.OpenAI(**arguments, experiment=experiment) as client:
-        stream = client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True)
-        del stream
-        gc.collect()
-
-        (record,) = client.calls
-        assert record.outcome == "abandoned"
-        assert sum(arm.calls for arm in experiment.report().arms) == 1
-
-
 @pytest.mark.slow
 def test_slow_arm_is_found(arguments: dict[str, Any], make: Make) -> None:
     arms = {"control": (*CONTROL, QUICK), "slow": (*CONTROL, SLOW)}
@@ -325,24 +312,6 @@ def test_disabled_experiment_does_nothing(
     assert report.problem == "fastlane is disabled (FASTLANE_DISABLED)"
     assert [arm.calls for arm in report.arms] == [0, 0]
     assert list(tmp_path.iterdir()) == []
-
-
-def test_arms_may_route_hedge_and_bound(arguments: dict[str, Any], make: Make) -> None:
-    model = CatalogModel(name=MODEL, first_token_s=((1_000, 0.1),), tokens_per_s=100)
-    routing = fastlane.Routing(Catalog(models=[model]))
-    arms = {
-        "control": (routing, *CONTROL),
-        "hedged": (routing, *CONTROL, fastlane.Hedging()),
-        "bound": (routing, *CONTROL, fastlane.BoundedOutput(), fastlane.RequestEncoding()),
-    }
-    with fastlane.OpenAI(**arguments, experiment=make(arms=arms, share={"hedged": 0.4, "bound": 0.4})) as client:
-        for _ in range(40):
-            client.chat.completions.create(model="fastlane/auto", messages=MESSAGES)
-        seen = {(of(one), one.hedging is not None, one.request_encoding is not None) for one in client.calls}
-
-        assert seen == {("control", False, False), ("hedged", True, False), ("bound", False, True)}
-        assert all(one.routing is not None for one in client.calls)
-        assert sum(arm.calls for arm in client.experiment.report().arms) == 40
 
 
 def test_closed_client_closes_the_clients_of_its_arms(arguments: dict[str, Any], make: Make) -> None:

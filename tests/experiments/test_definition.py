@@ -12,7 +12,6 @@ import fastlane
 from fastlane import ConfigurationError, Connection, RequestEncoding
 from fastlane.experiments import Experiment, Guard, unit
 from tests.experiments.conftest import CONTROL, Make, Mark
-from tests.programs import printed_by
 
 ARMS = {"control": CONTROL, "mark": (Connection(), Mark())}
 
@@ -91,9 +90,3 @@ def test_other_guards_keep_the_counts(make: Make) -> None:
     make(guards=[Guard("error_rate")]).end("mark")
 
     assert make(guards=[Guard("end_to_end")]).report()["mark"].ended is not None
-
-
-def test_importing_fastlane_loads_no_experiments() -> None:
-    code = "import sys, fastlane; print({'fastlane.experiments', 'sqlite3', 'redis'} & set(sys.modules))"
-
-    assert printed_by("-c", code).strip() == "set()"

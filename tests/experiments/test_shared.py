@@ -95,17 +95,6 @@ def test_arm_ended_in_one_process_ends_in_the_others(arguments: dict[str, Any], 
         until(ended)
 
 
-def test_restarted_experiment_continues_its_counts(arguments: dict[str, Any], make: Make) -> None:
-    for _ in range(2):
-        experiment = make()
-        with fastlane.OpenAI(**arguments, experiment=experiment) as client:
-            for _ in range(5):
-                ask(client)
-        experiment.close()
-
-    assert sum(arm.calls for arm in make().report().arms) == 10
-
-
 def test_killed_process_loses_its_last_second_at_most(arguments: dict[str, Any], make: Make, tmp_path: Path) -> None:
     killed = process(arguments["base_url"], tmp_path / "experiment.sqlite", waits=True)
     assert killed.stdout is not None

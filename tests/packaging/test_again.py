@@ -154,7 +154,6 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     "lasting failure": ("def test_it(): assert False", "", ""),
     "failure behind another test": (BEHIND_ANOTHER, "", ""),
     "Ctrl-C": (f"{INTERRUPTED}raise KeyboardInterrupt\n", "", "pytest ended with exit code 2"),
-    "exit": (f"{INTERRUPTED}import pytest; pytest.exit('enough')\n", "", "pytest ended with exit code 2"),
     "killed": (f"{INTERRUPTED}import os; os._exit(1)\n", "", "did not finish"),
     "error in setup": (FAILS_AROUND.format("once()\n    yield"), "", "test_it.py::test_it: an error in setup"),
     "error in teardown": (FAILS_AROUND.format("yield\n    once()"), "", "test_it.py::test_it: an error in teardown"),

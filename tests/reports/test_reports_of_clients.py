@@ -9,7 +9,7 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import BoundedOutput, Connection, ContextTrimming, Hedging, PromptCache, RequestEncoding, Routing
+from fastlane import BoundedOutput, Connection, Hedging, PromptCache, RequestEncoding, Routing
 from fastlane.catalog import Catalog, ModelPrice
 from fastlane.emulator import Emulator, preset
 from fastlane.providers import ProviderFacts, registered
@@ -24,7 +24,6 @@ from tests.attempts.scripted import (
     used_to,
 )
 from tests.plays.facts import fact
-from tests.programs import printed_by
 
 POLICY = "Two bags of up to 23 kg are free of charge.\n" * 300
 SCHEMA = {
@@ -107,42 +106,6 @@ def test_report_says_where_the_time_went_and_what_was_saved(provider: Emulator, 
     assert "23 kg" not in report.to_json()
 
 
-@pytest.mark.asyncio
-async def test_asynchronous_client_reports_without_being_awaited(arguments: dict[str, Any]) -> None:
-    async with fastlane.AsyncOpenAI(**arguments) as client:
-        for _ in range(2):
-            await client.chat.completions.create(model="m", messages=messages())
-        report = client.report(model="m")
-
-    assert (report.calls, report.ledger.connections_reused) == (2, 1)
-
-
-def test_trimmed_and_rejected_answers_are_in_the_ledger(arguments: dict[str, Any]) -> None:
-    turns: Any = [
-        {"role": role, "content": f"{number} " + "word " * 400} for number in range(8) for role in ("user", "assistant")
-    ]
-    question = messages()[1:]
-    plays = [Connection(), ContextTrimming(high_water_tokens=2_000), BoundedOutput(reasks=2)]
-    with fastlane.OpenAI(**arguments, only_plays=plays, raise_play_errors=True) as client:
-        client.chat.completions.create(model="m", messages=[*turns, *question])
-        wrong = {"x-emulator-manner": "wrong_enum"}
-        client.chat.completions.create(model="m", messages=question, response_format=FORMAT, extra_headers=wrong)
-        report = client.report()
-        trimming, output = client.calls[0].context_trimming, client.calls[1].output
-
-    assert trimming is not None
-    assert output is not None
-    rejected, cut = report.ledger.total("rejected_answers"), report.ledger.total("trimmed_tokens")
-    assert rejected is not None
-    assert cut is not None
-    assert (rejected.value, rejected.calls) == (len(output.rejected), 1)
-    assert (cut.value, cut.calls) == (trimming.tokens_before - trimming.tokens_after, 1)
-    assert cut.value > 0
-    assert report.attempts == {"first": 2, "repair": 1}
-    acted = {played.play: (played.on, played.acted) for played in report.plays}
-    assert (acted["ContextTrimming"], acted["BoundedOutput"]) == ((2, 1), (2, 1))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_hedge_that_won_is_counted_with_what_it_cost(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
@@ -188,9 +151,3 @@ def test_fallback_is_counted_and_money_is_the_catalogs(upstreams: tuple[Upstream
     assert price.value == pytest.approx((5 * 1.0 + 2 * 2.0) / 1e6)
     assert report.attempts == {"first": 1, "fallback": 1}
     assert report.models[0].model == "far-1"
-
-
-def test_reports_module_is_not_imported_until_used() -> None:
-    code = "import sys, fastlane; print([name for name in sys.modules if name.startswith('fastlane.reports')])"
-
-    assert printed_by("-c", code).strip() == "[]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -175,6 +176,18 @@ def test_calls_of_threads_take_part(arguments: dict[str, Any], make: Make) -> No
 
     expected = Counter(experiment.arm_of(f"user-{number}") for number in range(8))
     assert {arm.name: arm.calls for arm in report.arms} == {arm: 5 * expected[arm] for arm in ("control", "mark")}
+
+
+def test_abandoned_stream_is_counted(arguments: dict[str, Any], make: Make) -> None:
+    experiment = make()
+    with fastlane.OpenAI(**arguments, experiment=experiment) as client:
+        stream = client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True)
+        del stream
+        gc.collect()
+
+        (record,) = client.calls
+        assert record.outcome == "abandoned"
+        assert sum(arm.calls for arm in experiment.report().arms) == 1
 
 
 @pytest.mark.slow

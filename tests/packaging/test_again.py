@@ -69,20 +69,6 @@ def resource():
 def test_it(resource): pass
 """
 
-FAILS_IN_A_THREAD = """
-import threading
-from pathlib import Path
-
-def test_it(flag=Path(__file__).with_name("ran")):
-    def run():
-        if not flag.exists():
-            flag.touch()
-            raise OSError
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-"""
-
 # With two sets of parameters: that is no accident.
 FAILS_TWICE = """
 import pytest
@@ -157,7 +143,6 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     "killed": (f"{INTERRUPTED}import os; os._exit(1)\n", "", "did not finish"),
     "error in setup": (FAILS_AROUND.format("once()\n    yield"), "", "test_it.py::test_it: an error in setup"),
     "error in teardown": (FAILS_AROUND.format("yield\n    once()"), "", "test_it.py::test_it: an error in teardown"),
-    "error in a thread": (FAILS_IN_A_THREAD, "", "an unraisable error"),
     "entry of 29 days ago": (FLAKE, entry(29), "unsteady.txt has it from"),
     "unreadable ledger": (FLAKE, "yesterday tests/test_it.py::test_flake\n", "expected 'YYYY-MM-DD TEST: WHY'"),
     "failed twice": (FAILS_TWICE, "", "test_flake: failed more than once"),

@@ -7,7 +7,6 @@ import gc
 import json
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -18,11 +17,10 @@ from opentelemetry.context import attach, detach
 from opentelemetry.trace import set_span_in_context
 
 import fastlane
-from fastlane import BoundedOutput, Call, CallRecord, Connection, Play
+from fastlane import BoundedOutput, Connection, Play
 from fastlane.telemetry import experiment
 from tests.attempts.scripted import EVENTS, answer, two_upstreams
 from tests.call_peer import JSON, CallPeer, Reply
-from tests.session_play import SessionPlay
 from tests.telemetry.conftest import CapturedTelemetry, Listening
 from tests.telemetry.planted import LogLines, Planted, exported, leaks, stored
 from tests.transport.connect_proxy import ConnectProxy
@@ -311,39 +309,6 @@ def test_span_of_another_tool_gets_no_call_content(
         for kind in ("whole", "raw"):
             assert dict(captured.the(kind).attributes or {})["fastlane.attempt.count"] == 1
         assert found(planted, captured, log_lines, tmp_path, client) == []
-
-
-@dataclass(frozen=True, slots=True)
-class Blabbing(SessionPlay):
-    """Raises what it was shown, everywhere."""
-
-    def plan(self, call: Call) -> Call:
-        raise ValueError(repr(call.body))
-
-    def on_event(self, event: Any) -> None:
-        raise ValueError(repr(event))
-
-    def close(self, outcome: Any) -> None:
-        raise ValueError(repr(outcome.record))
-
-
-def test_raised_errors_are_exported_by_class_only(
-    one_peer: CallPeer, planted: Planted, log_lines: LogLines, listening: Listening, tmp_path: Path
-) -> None:
-    captured = listening(level="phases")
-    asked = asking(planted)
-
-    def hook(record: CallRecord) -> None:
-        raise ValueError(planted.text("hook"))
-
-    one_peer.usually = lambda _: Reply(200, (EVENTS,), streamed(planted))
-    with client_of(fastlane.OpenAI, planted, one_peer.url, Blabbing(), on_call_end=[hook]) as client:
-        with suppress(KeyError), fastlane.user_action("raising"):
-            list(client.chat.completions.create(**asked.chat, stream=True))
-            raise KeyError(planted.text("user action's error"))
-        assert found(planted, captured, log_lines, tmp_path, client) == []
-    assert dict(captured.the("invoke_workflow").attributes or {})["error.type"] == "KeyError"
-    assert any("Blabbing raised ValueError" in line for line in log_lines.lines)
 
 
 @pytest.mark.parametrize("proxied", [False, True], ids=["another server", "a proxy"])

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import inspect
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -159,23 +158,6 @@ async def test_calls_of_tasks_take_part(arguments: dict[str, Any], make: Make) -
         expected = Counter(experiment.arm_of(f"user-{number}") for number in range(30))
         assert {arm.name: arm.calls for arm in report.arms} == expected
         assert len(client.calls) == 30
-
-
-def test_calls_of_threads_take_part(arguments: dict[str, Any], make: Make) -> None:
-    experiment = make()
-    with fastlane.OpenAI(**arguments, experiment=experiment) as client:
-
-        def work(number: int) -> None:
-            for _ in range(5):
-                with unit(f"user-{number}"):
-                    ask(client)
-
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(work, range(8)))
-        report = experiment.report()
-
-    expected = Counter(experiment.arm_of(f"user-{number}") for number in range(8))
-    assert {arm.name: arm.calls for arm in report.arms} == {arm: 5 * expected[arm] for arm in ("control", "mark")}
 
 
 def test_abandoned_stream_is_counted(arguments: dict[str, Any], make: Make) -> None:

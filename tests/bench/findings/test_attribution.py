@@ -93,14 +93,6 @@ def test_two_plays_get_shapley_shares() -> None:
     assert sum(each.share.value for each in found.shares) == pytest.approx(found.total.value)
 
 
-def test_plays_that_do_nothing_have_no_part() -> None:
-    found = attributed(run(arms(), {**SAVED_MS, "RequestEncoding()": 0}))
-    nothing = found.shares[1].share
-    assert nothing.low is not None
-    assert nothing.high is not None
-    assert nothing.low < 0 < nothing.high
-
-
 def test_few_blocks_have_no_interval() -> None:
     found = attributed(run(arms(), pairs=4))
     assert found.total.low is None

@@ -158,15 +158,6 @@ class TestComparisons:
         assert find(recorded, seed=1) == find(recorded, seed=1)
         assert find(recorded, seed=1) != find(recorded, seed=2)
 
-    def test_zero_time_per_token_gives_ratio_one(self) -> None:
-        def at_once(sample: Sample) -> Sample:
-            return dataclasses.replace(sample, token_ns=(sample.token_ns[0],) * len(sample.token_ns))
-
-        found = comparison(a_run(pairs=30, change=at_once), metric="time_per_output_token")
-        assert found.pairs == 30
-        assert found.typical is not None
-        assert found.typical.value == 1
-
 
 class TestQuantiles:
     def test_quantiles_are_compared_only_with_enough_pairs(self) -> None:

@@ -146,7 +146,6 @@ def test_invalid_arguments_are_refused_with_a_remedy(
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     monkeypatch.setenv("OTHER", "sk-secret")
     for arguments, code, message in (
-        (["status", where], 2, "submit a job, which makes one"),
         (["run", where], 2, "OPENAI_API_KEY"),
         (["run", where, "--base-url", "https://api.example.com/v1"], 2, "--api-key-env"),
         (["run", where, "--base-url", "https://api.example.com/v1", "--api-key-env", "NONE"], 2, "NONE"),
@@ -199,19 +198,6 @@ def test_status_reports_no_worker_and_retry_abandons_origin(where: Path, tmp_pat
         assert [queue.job(key).state for key in "abc"] == ["waiting", "cancelled", "packed"]
         assert queue.status().batches == (leased,)
     assert batch("retry", where, "--abandon", gone, "--all").exit_code == 2
-
-
-def test_run_says_that_jobs_of_a_killed_worker_wait(provider: Emulator, where: Path, tmp_path: Path) -> None:
-    submit_file = lines_of(tmp_path / "jobs.jsonl", line("a", 1))
-    batch("submit", where, submit_file)
-    with Queue(where) as queue:
-        claim(queue.storage, origin=provider.base_url + "/", model="model", lease_s=1.0)
-        queue.storage.extend("worker", lease_s=1.0)
-
-    ran = batch("run", where, "--base-url", provider.base_url, *RUN, "--set", "lease_s=0.4")
-    assert ran.exit_code == 0
-    assert "other workers hold jobs; those of a killed one go on when its lease ends" in ran.stderr
-    assert "1 done\n" in ran.stderr
 
 
 def is_at_the_provider(queue: Queue) -> bool:

@@ -16,7 +16,7 @@ from openai.types import Completion, CreateEmbeddingResponse
 from openai.types.chat import ChatCompletion, ChatCompletionMessage, ParsedChatCompletion
 from openai.types.responses import Response
 
-from fastlane import ConfigurationError, FastlaneError, OpenAI
+from fastlane import ConfigurationError, FastlaneError
 from fastlane.batch import (
     JobCancelledError,
     JobConflictError,
@@ -356,13 +356,3 @@ def test_reading_a_missing_queue_creates_none(tmp_path: Path, read: Callable[[Qu
         assert repr(queue) == "<fastlane.batch.Queue not made yet>"
         queue.submit({"model": "m", "messages": []}, key="a")
         assert queue.status().total == 1
-
-
-def test_worker_of_a_queue_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    client = OpenAI(api_key="sk-test", base_url="http://127.0.0.1:1/v1")
-    with client, Queue(tmp_path / "typo.sqlite", client) as queue:
-        with pytest.raises(QueueNotFoundError):
-            queue.run()
-        assert not list(tmp_path.iterdir())
-        queue.start()
-        assert queue.status().total == 0

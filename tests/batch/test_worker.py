@@ -288,8 +288,6 @@ def test_jobs_are_sent_live_without_known_batch_mode(provider: Emulator, tmp_pat
         assert states(queue) == {"done": 21}
         assert calls(provider) == 20
         assert provider.offline().batches == ()
-        live = client_of(provider).chat.completions.create(**body(3))
-        assert queue.result("3").choices[0].message.content == live.choices[0].message.content
         assert queue.result("r").object == "response"
         assert queue.job("3").output_tokens == 3
 
@@ -298,11 +296,6 @@ def test_failures_that_may_pass_are_tried_again_and_others_kept(provider: Emulat
     client = client_of(provider, max_retries=0)
     settings = WorkerSettings(lane="live", retry_s=0.0, max_concurrency=2, max_attempts=3)
     with Queue(tmp_path / "q", client, worker=settings) as queue:
-        provider.set_faults("status=500;on=POST chat/completions;every=2", "disconnect;every=5")
-        submit(queue, range(6))
-        queue.run()
-        assert states(queue).get("failed", 0) + states(queue)["done"] == 6
-
         provider.set_faults("status=400;on=POST chat/completions")
         submit(queue, [10])
         queue.run()

@@ -6,8 +6,6 @@ import json
 import re
 import runpy
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from fastlane.emulator import Emulator
 from scripts.servers import RedisServer, free_port
 from tests.deployment.test_prefork import accepts, environment_of, running, wait_for
 from tests.programs import ROOT, printed_by, run_python
+from tests.telemetry.otlp_collector import collector
 from tests.waiting import until
 
 EXAMPLES = ROOT / "examples"
@@ -99,28 +98,14 @@ def test_notebook_ends_with_a_report(provider: Emulator, monkeypatch: pytest.Mon
 
 def test_compose_environment_sends_traces_and_metrics(provider: Emulator, tmp_path: Path) -> None:
     port, log = free_port(), tmp_path / "log"
-    received: set[str] = set()
-
-    class Collector(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
-            received.add(self.path)
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as collector:
-        threading.Thread(target=collector.serve_forever).start()
+    with collector() as collecting:
         compose = yaml.safe_load((EXAMPLES / "compose/compose.yaml").read_text())["services"]["app"]["environment"]
-        address = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.server_port}"}
+        address = {"OTEL_EXPORTER_OTLP_ENDPOINT": collecting.url}
         command = [sys.executable, "-m", "uvicorn", "--port", str(port), "examples.fastapi_app:app"]
         with running(command, {**compose, **environment_of(provider), **address}, log) as process:
             wait_for(lambda: accepts(port), process, log)
             assert httpx2.get(f"http://127.0.0.1:{port}/ask?question=Name+three+rivers.", timeout=60).text
-            until(lambda: received == {"/v1/traces", "/v1/metrics"})
-        collector.shutdown()
+            until(lambda: set(collecting.paths) == {"/v1/traces", "/v1/metrics"})
 
 
 def test_compose_mounts_exist_and_variables_are_known() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
-import gc
 import json
 import os
 import signal
@@ -79,7 +78,7 @@ class Life:
         self.tell(
             type="round", number=number, bare=drawn.bare, seen=seen, records=records, left=left, wrong=wrong,
             reports=self.reports.taken(), opened=self.clients.opened, resident=holding.resident(),
-            descriptors=len(holding.descriptors()), threads=len(holding.threads()), objects=len(gc.get_objects()),
+            descriptors=len(holding.descriptors()), threads=len(holding.threads()),
             blocks=sys.getallocatedblocks(),
         )  # fmt: skip
 

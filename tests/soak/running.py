@@ -191,7 +191,7 @@ def _rounds(
             each.clear()
         outcome.judge.round_is_over(drawn, report, logs)
         outcome.seconds, outcome.cpu_s = time.monotonic() - started, _cpu_s(*pids) - used
-        names = ("resident", "descriptors", "threads", "objects", "blocks", "bare", "opened")
+        names = ("resident", "descriptors", "threads", "blocks", "bare", "opened")
         outcome.samples.append({"minute": outcome.seconds / 60, **{name: report[name] for name in names}})
         begun(outcome)
         if drawn.bare and (outcome.seconds >= seconds or len(outcome.failures) >= _STOP_AT):

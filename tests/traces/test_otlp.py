@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fastlane.traces import SpanFile, TraceFileError, entries, page, read_spans
-from tests.traces.recorded import everyday
+from tests.traces.recorded import everyday, recording
 
 SPAN = {
     "traceId": "0af7651916cd43dd8448eb211c80319c",
@@ -228,3 +229,14 @@ def test_ten_thousand_spans_below_each_other_are_no_problem() -> None:
 
     assert len(entry.rows) == 10_000
     assert max(row.depth for row in entry.rows) == 40
+
+
+def test_numbers_that_a_script_cannot_hold_are_text(tmp_path: Path) -> None:
+    with recording(tmp_path / "spans.jsonl") as made:
+        made.chat(0, 300, large=2**62, endless=float("inf"), words=["a", "b"])
+    file = read_spans((tmp_path / "spans.jsonl").read_bytes(), "spans.jsonl")
+
+    (line,) = re.findall(r'id="lines">(.*?)</script>', page(file, entries(file.spans)), re.DOTALL)
+    attributes = dict(json.loads(line)["rows"][0]["a"])
+
+    assert (attributes["large"], attributes["endless"], attributes["words"]) == (str(2**62), "inf", ["a", "b"])

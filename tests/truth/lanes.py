@@ -35,7 +35,6 @@ class Lanes:
     """What one answer takes."""
     shards: int = 1
     """Processes that share the lanes."""
-    seed: int = 0
 
 
 def read_lanes(arm: Arm, base_url: str, load: Lanes) -> tuple[Sample, ...]:
@@ -76,7 +75,7 @@ class _Coordinator:
         self._load = load
         self._workers = workers
         self._messages = messages
-        self._random = random.Random(load.seed)
+        self._random = random.Random(0)
         self._in_flight: dict[str, tuple[int, int]] = {}
         """Lane and number of every request that is not over."""
         self.samples: list[Sample] = []

@@ -55,7 +55,6 @@ class TruthServer:
     """A truth server that runs."""
 
     base_url: str
-    process_id: int
     _process: subprocess.Popen[str]
 
     def answer_like(self, pace: ServerPace) -> None:
@@ -123,7 +122,7 @@ def _running(command: list[str]) -> Iterator[TruthServer]:
             first_line = process.stdout.readline()
             if not first_line:
                 raise TruthServerError(f"the truth server did not start: {' '.join(command)}")
-            yield TruthServer(f"http://127.0.0.1:{json.loads(first_line)['port']}/v1", process.pid, process)
+            yield TruthServer(f"http://127.0.0.1:{json.loads(first_line)['port']}/v1", process)
         finally:
             # It ends with its stdin.
             process.stdin.close()

@@ -312,6 +312,29 @@ def test_silent_server_is_a_timeout_and_a_closed_port_an_os_error(form: Form, tr
         pass
 
 
+@pytest.mark.asyncio
+async def test_cancelled_connect_closes_its_socket_to_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    greeted, gone = asyncio.Event(), asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        greeted.set()
+        await reader.read()
+        gone.set()
+        writer.close()
+
+    async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as proxy:
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}")
+        async with fastlane.AsyncOpenAI(api_key="sk-test", base_url="https://a.invalid/v1") as client:
+            connecting = asyncio.ensure_future(client.responses.connect().enter())
+            await asyncio.wait_for(greeted.wait(), HANG_S)
+            connecting.cancel()
+            with pytest.raises(asyncio.CancelledError) as raised:
+                await connecting
+            await asyncio.wait_for(gone.wait(), HANG_S)
+            del raised  # what it holds would have kept the socket open
+
+
 def test_model_that_only_routing_knows_is_refused_before_it_is_sent(client: Any, provider: Emulator) -> None:
     wrong = pytest.raises(fastlane.ConfigurationError, match="name a model of the provider")
     with client.responses.connect() as connection, wrong:

@@ -103,10 +103,11 @@ def test_answer_texts_have_their_index_kind_and_end(
             ["{}"],
         ),
         (({"type": "web_search_call", "id": "ws_1"},), []),
+        (("no item", message(output_text("{}"))), ["{}"]),
     ],
-    ids=["nothing", "thought", "commentary", "hosted tool"],
+    ids=["nothing", "thought", "commentary", "hosted tool", "malformed"],
 )
-def test_response_texts_are_those_of_the_final_answer(output: tuple[dict[str, Any], ...], texts: list[str]) -> None:
+def test_response_texts_are_those_of_the_final_answer(output: tuple[Any, ...], texts: list[str]) -> None:
     assert [text.text for text in answer_texts(responses(*output), RESPONSES)] == texts
 
 

@@ -93,9 +93,7 @@ def test_examination_without_consent_spends_no_token(provider: Emulator) -> None
 @pytest.mark.parametrize(
     ("fault", "outcome", "lasting"),
     [
-        ("status=400;only=encoded", "refused", ("json",)),
         ("status=415;only=encoded", "refused", ("json",)),
-        ("status=422;only=encoded", "refused", ("json",)),
         ("status=429;only=encoded", "undecided", None),
         ("status=500;only=encoded", "broken", None),
         ("disconnect;only=encoded", "broken", None),

@@ -93,9 +93,9 @@ def test_altered_record_is_an_error_after_what_came_before(make_face: Any, conte
 
 
 @both_faces
-def test_closed_client_says_goodbye_in_tls(make_face: Any, context: ssl.SSLContext) -> None:
+def test_closed_client_says_goodbye_in_http2_and_in_tls(make_face: Any, context: ssl.SSLContext) -> None:
     with Peer(context=context) as peer:
         with make_face(peer.url) as face:
             face.get()
         assert peer.connections[0].closed.wait(30)
-        assert peer.connections[0].said_goodbye
+        assert (peer.connections[0].goaways, peer.connections[0].said_goodbye) == ([(0, 0)], True)

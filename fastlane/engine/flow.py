@@ -171,7 +171,7 @@ def call_of(state: CallState, options: FinalRequestOptions, data: Mapping[type, 
             facts = pipeline.providers.facts_of(state.origin)
     given = options.headers if options.headers and isinstance(options.headers, Mapping) else _NO_HEADERS
     body = MappingProxyType(body if extra else dict(body))
-    call = Call.of(
+    return Call.of(
         call_id=state.call_id,
         endpoint=state.endpoint,
         origin=state.origin,
@@ -190,10 +190,6 @@ def call_of(state: CallState, options: FinalRequestOptions, data: Mapping[type, 
         changes=() if upstream is None else upstream.changes,
         optional=() if upstream is None else upstream.optional,
     )
-    if upstream is None:
-        for listener in pipeline.listeners:
-            listener.began(call)
-    return call
 
 
 # The upstreams of a call

@@ -176,16 +176,6 @@ class Ended(Protocol):
         """Return its record, which is made on first use: most records are never read."""
 
 
-class Listener(Protocol):
-    """Gets every call to a generating endpoint. Its methods must not raise."""
-
-    def began(self, call: Call) -> None:
-        """Handle the begin of a call, before any play has changed it."""
-
-    def ended(self, record: CallRecord) -> None:
-        """Handle the end of a call."""
-
-
 class Pipeline:
     """The plays of one client, its `on_call_end` callbacks, and the log of its calls. Threads may share it.
 
@@ -248,10 +238,8 @@ class Pipeline:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         """The event loop on which a coroutine of `on_call_end` ran last."""
-        self._sharing_log: tuple[Pipeline, ...] = ()
-        self.listeners: tuple[Listener, ...] = ()
         self.shapes_calls = bool(self._openers)
-        """Whether plays or listeners need a `Call`; if not, none is made."""
+        """Whether plays need a `Call`; if not, none is made."""
         self.routes_calls = any(play.routes for play in self._openers)
         """Whether a play may send a call to other upstreams."""
         starts_over(self)
@@ -259,16 +247,6 @@ class Pipeline:
     def share_log_of(self, other: Pipeline) -> None:
         """Use the call log of another pipeline, which then holds the calls of both."""
         self._calls, self.unreported, self._reporting = other._calls, other.unreported, other._reporting
-        other._sharing_log = (*other._sharing_log, self)
-        for listener in other.listeners:
-            self.add_listener(listener)
-
-    def add_listener(self, listener: Listener) -> None:
-        """Add a listener, which gets every call of this pipeline and of those that share its log."""
-        self.listeners = (*self.listeners, listener)
-        self.shapes_calls = True
-        for other in self._sharing_log:
-            other.add_listener(listener)
 
     @property
     def calls(self) -> tuple[CallRecord, ...]:
@@ -330,9 +308,9 @@ class Pipeline:
             return None
 
     def report(self, call: Ended, *, quietly: bool = False) -> None:
-        """Add a call that has ended to the log, and notify listeners and callbacks."""
+        """Add a call that has ended to the log, and notify callbacks."""
         self._calls.append(call)
-        if self.on_call_end or self.listeners:
+        if self.on_call_end:
             self._notify(call.record(), quietly=quietly)
 
     def report_later(self, report: Callable[[], None]) -> None:
@@ -368,8 +346,6 @@ class Pipeline:
         self.unreported.clear()
 
     def _notify(self, record: CallRecord, *, quietly: bool = False) -> None:
-        for listener in self.listeners:
-            listener.ended(record)
         for function in self.on_call_end:
             try:
                 result = function(record)

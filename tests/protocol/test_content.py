@@ -10,7 +10,7 @@ from openai.types.chat.chat_completion_chunk import ChoiceDelta
 from fastlane.protocol import fields
 from fastlane.protocol.content import choices_kind, finish_reason_of, message_kind
 from fastlane.protocol.fields import from_json, safe_id, safe_name
-from fastlane.protocol.usage import usage_of
+from fastlane.protocol.usage import cache_miss_reason, usage_of
 from fastlane.records import Usage
 
 
@@ -110,6 +110,26 @@ def test_usage_holds_counts_and_nothing_else(usage: Any, expected: Usage) -> Non
 )
 def test_finish_reason_is_read_from_the_answer(answer: str, reason: str | None) -> None:
     assert finish_reason_of(from_json(answer)) == reason
+
+
+CHANGED = "tools_changed"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ({"prompt_cache_diagnostics": CHANGED, "diagnostics": {"cache_miss_reason": "other"}}, CHANGED),
+        ({"prompt_cache_diagnostics": {"reason": {"type": CHANGED}}}, CHANGED),
+        ({"diagnostics": {"cache_miss_reason": {"type": CHANGED}}}, CHANGED),
+        ({"cache_miss_reason": "a" * 64}, "a" * 64),
+        ({"response": {"cache_miss_reason": {"reason": CHANGED, "type": "other"}}}, CHANGED),
+        *(({"cache_miss_reason": no_reason}, None) for no_reason in ("", "a" * 65, "a text", 3, "cache_miss")),
+        ({"cache_miss_reason": {"reason": {"type": {"type": CHANGED}}}}, None),
+        ({}, None),
+    ],
+)
+def test_cache_miss_reason_is_read_from_either_field(answer: dict[str, Any], reason: str | None) -> None:
+    assert cache_miss_reason(answer) == reason
 
 
 def test_safe_names_and_ids_replace_unsafe_text() -> None:

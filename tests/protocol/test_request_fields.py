@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fastlane.protocol.endpoints import CHAT, RESPONSES
-from fastlane.protocol.request_fields import effort_in, tools_of
+from fastlane.protocol.request_fields import effort_in, only_tool, tools_of
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,20 @@ def test_tools_are_the_functions_alone() -> None:
     assert list(tools_of({"tools": listed}, CHAT)) == ["look"]
     listed = [{"type": "function", "name": "look"}, {"type": "custom", "name": "draw"}, "look"]
     assert list(tools_of({"tools": listed}, RESPONSES)) == ["look"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "name"),
+    [
+        ({"type": "function", "function": {"name": "look"}}, "look"),
+        ({"type": "custom", "function": {"name": "look"}}, None),
+        ({"type": "function", "function": "look"}, None),
+        ({"type": "function", "function": {"name": 3}}, None),
+        ("required", None),
+    ],
+)
+def test_only_a_function_that_must_be_called_once_is_the_only_tool(choice: Any, name: str | None) -> None:
+    assert only_tool({"tool_choice": choice, "parallel_tool_calls": False}, CHAT) == name
+    assert only_tool({"tool_choice": choice}, CHAT) is None
+    of_responses = {"type": "function", "name": "look"}
+    assert only_tool({"tool_choice": of_responses, "parallel_tool_calls": False}, RESPONSES) == "look"

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 import fastlane
 from fastlane import BoundedOutput, InvalidOutputError
 from fastlane.emulator import Emulator, RequestLog
-from tests.plays.bounded_output.answers import FORMAT, MESSAGES, Ticket, create, output_of, parse
+from tests.plays.bounded_output.answers import FORMAT, MESSAGES, SCHEMA, Ticket, create, output_of, parse
 from tests.waiting import SYNC, Form, until
 
 
@@ -91,6 +91,21 @@ def test_field_without_a_bound_is_named_or_given_one(arguments: dict[str, Any]) 
     assert "Open.notes: string without maxLength" in named.unbounded
     assert any(name.startswith("Open.tags: ") for name in named.unbounded)
     assert 400 <= given.ceiling_tokens <= 2_000
+
+
+def test_function_that_must_be_called_once_is_bounded(arguments: dict[str, Any]) -> None:
+    tools = [{"type": "function", "function": {"name": "ticket", "parameters": SCHEMA, "strict": True}}]
+    choice = {"type": "function", "function": {"name": "ticket"}}
+    asked: Any = {"model": "m", "messages": MESSAGES, "tools": tools, "tool_choice": choice}
+    with client(arguments, BoundedOutput(reasoning_tokens=0)) as bounded:
+        answer = bounded.chat.completions.create(**asked, parallel_tool_calls=False)
+        once = output_of(bounded)
+        bounded.chat.completions.create(**asked)
+        often = output_of(bounded)
+
+    assert 0 < once.bound_tokens <= once.ceiling_tokens < 200
+    assert json.loads(answer.choices[0].message.tool_calls[0].function.arguments).keys() == SCHEMA["properties"].keys()
+    assert (often.bound_tokens, often.ceiling_tokens) == (None, None)
 
 
 # Early stop

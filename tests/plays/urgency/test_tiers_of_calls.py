@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -13,7 +14,7 @@ import fastlane
 from fastlane import BoundedOutput, Connection, Urgency, urgency
 from fastlane.emulator import Emulator
 from fastlane.providers import facts_named, registered
-from tests.attempts.scripted import MESSAGES, Upstream, refuse
+from tests.attempts.scripted import MESSAGES, Upstream, chunk, refuse, say, whole
 from tests.plays.urgency.conftest import statuses
 from tests.waiting import Form
 
@@ -70,6 +71,27 @@ def test_full_tier_is_retried_at_the_next_tier_at_once(form: Form, stream: bool,
     assert record.urgency.full_tier == "flex"
     assert (record.urgency.asked_tier, record.urgency.served_tier) == ("default", "default")
     assert record.changes[-1] == "asked for 'default', because the tier 'flex' has no capacity"
+
+
+@streamed
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("cerebras", {"service_tier": "auto", "service_tier_used": "flex"}),
+        ("mistral", {"usage": {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7, "service_tier": "flex"}}),
+    ],
+)
+def test_served_tier_is_where_the_provider_names_it(
+    form: Form, stream: bool, name: str, named: dict[str, Any], trusting_peers: None
+) -> None:
+    last = f"{chunk(MODEL, {}, 'stop', **named).decode()}data: [DONE]\n\n".encode()
+    plain = json.dumps(json.loads(whole(MODEL, "yes")) | named).encode()
+    with Upstream(name) as upstream, registered(facts_named(name), origins=[upstream.url.removesuffix("/v1")]):
+        upstream.usually = say(200, "text/event-stream", last) if stream else say(200, "application/json", plain)
+        with client_of(form, upstream) as client:
+            call(client, stream=stream)
+            record = client.last_call
+    assert (record.service_tier, record.urgency.served_tier) == ("flex", "flex")
 
 
 @pytest.fixture

@@ -193,12 +193,6 @@ def test_cancelled_batch_keeps_what_was_done(client: openai.OpenAI, emulator: Em
     assert {each.custom_id for each in emulator.offline().lines} == done.keys()
 
 
-def test_completed_batch_cannot_be_cancelled(client: openai.OpenAI) -> None:
-    over = ended(client, create(client, [line("one")]))
-    with pytest.raises(openai.ConflictError, match="status 'completed'"):
-        client.batches.cancel(over.id)
-
-
 def test_batch_list_is_paged_newest_first(client: openai.OpenAI) -> None:
     file = upload(client, [line("one")])
     ids = [

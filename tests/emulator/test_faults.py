@@ -86,12 +86,6 @@ def test_broken_stream_breaks_after_three_tokens(http: httpx2.Client, emulator: 
     assert record.reset_ns is None
 
 
-@pytest.mark.parametrize("fault", ["drop", "reset", "truncate"])
-def test_whole_answer_breaks_too(http: httpx2.Client, fault: str) -> None:
-    with pytest.raises(BROKEN):
-        http.post("/chat/completions", json=chat(), headers={"x-emulator-fault": fault}).read()
-
-
 def test_truncate_ends_as_if_complete(http: httpx2.Client) -> None:
     text, error = read_what_comes(http, "truncate;after=3")
 
@@ -258,18 +252,6 @@ def test_hard_goaway_on_http1_closes_in_the_answer(emulator: Emulator, trust: ss
         _, error = read_what_comes(client, "goaway=hard;after=2")
 
     assert isinstance(error, BROKEN)
-
-
-def test_stream_is_cut_within_an_event(http: httpx2.Client) -> None:
-    came, error = read_what_comes(http, "truncate;after_bytes=300")
-
-    assert (len(came), error) == (300, None)
-    assert not came.endswith("\n\n")
-
-
-def test_comments_are_sent_during_a_stall(http: httpx2.Client) -> None:
-    with reading(http, "stall;after=2,keepalive=0.02", lambda came: came.count(": keep-alive") == 3) as came:
-        assert pieces(came) == 2
 
 
 def test_answer_continues_the_message_that_begins_it(http: httpx2.Client) -> None:

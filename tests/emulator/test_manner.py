@@ -13,7 +13,7 @@ import pytest
 
 from fastlane.emulator import Emulator, ProviderModel
 from fastlane.errors import ConfigurationError
-from tests.emulator.requests import chat, content, events, stream
+from tests.emulator.requests import chat
 
 CATEGORIES = ["billing", "shipping", "bug"]
 SCHEMA: dict[str, Any] = {
@@ -199,25 +199,6 @@ def test_repair_request_gets_an_exact_answer(generated: Ask, behind: list[Any], 
 
     assert valid(generated("wrong_enum", messages=messages).text) is again
     assert not valid(generated("wrong_enum;repairs=1", messages=messages).text)
-
-
-def test_manner_applies_to_the_responses_endpoint(http: httpx2.Client) -> None:
-    form = {"format": {"type": "json_schema", "name": "ticket", "schema": SCHEMA}}
-    body = {"model": "m", "input": "Sort this.", "text": form, "max_output_tokens": 90}
-    response_body = http.post("/responses", json=body, headers={"x-emulator-manner": "prose"}).json()
-
-    assert (response_body["usage"]["output_tokens"], response_body["status"]) == (90, "incomplete")
-
-
-def test_log_has_the_manner_of_an_answer(http: httpx2.Client, emulator: Emulator) -> None:
-    body = chat(response_format=FORM, max_tokens=120)
-    streamed = stream(http, body, x_emulator_manner="whitespace,fence")
-    exact = http.post("/chat/completions", json=body).json()["choices"][0]["message"]["content"]
-
-    assert content(streamed).startswith(f"```json\n{exact}\n```")
-    assert events(streamed)[-1]["choices"][0]["finish_reason"] == "length"
-    assert [record.manner for record in emulator.log()] == ["whitespace,fence", None]
-    assert emulator.log()[0].output_tokens == 120
 
 
 def returned(*names: str) -> list[dict[str, Any]]:

@@ -46,26 +46,6 @@ def test_sampling_a_preset_gives_the_reports_quartiles_back(
     assert quartiles(means) == pytest.approx(gap, rel=0.03)
 
 
-@pytest.mark.parametrize(
-    ("name", "tokens", "ttft", "rate"),
-    [
-        ("talk-code-review", 30_000, 0.363, 2_000),
-        ("talk-illustrative", 1_000, 0.272, 900),
-        ("gpt-oss-120b", 10_000, 1.62, 1_823),
-        ("gpt-5.5", 10_000, 75.1, 60),
-        ("bench", 1_000, 0.140, 300),
-        ("instant", 1_000, 0.0, None),
-    ],
-)
-def test_median_of_a_preset_is_the_figure_it_names(name: str, tokens: int, ttft: float, rate: float | None) -> None:
-    model = preset(name)
-    tier = model.service_tiers["default"]
-
-    assert model.prefill_s(uncached_tokens=tokens, luck=0.5, tier=tier) == pytest.approx(ttft)
-    gap = model.mean_gap_s(luck=0.5, tier=tier)
-    assert gap == pytest.approx(1 / rate if rate else 0, rel=1e-3)
-
-
 def test_every_preset_has_a_description() -> None:
     assert all(presets().values())
     assert all(preset(name).name == name for name in presets())

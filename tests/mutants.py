@@ -73,11 +73,18 @@ class Break:
     occurrence: int
 
 
-def in_annotations(source: str) -> set[tuple[int, int]]:
-    """Return the lines and columns that annotations take: nothing evaluates them."""
+def unevaluated(source: str) -> set[tuple[int, int]]:
+    """Return the lines and columns of annotations, of decorators and of what only type checkers import.
+
+    No call evaluates them: what is left of a decorator are slots, which save memory, and sizes of caches.
+    """
     found: set[tuple[int, int]] = set()
     for node in ast.walk(ast.parse(source)):
-        for part in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+        parts = [getattr(node, name, None) for name in ("annotation", "returns")]
+        parts += getattr(node, "decorator_list", ())
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            parts.append(node.test)
+        for part in parts:
             if isinstance(part, ast.expr):
                 found.update(
                     (one.lineno, column)
@@ -91,7 +98,7 @@ def in_annotations(source: str) -> set[tuple[int, int]]:
 def possible(path: Path) -> dict[tuple[int, int], list[Break]]:
     """Return the breaks that are possible in a file, by the position that they change."""
     source = path.read_text(encoding="utf-8")
-    tree, left_out = get_ast(source), in_annotations(source)
+    tree, left_out = get_ast(source), unevaluated(source)
     possible_breaks: dict[tuple[int, int], list[Break]] = defaultdict(list)
     for name in operator_names():
         if name.endswith(LEFT_OUT):

@@ -39,7 +39,7 @@ settings.register_profile(
 settings.register_profile(
     "fuzz", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=10_000, print_blob=True
 )
-settings.register_profile("brief", settings.get_profile("unhurried"), max_examples=25)
+settings.register_profile("brief", settings.get_profile("unhurried"), max_examples=10)
 settings.load_profile("unhurried")
 
 # A change is judged by one of them, which its commit decides; what a whole run finds, `make nightly` finds.

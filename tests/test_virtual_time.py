@@ -50,6 +50,7 @@ def now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("window", "refused"), [("bucket", 0), ("fixed", 0.01)])
 @in_virtual_time
 async def test_limit_is_used_without_429s(serve: Any, window: Any, refused: float) -> None:

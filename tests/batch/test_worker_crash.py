@@ -86,6 +86,7 @@ def test_crashed_workers_batches_are_resumed(lives: Lives, queue: Queue, provide
     all_is_well(queue, provider, jobs)
 
 
+@pytest.mark.slow
 def test_late_creation_of_a_lost_worker_finds_no_file(lives: Lives, queue: Queue, provider: Emulator) -> None:
     # So that it is seen when it has arrived: a batch that fails for want of its file.
     provider.change(batches={"missing_file_fails_late": True})

@@ -214,6 +214,7 @@ def test_pairs_for_equivalence_give_90_percent_power(middle: float) -> None:
     assert found / 400 == pytest.approx(0.9, abs=0.06)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pairs", [8, 30, 100])
 def test_smallest_effect_is_detected_in_90_percent(pairs: int) -> None:
     random, alpha, runs = np.random.default_rng(pairs), 0.05 / 3, 600

@@ -161,6 +161,7 @@ def printed(code: str, **variables: str) -> Any:
     return json.loads(printed_by("-c", code, environment=variables))
 
 
+@pytest.mark.slow
 def test_lazy_packages_have_the_names_of_openai() -> None:
     assert printed(f"import fastlane\n{NAMES}") == printed(f"import openai\n{NAMES}")
 

@@ -182,6 +182,7 @@ def test_request_and_phase_spans_are_below_the_foreign_span(
 # All of them.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", ["official", "openllmetry", "openinference"])
 def test_coexisting_tools_do_not_change_answers(request: pytest.FixtureRequest, tool: str) -> None:
     phases = dict(request.getfixturevalue(tool).calls)
@@ -191,6 +192,7 @@ def test_coexisting_tools_do_not_change_answers(request: pytest.FixtureRequest, 
         assert came == {name: alone[name] for name in came}, phase
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", ["official", "openllmetry", "openinference", "http"])
 def test_coexisting_tool_logs_nothing(request: pytest.FixtureRequest, tool: str) -> None:
     # (pydantic's warnings are of what OpenLLMetry makes of an answer.)

@@ -186,6 +186,7 @@ def test_trace_page_fits_a_narrow_screen(opens: Opens) -> None:
     expect(listed(page).first).to_be_visible()
 
 
+@pytest.mark.slow
 def test_large_list_renders_only_visible_rows(opens: Opens) -> None:
     page = opens(five_thousand)
 

@@ -177,7 +177,7 @@ def tests_of(data: CoverageData, one: Break, lines: Counter[str]) -> list[str]:
         users = [path for path in data.measured_files() if name in Path(path).read_text(encoding="utf-8")]
         by_file = [data.contexts_by_lineno(path).values() for path in users]
         contexts = [context for file in by_file for every in file for context in every]
-    return sorted({context.partition("|")[0] for context in contexts} - {""}, key=lambda test: (lines[test], test))
+    return sorted({context.rpartition("|")[0] for context in contexts} - {""}, key=lambda test: (lines[test], test))
 
 
 def is_found(folder: Path, one: Break, tests: Sequence[str]) -> bool:
@@ -220,7 +220,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="fastlane-mutants-") as scratch:
         data = executed(Path(scratch, "coverage"))
         by_file = [data.contexts_by_lineno(path).values() for path in data.measured_files()]
-        lines = Counter(name.partition("|")[0] for file in by_file for names in file for name in names)
+        lines = Counter(name.rpartition("|")[0] for file in by_file for names in file for name in names)
         copies = workers(Path(scratch))
 
         def judge(one: Break) -> bool:

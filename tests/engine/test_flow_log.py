@@ -28,8 +28,8 @@ def levels() -> Iterator[None]:
 
 def ask(peer: CallPeer, form: Form) -> None:
     arguments: Any = {"model": "m", "messages": [{"role": "user", "content": SECRET}], "extra_query": {"key": "hidden"}}
-    peer.replies[:] = [Reply(500, (JSON, ("retry-after-ms", "1")), b'{"error": {"message": "secretly"}}')]
-    with ours(peer, form, max_retries=1) as client:
+    peer.replies[:] = [Reply(0), Reply(500, (JSON, ("retry-after-ms", "1")), b'{"error": {"message": "secretly"}}')]
+    with ours(peer, form, max_retries=2) as client:
         client.chat.completions.create(**arguments)
 
 
@@ -43,7 +43,7 @@ def test_debug_logs_each_effect_and_no_prompt_key_or_query(
     logged = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
     sends = [at for at, line in enumerate(logged) if "Send" in line]
     results = [logged[at + 1].strip().partition(" in ")[0] for at in sends]
-    assert results == ["-> 500", "-> 200"]
+    assert results == ["-> RemoteProtocolError", "-> 500", "-> 200"]
     assert any("Sleep 0.001 s, for compat.responses" in line for line in logged)
     assert all("engine.flow.send_attempt" in line for line in logged if "Send" in line)
     sent, paused = (next(line for line in logged if word in line) for word in ("Send", "Sleep"))

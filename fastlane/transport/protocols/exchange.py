@@ -215,11 +215,6 @@ class Phases:
         self.connection_wait_started_ns: int | None = None
         """The attempt began to wait for a connection; None if one could be used at once."""
 
-    @property
-    def first_data_ns(self) -> int | None:
-        """Arrival of the first piece of the answer's body."""
-        return self.data_ns[0] if len(self.data_ns) else None
-
     def begin(self, now_ns: int) -> None:
         """Stamp the start of a request. A redirect passes on the phases of the first request."""
         if self.started_ns is not None:

@@ -246,14 +246,6 @@ def test_graceful_goaway_on_http1_closes_after_the_answer(emulator: Emulator, fa
         connection.close()
 
 
-def test_hard_goaway_on_http1_closes_in_the_answer(emulator: Emulator, trust: ssl.SSLContext) -> None:
-    headers = {"authorization": "Bearer any"}
-    with httpx2.Client(base_url=emulator.base_url, verify=trust, headers=headers) as client:
-        _, error = read_what_comes(client, "goaway=hard;after=2")
-
-    assert isinstance(error, BROKEN)
-
-
 def test_answer_continues_the_message_that_begins_it(http: httpx2.Client) -> None:
     text = content(stream(http, chat()))
     begun = {"role": "assistant", "content": text[:21], "prefix": True}

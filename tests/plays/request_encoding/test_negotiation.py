@@ -41,13 +41,16 @@ def takes_all() -> ProviderFacts:
 
 @pytest.fixture
 def ask(form: Form) -> Any:
-    def ask(provider: Emulator, play: RequestEncoding, *, stream: bool, calls: int = 1, **options: Any) -> Any:
+    def ask(
+        provider: Emulator, play: RequestEncoding, *, stream: bool, calls: int = 1, times: int = 1, **options: Any
+    ) -> Any:
+        asked = {**CALL, "messages": [{"role": "user", "content": PROMPT * times}]}
         plays = [fastlane.Connection(), play]
         outcomes = []
         with form.make(fastlane, api_key="k", base_url=provider.base_url, only_plays=plays, **options) as client:
             for _ in range(calls):
                 try:
-                    answer: Any = client.chat.completions.create(**CALL, stream=stream)
+                    answer: Any = client.chat.completions.create(**asked, stream=stream)
                     if stream:
                         answer = list(answer)
                 except openai.OpenAIError as error:
@@ -91,14 +94,15 @@ def test_server_that_takes_encoded_bodies_gets_one(
     assert record.request_encoding.refused is None
 
 
+@pytest.mark.parametrize("times", [1, 10])  # in a thread from 256 kB on
 @pytest.mark.parametrize("encoding", ["msgpack", "msgpack+gzip"])
 def test_msgpack_body_decodes_to_the_json(
-    provider: Emulator, ask: Any, encoding: Any, takes_all: ProviderFacts
+    provider: Emulator, ask: Any, encoding: Any, times: int, takes_all: ProviderFacts
 ) -> None:
-    _, plain = ask(provider, RequestEncoding(), stream=False)
+    _, plain = ask(provider, RequestEncoding(), stream=False, times=times)
     play = RequestEncoding(facts=takes_all, forms=(encoding,))
 
-    answer, record = ask(provider, play, stream=False)
+    answer, record = ask(provider, play, stream=False, times=times)
 
     first, second = provider.log()
     assert is_whole(answer)

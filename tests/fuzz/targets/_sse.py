@@ -13,7 +13,7 @@ from tests.fuzz.targets._target import holds
 LINES = (
     b"data: {}\n\n", b"data: [DONE]\n\n", b"data:{}\n\n", b": wait\n\n", b"event: message\ndata: {}\n\n", b"data: a\n",
     b"event: thread.run\ndata: {}\n\n", b"id: 1\n", b"retry: 5\n", b"\n", b"\r\n", b"\r", b"data: {}\r\n\r\n",
-    b"data\n\n",
+    b"data\n\n", b"event:thread.run\ndata: {}\n\n",
     b"data: {}\r\r", b"\xef\xbb\xbfdata: {}\n\n", b"data: \xff\n\n", "data: é\u2028\x85\n\n".encode(), b"event: x\n\n",
     b"data: a\ndata: b\n\n", b"other: x\n\n", b"data: " + b"x" * 40 + b"\n\n", b"\x00", b": \xff\n\n", b"data: \n\n",
     b"id: \x00\ndata: a\n\n", b"\x0b\x0c\x1c\x1d", b"event:  \xc3\xa9\ndata: x\n\n", b"retry: \xd9\xa3\n\n",

@@ -76,7 +76,7 @@ class Break:
 def unevaluated(source: str) -> set[tuple[int, int]]:
     """Return the lines and columns of annotations, of decorators and of what only type checkers import.
 
-    No call evaluates them: what is left of a decorator are slots, which save memory, and sizes of caches.
+    No call evaluates them. A decorator's arguments say that a class has slots or is frozen, or the size of a cache.
     """
     found: set[tuple[int, int]] = set()
     for node in ast.walk(ast.parse(source)):

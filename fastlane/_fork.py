@@ -25,7 +25,10 @@ no_fork = threading.RLock()
 """Held during imports, and while pydantic builds validators: every fork waits for it. A child that is forked amid
 either waits for ever, because it lacks the thread that goes on with it."""
 
+_LONGEST_WAIT_S = 1.0
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
+_library_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+_held: list[Any] = []
 _objects: weakref.WeakSet[Any] = weakref.WeakSet()
 _functions: list[Callable[[], None]] = []
 
@@ -41,6 +44,16 @@ def new_rlock() -> threading.RLock:
     """Return a reentrant lock that is open in a forked child, whichever thread of the parent held it."""
     lock = threading.RLock()
     _locks.add(lock)
+    return lock
+
+
+def new_library_lock() -> threading.Lock:
+    """Return a lock to hold while a library is at work: forks wait for it, for at most a second.
+
+    A child has no thread that opens the library's own locks, and would wait for them for ever.
+    """
+    lock = new_lock()
+    _library_locks.add(lock)
     return lock
 
 
@@ -62,10 +75,21 @@ def _begin_in_child() -> None:
         except Exception:  # noqa: BLE001 - the others still have to start over
             pass
     # Last, so that an object can see whether its lock was held.
+    _held.clear()
     for lock in list(_locks):
         lock._at_fork_reinit()
 
 
+def _hold_library_locks() -> None:
+    _held.extend(lock for lock in list(_library_locks) if lock.acquire(timeout=_LONGEST_WAIT_S))
+
+
+def _release_library_locks() -> None:
+    while _held:
+        _held.pop().release()
+
+
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_in_child)
+    os.register_at_fork(before=_hold_library_locks, after_in_parent=_release_library_locks)
     os.register_at_fork(before=no_fork.acquire, after_in_parent=no_fork.release, after_in_child=no_fork.release)

@@ -35,7 +35,6 @@ def openai_error(message: str, param: str | None = None, code: str | None = None
         # OpenAI and Azure
         (openai_error("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens'.", "max_tokens"), "max_tokens"),
         (openai_error("Unrecognized request argument supplied: stream_options"), "stream_options"),
-        (openai_error("Unrecognized request argument supplied: stop"), "stop"),
         (openai_error("Unsupported value: 'stream' does not support true with this model.", "stream"), "stream"),
         (openai_error("Your organization must be verified to stream this model.", "stream"), "stream"),
         (openai_error("'stream_options' is for 'stream' alone.", "stream_options"), "stream_options"),
@@ -58,7 +57,6 @@ def openai_error(message: str, param: str | None = None, code: str | None = None
         # Others
         ({"error": "Streaming is not supported for this model"}, "stream"),
         ({"error": "This model does not support streaming."}, "stream"),
-        ("stream must be false", "stream"),
         ("temperature is not supported with this model", "temperature"),
         ("unsupported: stream=true", "stream"),
         ("The stop parameter is not allowed here.", "stop"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import sqlite3
 import weakref
 from collections import deque
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pydantic import TypeAdapter
 
 from .._clock import wall_ns
-from .._fork import new_lock, starts_over
+from .._fork import new_library_lock, starts_over
 from ..errors import ConfigurationError
 from ..knowledge.timer import call_later
 from ..records.record import ExperimentRecord
@@ -214,7 +213,7 @@ class ExperimentLedger:
         self._announced: Collection[str] = ()
         self._pause_s = _EVERY_S
         self._is_planned = False
-        self._exchanging = new_lock()
+        self._exchanging = new_library_lock()
         starts_over(self)
         _all.add(self)
 
@@ -335,7 +334,6 @@ class ExperimentLedger:
         self._waiting.clear()
         self._pending, self._decided = {}, {}
         self._is_planned = False
-        _held.clear()
 
     def close(self) -> None:
         """Count and share what is left, and stop counting."""
@@ -345,21 +343,6 @@ class ExperimentLedger:
 
 
 _all: weakref.WeakSet[ExperimentLedger] = weakref.WeakSet()
-_held: list[ExperimentLedger] = []
-
-
-def _before_fork() -> None:
-    # A child must not inherit SQLite's own locks while a thread holds them.
-    _held.extend(one for one in list(_all) if one._exchanging.acquire(timeout=_LAST_EXCHANGE_S))
-
-
-def _after_fork() -> None:
-    while _held:
-        _held.pop()._exchanging.release()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork)
 
 
 @atexit.register

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from .._clock import now_ns, wall_ns
-from .._fork import new_lock, starts_over
+from .._fork import new_library_lock, new_lock, starts_over
 from ..errors import ConfigurationError, MissingExtraError
 from . import timer
 from .table import Table
@@ -67,7 +67,7 @@ class Redis:
         self._paused: _Receivers = {}
         self._lock = new_lock()
         # Held while it waits for the server.
-        self._exchanging = new_lock()
+        self._exchanging = new_library_lock()
         self._is_planned = False
         self._failures = 0
         self._random = Random()

@@ -6,8 +6,9 @@
 
 A break is one of cosmic-ray's: another comparison or operator, `not`, another number, `break` for `continue`. First
 all cases of the core's tests run once, which tells the lines that each of them executes. Then, for each break, the
-tests that execute its line run on a copy of the repository, those that execute the fewest lines first, until one fails:
-then it is found. One that is not found may also be one that no user would see, such as another size of a cache.
+tests that execute its line run, and some that execute others of its file, those that execute the fewest lines first,
+until one fails: then it is found. All run on copies of the repository. One that is not found may also be one that no
+user would see, such as another size of a cache.
 
 Exit codes: 0 where at least 85 % were found, 1 where fewer were, 2 where the tests fail without a break.
 """
@@ -24,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from difflib import unified_diff
@@ -60,6 +61,7 @@ LEAST_FOUND = 0.85
 # A decorator of the core either makes a property, which each test finds, or a cache, which none should.
 LEFT_OUT = ("RemoveDecorator", "VariableReplacer", "VariableInserter")
 LIMIT_S = 1_200
+MOST_OTHERS = 300
 LEFT_BEHIND = (".venv*", ".git", "site", "dist", "bench-results", "__pycache__", ".*_cache", ".hypothesis")
 
 
@@ -149,36 +151,41 @@ def pytest(folder: Path, *arguments: str, limit_s: float = LIMIT_S) -> int:
         return 1
 
 
-def executed(data_file: Path) -> CoverageData:
-    """Run all tests of the core, and return which lines each of them executes."""
+def executed(folder: Path) -> CoverageData:
+    """Run all tests of the core on a copy, and return which of its lines each of them executes."""
     print("running the tests of the core once", file=sys.stderr, flush=True)
     files = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests").glob("test_*.py"))]
-    os.environ["COVERAGE_FILE"] = str(data_file)
+    os.environ["COVERAGE_FILE"] = data_file = str(folder.with_suffix(".coverage"))
     cover = ("-n", "auto", "--cov=fastlane", "--cov-context=test", "--cov-report=")
-    code = pytest(ROOT, *cover, *TESTS, *files, limit_s=4 * LIMIT_S)
+    code = pytest(folder, *cover, *TESTS, *files, limit_s=4 * LIMIT_S)
     if code:
         print(f"the tests fail without a break (pytest exits with {code}): mend them first", file=sys.stderr)
         sys.exit(2)
-    data = CoverageData(str(data_file))
+    data = CoverageData(data_file)
     data.read()
     return data
 
 
-def tests_of(data: CoverageData, one: Break, lines: Counter[str]) -> list[str]:
-    """Return the tests that execute a line, those that execute the fewest lines first.
+def tests_of(data: CoverageData, folder: Path, one: Break, lines: Counter[str]) -> list[str]:
+    """Return the tests that execute a line, and then some that execute others of its file.
 
-    Of a line that runs with an import, those of its file's other lines, or of the files that import it.
+    What is done once in a process, the first test alone executes, and others find. Of a line that runs with an import
+    all of these are returned, or those of the files that import it. Those that execute the fewest lines come first.
     """
-    by_line = data.contexts_by_lineno(str(ROOT / one.path))
-    contexts = by_line.get(one.line, [])
-    if contexts == [""]:
-        contexts = [context for every in by_line.values() for context in every]
-    if set(contexts) == {""}:  # a file of constants
+
+    def in_order(contexts: Iterable[str]) -> list[str]:
+        tests = {context.rpartition("|")[0] for context in contexts} - {""}
+        return sorted(tests, key=lambda test: (lines[test], test))
+
+    by_line = data.contexts_by_lineno(str(folder / one.path))
+    of_line, of_file = by_line.get(one.line, []), {context for every in by_line.values() for context in every}
+    if of_file == {""}:  # a file of constants
         name = f"{Path(one.path).stem} import "
         users = [path for path in data.measured_files() if name in Path(path).read_text(encoding="utf-8")]
         by_file = [data.contexts_by_lineno(path).values() for path in users]
-        contexts = [context for file in by_file for every in file for context in every]
-    return sorted({context.rpartition("|")[0] for context in contexts} - {""}, key=lambda test: (lines[test], test))
+        of_file = {context for file in by_file for every in file for context in every}
+    others = in_order(of_file.difference(of_line))
+    return in_order(of_line) + (others if of_line == [""] else others[:MOST_OTHERS])
 
 
 def is_found(folder: Path, one: Break, tests: Sequence[str]) -> bool:
@@ -219,15 +226,15 @@ def main() -> int:
     breaks = drawn(options.count, options.seed)
     missed: list[Break] = []
     with tempfile.TemporaryDirectory(prefix="fastlane-mutants-") as scratch:
-        data = executed(Path(scratch, "coverage"))
+        copies, unbroken = workers(Path(scratch)), Path(scratch, "0")
+        data = executed(unbroken)
         by_file = [data.contexts_by_lineno(path).values() for path in data.measured_files()]
         lines = Counter(name.rpartition("|")[0] for file in by_file for names in file for name in names)
-        copies = workers(Path(scratch))
 
         def judge(one: Break) -> bool:
             folder = copies.get()
             try:
-                return is_found(folder, one, tests_of(data, one, lines))
+                return is_found(folder, one, tests_of(data, unbroken, one, lines))
             finally:
                 copies.put(folder)
 

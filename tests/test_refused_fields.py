@@ -69,9 +69,7 @@ def test_error_message_names_a_delimited_field(error: Any, named: str) -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        "",
         "Bad request",
-        openai_error("Bad request"),
         openai_error("Please stop sending requests of this size."),
         openai_error("We could not stream the response: the text is too long."),
         openai_error("The text of message 3 is empty, so there is nothing to stop at."),

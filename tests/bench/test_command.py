@@ -159,7 +159,6 @@ def test_failed_first_request_ends_the_run_with_its_cause(talks: Path, monkeypat
         (["-o", "page.pdf"], "-o takes files that end with .html, .md, .csv, .json, .xml, got 'page.pdf'"),
         (["--max-input-tokens", "1"], "has a prompt of at most 1 tokens"),
         (["--api-key-env", "SOME_KEY"], "--api-key-env goes with --base-url"),
-        (["--limit-field", "max_tokens"], "--limit-field goes with --base-url"),
         (["--model", "any"], "--model goes with --base-url"),
         (["--base-url", "http://localhost/v1"], "--base-url needs --model"),
         (["--base-url", "localhost", "--model", "any"], "must begin with https:// or http://, got 'localhost'"),

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
 
-from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
+from fastlane.telemetry import TelemetrySettings, metrics, settings as telemetry_settings
 from fastlane.telemetry.metrics import EndedAction, EndedCall, Meters as Instruments, meters_of, record_waiting
 from fastlane.telemetry.settings import providers
 
@@ -107,9 +107,10 @@ Listening = Callable[..., CapturedTelemetry]
 
 
 @pytest.fixture
-def listening() -> Iterator[Listening]:
+def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listening]:
     """Have telemetry tell a provider of the test's own: `listening(level="phases")`, which may export in batches."""
     made: list[CapturedTelemetry] = []
+    monkeypatch.setattr(metrics, "_LOCK_TIMEOUT_S", 60.0)  # readers wait, however slow the thread is that records
 
     def listen(
         sampler: Sampler = ALWAYS_ON,

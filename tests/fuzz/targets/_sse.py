@@ -13,8 +13,8 @@ from tests.fuzz.targets._target import holds
 LINES = (
     b"data: {}\n\n", b"data: [DONE]\n\n", b"data:{}\n\n", b": wait\n\n", b"event: message\ndata: {}\n\n", b"data: a\n",
     b"event: thread.run\ndata: {}\n\n", b"id: 1\n", b"retry: 5\n", b"\n", b"\r\n", b"\r", b"data: {}\r\n\r\n",
-    b"data\n\n", b"event:thread.run\ndata: {}\n\n",
-    b"data: {}\r\r", b"\xef\xbb\xbfdata: {}\n\n", b"data: \xff\n\n", "data: é\u2028\x85\n\n".encode(), b"event: x\n\n",
+    b"data\n\n", b"event:thread.run\ndata: {}\n\n", b"data: {}\r\r",
+    b"\xef\xbb\xbfdata: {}\n\n", b"data: \xff\n\n", "data: é\u2028\x85\n\n".encode(), b"event: x\n\n",
     b"data: a\ndata: b\n\n", b"other: x\n\n", b"data: " + b"x" * 40 + b"\n\n", b"\x00", b": \xff\n\n", b"data: \n\n",
     b"id: \x00\ndata: a\n\n", b"\x0b\x0c\x1c\x1d", b"event:  \xc3\xa9\ndata: x\n\n", b"retry: \xd9\xa3\n\n",
 )  # fmt: skip
@@ -113,6 +113,7 @@ def seeds() -> list[bytes]:
     plain = b"".join(LINES[:5])
     return [
         b"\0\0" + plain,
+        b"\0\0data: a\r\ndata: b\r\n\r\n",
         *(b"\0\0" + line * 2 for line in LINES),
         b"\0\x05" + plain.replace(b"\n", b"\r\n"),
         *(bytes([1]) + bytes([kind, 1]) * 9 for kind in range(len(LINES))),

@@ -16,6 +16,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+from .._fork import in_child, no_fork
+
 Encode = Callable[[str], list[int]]
 
 # Longer texts are split: for a text without blanks, a backtracking pattern can take very long or overflow the stack.
@@ -23,6 +25,7 @@ _MOST_CHARACTERS = 50_000
 
 _loaded: dict[str, Encode | None] = {}
 _loading: set[str] = set()
+in_child(_loading.clear)
 
 
 @cache
@@ -86,7 +89,8 @@ def _load(encoding: str) -> Encode | None:
         data = file.read_bytes() if file is not None else b""
         if hashlib.sha256(data).hexdigest() != table["sha256"]:
             return None
-        import tiktoken
+        with no_fork:
+            import tiktoken
 
         ranks = {binascii.a2b_base64(token): int(rank) for token, rank in map(bytes.split, data.splitlines())}
         made = tiktoken.Encoding(encoding, pat_str=table["pattern"], mergeable_ranks=ranks, special_tokens={})

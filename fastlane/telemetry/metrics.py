@@ -14,7 +14,7 @@ from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from opentelemetry.trace import NonRecordingSpan, set_span_in_context
 
-from .._fork import in_child, new_lock
+from .._fork import in_child, new_library_lock, new_lock
 from .._version import __version__
 from ..engine.pipeline import Ended
 from ..knowledge.timer import call_later
@@ -241,7 +241,7 @@ _LOCK_TIMEOUT_S: Final = 1.0  # of a reader that waits for another thread that r
 _NO_CONTEXT = Context({"fastlane": "outside of every span"})
 
 _measures = Measures()
-_recording, _making = new_lock(), new_lock()
+_recording, _making = new_library_lock(), new_lock()
 _pause = threading.Event()
 
 

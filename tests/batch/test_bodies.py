@@ -102,7 +102,6 @@ def test_pydantic_and_iterable_arguments_serialize_as_in_openai(queue: Queue) ->
         ({"stream": True}, "leave `stream` out"),
         ({"timeout": 3.0}, "no place for `timeout`"),
         ({"extra_headers": {"x": "a secret"}}, "no place for `extra_headers`"),
-        ({"extra_query": {"x": "1"}}, "no place for `extra_query`"),
         ({"model": None}, "needs `model`"),
         ({"model": 3}, "`model` expects the name of a model, got int"),
         ({"model": "m\0"}, "`model` expects"),
@@ -114,8 +113,6 @@ def test_pydantic_and_iterable_arguments_serialize_as_in_openai(queue: Queue) ->
         ({"metadata": {"a": math.nan}}, "`metadata` cannot be"),
         ({"messages": [{"role": "user", "content": object()}]}, "`messages` cannot be"),
         ({"messages": [{"role": "user", "content": "a secret \ud800"}]}, "`messages` cannot be"),
-        ({"metadata": {("a secret",): "x"}}, "`metadata` cannot be"),
-        ({"extra_body": {"a": b"a secret"}}, "`extra_body` cannot be"),
     ],
 )
 def test_unsendable_body_is_refused_without_showing_prompt(

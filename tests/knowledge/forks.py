@@ -11,14 +11,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import pytest
+
+from fastlane import _fork
+
 T = TypeVar("T")
 
 
 def in_child(work: Callable[[], T]) -> T:
     """Return what `work` returns in a forked child. Raises EOFError if the child fails or hangs."""
     reading, writing = os.pipe()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore", DeprecationWarning)  # of the other threads
+        patch.setattr(_fork, "_LONGEST_WAIT_S", 60.0)  # however busy the machine is
         child = os.fork()
     if child == 0:
         try:

@@ -83,16 +83,7 @@ def test_stable_messages_are_kept_and_volatile_ones_not_counted() -> None:
         call([*conversation(12), "no message"]),
         call(None),
     ],
-    ids=[
-        "a text",
-        "behind a response",
-        "in a conversation",
-        "a completion",
-        "an embedding",
-        "nothing",
-        "something else",
-        "none",
-    ],
+    ids=["text", "behind a response", "in a conversation", "completion", "embedding", "nothing", "other", "none"],
 )
 def test_incomplete_conversation_is_not_trimmed(asked: Call) -> None:
     assert small().open(asked) is None

@@ -25,8 +25,6 @@ def matches(pattern: str, url: str) -> bool:
         ("api.example.com:8443", "https://api.example.com:8443", True),
         ("https://api.example.com", "https://api.example.com:443", True),
         ("*.example.com", "https://a.b.example.com", True),
-        ("https://*.example.com:8443", "https://a.example.com:8443", True),
-        ("http://localhost:8000", "http://localhost:8000/v1", True),
         ("http://[::1]:8000", "http://[0:0:0:0:0:0:0:1]:8000", True),
         ("[2001:DB8::1]", "https://[2001:db8::1]:443", True),
         ("bücher.example", "https://xn--bcher-kva.example", True),
@@ -41,7 +39,6 @@ def matches(pattern: str, url: str) -> bool:
         ("http://localhost:8000", "http://localhost:8001", False),
         ("api.example.com", "wss://api.example.com", False),
         ("api.example.com", "https://api.example.com:99999", False),
-        ("api.example.com", "api.example.com", False),
     ],
 )
 def test_pattern_matches_its_origins_and_no_others(pattern: str, url: str, expected: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ import pytest
 
 from fastlane.telemetry import TelemetrySettings, settings as telemetry_settings
 from fastlane.telemetry.metrics import record_waiting
+from tests.knowledge.forks import in_child
 from tests.telemetry.conftest import CapturedTelemetry, Listening, instruments
 from tests.telemetry.measuring import ended
 from tests.telemetry.otlp_collector import run
@@ -87,6 +89,28 @@ def test_every_call_is_recorded_once_by_some_thread(meters: CapturedTelemetry) -
     assert calls_counted(meters) == 800  # each reading has all that ended before it
     (point,) = meters.points()["fastlane.client.time_to_first_token"]
     assert point.count == 800
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.usefixtures("restored")
+def test_fork_waits_until_nothing_is_recorded() -> None:
+    its_own, is_at_work = threading.Lock(), threading.Event()
+
+    def do() -> None:
+        with its_own:  # as each instrument of the SDK has
+            is_at_work.set()
+            time.sleep(0.005)
+
+    meters = recording(Provider(do))
+    meters.add(ended())
+    assert is_at_work.wait(60)
+
+    def child() -> bool:
+        meters.add(ended())
+        record_waiting()
+        return True
+
+    assert in_child(child)
 
 
 def test_call_is_recorded_with_the_provider_of_its_time(meters: CapturedTelemetry, listening: Listening) -> None:

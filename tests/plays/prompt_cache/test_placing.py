@@ -175,14 +175,7 @@ def test_marks_change_nothing_else(items: list[Any]) -> None:
             {"prompt_cache_options": {"mode": "explicit", "ttl": "12h"}},
             (),
         ),
-        (
-            CHAT,
-            AZURE,
-            {"model": "gpt-4.1"},
-            "24h",
-            {"prompt_cache_retention": "24h"},
-            ("prompt_cache_retention",),
-        ),
+        (CHAT, AZURE, {"model": "gpt-4.1"}, "24h", {"prompt_cache_retention": "24h"}, ("prompt_cache_retention",)),
         # Not over what the caller set.
         (RESPONSES, OPENAI, {"prompt_cache_options": {"ttl": "30m"}}, "12h", {}, ()),
         (RESPONSES, OPENAI, {"prompt_cache_options": "?"}, "12h", {}, ()),

@@ -64,7 +64,6 @@ def form(schema: dict[str, Any]) -> dict[str, Any]:
         ({"reasoning_effort": "none"}, model("gpt-5"), facts_named("openai"), {}),
         ({"reasoning_effort": "a word of its own"}, model("gpt-5"), facts_named("openai"), {}),
         ({"reasoning_effort": "medium"}, model("deepseek-v4-flash"), facts_named("deepseek"), {}),
-        ({"reasoning_effort": "low"}, model("gpt-4o"), facts_named("openai"), {}),
         (
             {"reasoning_effort": "none"},
             model("openai/gpt-oss-120b"),
@@ -78,7 +77,6 @@ def form(schema: dict[str, Any]) -> dict[str, Any]:
         ),
         ({"reasoning_effort": "high"}, model(parameters={"reasoning_effort": False}), facts_named("openai"), {}),
         ({"verbosity": "low"}, model("gpt-5.1"), facts_named("openai"), {"verbosity": "low"}),
-        ({"verbosity": "low"}, model("gpt-4o"), facts_named("openai"), {}),
         ({"verbosity": "low"}, OTHER, facts(verbosity=False), {}),
         (TASTES, OTHER, NOTHING, {}),
         (TASTES, OWN, NOTHING, {}),

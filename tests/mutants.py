@@ -139,13 +139,13 @@ def drawn(count: int, seed: int) -> list[Break]:
     return list(islice((one for one in found if is_python(broken(one))), count))
 
 
-def pytest(folder: Path, *arguments: str, limit_s: float = LIMIT_S) -> int:
+def pytest(folder: Path, *arguments: str, limit_s: float = LIMIT_S, output: Any = subprocess.DEVNULL) -> int:
     """Run tests, and return pytest's exit code; 1 where they hang."""
     # What tests start in processes of their own imports this copy too, and not the one that is installed.
     command = ("env", f"PYTHONPATH={folder}", sys.executable, "-m", "pytest", "-q", "-pno:cacheprovider", *arguments)
     try:
         return subprocess.run(
-            command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=limit_s, check=False
+            command, cwd=folder, stdout=output, stderr=output, timeout=limit_s, check=False
         ).returncode
     except subprocess.TimeoutExpired:
         return 1
@@ -157,7 +157,7 @@ def executed(folder: Path) -> CoverageData:
     files = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests").glob("test_*.py"))]
     os.environ["COVERAGE_FILE"] = data_file = str(folder.with_suffix(".coverage"))
     cover = ("-n", "auto", "--cov=fastlane", "--cov-context=test", "--cov-report=")
-    code = pytest(folder, *cover, *TESTS, *files, limit_s=4 * LIMIT_S)
+    code = pytest(folder, *cover, *TESTS, *files, limit_s=4 * LIMIT_S, output=sys.stderr)
     if code:
         print(f"the tests fail without a break (pytest exits with {code}): mend them first", file=sys.stderr)
         sys.exit(2)

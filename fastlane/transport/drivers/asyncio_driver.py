@@ -688,7 +688,7 @@ class LoopPool:
             self._start()
             return await self._wait(waiter)
         assert isinstance(member, AsyncioConnection)
-        if member.claimed == 1 and member.looks_stale():
+        if not member.is_busy and member.looks_stale():
             try:
                 # The loop reads in the turn after next: what asked to be called goes before what has come.
                 await asyncio.sleep(0)

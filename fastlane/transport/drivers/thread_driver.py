@@ -509,11 +509,11 @@ class ThreadConnection(ClientConnection):
 
     def let_reader_catch_up(self) -> None:
         """Give the reading thread the time to see what has come."""
-        before = self.reads
+        enough = self.reads + 3  # one that is not counted yet, one of bytes, and one of the end behind them
         pause = threading.Lock()  # (Ctrl-C amid the waiting of an Event may come out as an error over its lock.)
         with pause:
             for _ in range(1_000):
-                if self._dead or self.reads != before or not self.looks_stale():
+                if self._dead or self.reads >= enough or not self.looks_stale():
                     return
                 pause.acquire(timeout=0.001)
 
@@ -602,7 +602,7 @@ class ThreadPool:
             assert isinstance(member, ThreadConnection)
             if new or surplus:
                 self._start(new, surplus)
-            if member.claimed == 1 and member.looks_stale():
+            if not member.is_busy and member.looks_stale():
                 member.let_reader_catch_up()
         except BaseException:
             # Ctrl-C comes anywhere, and others may wait for what was to be opened.

@@ -9,6 +9,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, Protocol, TypeVar
 
 F = TypeVar("F", bound=Callable[[], None])
@@ -28,7 +29,7 @@ either waits for ever, because it lacks the thread that goes on with it."""
 _LONGEST_WAIT_S = 1.0
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 _library_locks: weakref.WeakSet[Any] = weakref.WeakSet()
-_held: list[Any] = []
+_held = ExitStack()
 _objects: weakref.WeakSet[Any] = weakref.WeakSet()
 _functions: list[Callable[[], None]] = []
 
@@ -75,21 +76,18 @@ def _begin_in_child() -> None:
         except Exception:  # noqa: BLE001 - the others still have to start over
             pass
     # Last, so that an object can see whether its lock was held.
-    _held.clear()
+    _held.pop_all()
     for lock in list(_locks):
         lock._at_fork_reinit()
 
 
 def _hold_library_locks() -> None:
-    _held.extend(lock for lock in list(_library_locks) if lock.acquire(timeout=_LONGEST_WAIT_S))
-
-
-def _release_library_locks() -> None:
-    while _held:
-        _held.pop().release()
+    for lock in list(_library_locks):
+        if lock.acquire(timeout=_LONGEST_WAIT_S):
+            _held.callback(lock.release)
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_in_child)
-    os.register_at_fork(before=_hold_library_locks, after_in_parent=_release_library_locks)
+    os.register_at_fork(before=_hold_library_locks, after_in_parent=_held.close)
     os.register_at_fork(before=no_fork.acquire, after_in_parent=no_fork.release, after_in_child=no_fork.release)

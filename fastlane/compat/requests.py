@@ -639,10 +639,8 @@ def _replaced_methods(client: Any) -> list[str]:
 
 def has_content_type(client: Any, options: Any) -> bool:
     """Return whether a content-type header is given, for which openai may send another body than JSON."""
-    for headers in (options.headers, client._custom_headers):
-        if headers and isinstance(headers, Mapping) and any(name.lower() == "content-type" for name in headers):
-            return True
-    return False
+    given = [one for one in (options.headers, client._custom_headers) if isinstance(one, Mapping)]
+    return any(name.lower() == "content-type" for headers in given for name in headers)
 
 
 def _snapshot(state: tuple[Any, ...]) -> tuple[Any, ...]:

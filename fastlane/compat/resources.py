@@ -211,11 +211,9 @@ def _unmark(body: dict[str, Any]) -> tuple[Any, ...] | None:
             from ..protocol.prompt_marks import unmarked
 
             plain, placements = unmarked(messages)
+            body[name] = plain  # also in place of a tuple or a subclass of list
             if placements is not None:
-                body[name] = plain
                 return placements
-            if isinstance(messages, list):  # it may be a subclass of list
-                body[name] = plain
     return None
 
 

@@ -66,7 +66,6 @@ class Redis:
         self._counted: _Receivers = {}
         self._paused: _Receivers = {}
         self._lock = new_lock()
-        # Held while it waits for the server.
         self._exchanging = new_library_lock()
         self._is_planned = False
         self._failures = 0

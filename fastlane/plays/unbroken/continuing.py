@@ -6,6 +6,7 @@ from typing import Any
 
 from fastlane.engine.call import Call
 from fastlane.protocol.endpoints import CHAT
+from fastlane.protocol.fields import field
 from fastlane.providers.facts import value_of
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
@@ -29,7 +30,7 @@ def why_not_continued(call: Call, *, only_text: bool, text: str) -> str | None:
     form = body.get("response_format")
     if form is not None and (not isinstance(form, dict) or form.get("type") != "text"):
         return "the answer is structured"
-    if not isinstance(messages, list | tuple) or not messages or _role_of(messages[-1]) == "assistant":
+    if not isinstance(messages, list | tuple) or not messages or field(messages[-1], "role") == "assistant":
         return "the request ends with an answer itself"
     if value_of(None if call.facts is None else call.facts.continued_by) is None:
         return "the provider is not known to continue an answer"
@@ -51,7 +52,3 @@ def continued(call: Call, text: str, tokens: int) -> Call:
         if isinstance(limit, int):
             fields[name] = max(1, limit - tokens)
     return call.with_body(f"asked to continue the answer after {len(text):,} characters", **fields)
-
-
-def _role_of(message: Any) -> Any:
-    return message.get("role") if isinstance(message, dict) else None

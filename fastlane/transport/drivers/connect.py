@@ -102,9 +102,7 @@ def literal_address(host: str, port: int) -> list[Address] | None:
         return None
     if address.version == 4:
         return [Address(socket.AF_INET, (host, port))]
-    if "%" not in host:
-        return [Address(socket.AF_INET6, (host, port, 0, 0))]
-    return resolve(host, port, socket.AI_NUMERICHOST)  # the zone's number; sends no query
+    return resolve(host, port, socket.AI_NUMERICHOST)  # with the number of a zone; sends no query
 
 
 def resolve(host: str, port: int, flags: int = 0) -> list[Address]:

@@ -255,24 +255,12 @@ class _Engines:
     """The transports of open clients. One may be closed in a finaliser, which takes no lock."""
     # Making an engine makes objects, and with them garbage collections: a finaliser may come back here.
     lock: ClassVar[Any] = threading.RLock()
-    sync: ClassVar[dict[PoolSettings, SyncEngine]] = {}
-    asynchronous: ClassVar[dict[PoolSettings, AsyncEngine]] = {}
+    made: ClassVar[dict[tuple[type[Any], PoolSettings], Any]] = {}
 
     @classmethod
-    def sync_engine(cls, settings: PoolSettings) -> SyncEngine:
-        engine = cls.sync.get(settings)
-        if engine is None:
-            with cls.lock:
-                engine = cls.sync.setdefault(settings, cls.sync.get(settings) or SyncEngine(settings))
-        return engine
-
-    @classmethod
-    def async_engine(cls, settings: PoolSettings) -> AsyncEngine:
-        engine = cls.asynchronous.get(settings)
-        if engine is None:
-            with cls.lock:
-                engine = cls.asynchronous.setdefault(settings, cls.asynchronous.get(settings) or AsyncEngine(settings))
-        return engine
+    def of(cls, kind: type[Any], settings: PoolSettings) -> Any:
+        with cls.lock:
+            return cls.made.get((kind, settings)) or cls.made.setdefault((kind, settings), kind(settings))
 
 
 def is_used(settings: PoolSettings, *, asynchronous: bool) -> bool:
@@ -283,13 +271,9 @@ def is_used(settings: PoolSettings, *, asynchronous: bool) -> bool:
         )
 
 
-def _new_lock_after_fork() -> None:
-    """The parent's other threads may have held the lock, and none of them lives on in the child."""
-    _Engines.lock = threading.RLock()
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_lock_after_fork)
+    # The parent's other threads may have held it, and none of them lives on in the child.
+    os.register_at_fork(after_in_child=_Engines.lock._at_fork_reinit)
 
 
 @cache
@@ -308,7 +292,7 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
             self.websockets: WeakSet[Any] = WeakSet()  # of this client, which closes them
             with _Engines.lock:  # first, so that no client that is closed meanwhile closes the engine
                 _Engines.users.add(self)
-            self._engine: Any = (_Engines.async_engine if asynchronous else _Engines.sync_engine)(settings)
+            self._engine: Any = _Engines.of(AsyncEngine if asynchronous else SyncEngine, settings)
             self._engine.make_contexts()  # now, as the stock client does
 
         @property
@@ -383,14 +367,14 @@ def shared_transport(settings: PoolSettings, *, asynchronous: bool) -> Any:
 def close_if_unused(settings: PoolSettings) -> None:
     """Close the pool's connections unless another client that is still open uses it."""
     with _Engines.lock:
-        engine = None if is_used(settings, asynchronous=False) else _Engines.sync.pop(settings, None)
+        engine = None if is_used(settings, asynchronous=False) else _Engines.made.pop((SyncEngine, settings), None)
     if engine is not None:
         engine.close()
 
 
 async def aclose_if_unused(settings: PoolSettings) -> None:
     """Close the connections that this event loop has in the pool, unless another open client uses it."""
-    engine = _Engines.asynchronous.get(settings)
+    engine = _Engines.made.get((AsyncEngine, settings))
     if engine is not None and not is_used(settings, asynchronous=True):
         with contextlib.suppress(RuntimeError):  # no asyncio loop, and so no connections of ours
             asyncio.get_running_loop()

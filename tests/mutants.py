@@ -41,22 +41,10 @@ from coverage import CoverageData
 
 ROOT = Path(__file__).parents[1]
 CORE = ("client", "compat", "decode", "engine", "protocol", "records", "transport")
-TESTS = (
-    "tests/engine",
-    "tests/attempts",
-    "tests/contract",
-    "tests/deployment",
-    "tests/faults",
-    "tests/fuzz",
-    "tests/knowledge",
-    "tests/protocol",
-    "tests/races",
-    "tests/reports",
-    "tests/security",
-    "tests/telemetry",
-    "tests/transport",
-    "tests/plays",
-)
+FOLDERS = (
+    "attempts", "batch", "contract", "deployment", "engine", "faults", "fuzz", "knowledge", "plays", "protocol",
+    "providers", "races", "reports", "schemas", "security", "telemetry", "traces", "transport",
+)  # fmt: skip
 LEAST_FOUND = 0.85
 # A decorator of the core either makes a property, which each test finds, or a cache, which none should.
 LEFT_OUT = ("RemoveDecorator", "VariableReplacer", "VariableInserter")
@@ -76,14 +64,17 @@ class Break:
 
 
 def unevaluated(source: str) -> set[tuple[int, int]]:
-    """Return the lines and columns of annotations, of decorators and of what only type checkers import.
+    """Return the lines and columns of annotations, of decorators and of what only type checkers import or read.
 
-    No call evaluates them. A decorator's arguments say that a class has slots or is frozen, or the size of a cache.
+    No call evaluates them. A decorator's arguments say that a class has slots or is frozen, or the size of a cache,
+    those of a class which keys of a `TypedDict` may be missing.
     """
     found: set[tuple[int, int]] = set()
     for node in ast.walk(ast.parse(source)):
         parts = [getattr(node, name, None) for name in ("annotation", "returns")]
         parts += getattr(node, "decorator_list", ())
+        if isinstance(node, ast.ClassDef):
+            parts += [keyword.value for keyword in node.keywords]
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             parts.append(node.test)
         for part in parts:
@@ -154,10 +145,11 @@ def pytest(folder: Path, *arguments: str, limit_s: float = LIMIT_S, output: Any 
 def executed(folder: Path) -> CoverageData:
     """Run all tests of the core on a copy, and return which of its lines each of them executes."""
     print("running the tests of the core once", file=sys.stderr, flush=True)
-    files = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests").glob("test_*.py"))]
+    files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").glob("test_*.py"))
+    tests = [*(f"tests/{name}" for name in FOLDERS), *files]
     os.environ["COVERAGE_FILE"] = data_file = str(folder.with_suffix(".coverage"))
     cover = ("-n", "auto", "--cov=fastlane", "--cov-context=test", "--cov-report=")
-    code = pytest(folder, *cover, *TESTS, *files, limit_s=4 * LIMIT_S, output=sys.stderr)
+    code = pytest(folder, *cover, *tests, limit_s=4 * LIMIT_S, output=sys.stderr)
     if code:
         print(f"the tests fail without a break (pytest exits with {code}): mend them first", file=sys.stderr)
         sys.exit(2)
@@ -166,11 +158,26 @@ def executed(folder: Path) -> CoverageData:
     return data
 
 
+def statement_at(source: str, line: int) -> range:
+    """Return the lines of the statement that a line is part of; of one with a body, those above that.
+
+    Of a statement of several lines, only those that have code of their own are known to be executed.
+    """
+    lines = range(line, line + 1)
+    for node in ast.walk(ast.parse(source)):  # outer ones come first
+        if isinstance(node, ast.stmt | ast.ExceptHandler):
+            body = getattr(node, "body", ())
+            last = max(node.lineno, body[0].lineno - 1) if body else node.end_lineno or line
+            lines = range(node.lineno, last + 1) if node.lineno <= line <= last else lines
+    return lines
+
+
 def tests_of(data: CoverageData, folder: Path, one: Break, lines: Counter[str]) -> list[str]:
-    """Return the tests that execute a line, and then some that execute others of its file.
+    """Return the tests that execute a statement, and then some that execute others of its file.
 
     What is done once in a process, the first test alone executes, and others find. Of a line that runs with an import
-    all of these are returned, or those of the files that import it. Those that execute the fewest lines come first.
+    or in a forked process, all of these are returned, or those of the files that import it. Those that execute the
+    fewest lines come first.
     """
 
     def in_order(contexts: Iterable[str]) -> list[str]:
@@ -178,14 +185,16 @@ def tests_of(data: CoverageData, folder: Path, one: Break, lines: Counter[str]) 
         return sorted(tests, key=lambda test: (lines[test], test))
 
     by_line = data.contexts_by_lineno(str(folder / one.path))
-    of_line, of_file = by_line.get(one.line, []), {context for every in by_line.values() for context in every}
+    lines_of_it = statement_at((ROOT / one.path).read_text(encoding="utf-8"), one.line)
+    of_line = {context for line in lines_of_it for context in by_line.get(line, ())}
+    of_file = {context for every in by_line.values() for context in every}
     if of_file == {""}:  # a file of constants
         name = f"{Path(one.path).stem} import "
         users = [path for path in data.measured_files() if name in Path(path).read_text(encoding="utf-8")]
         by_file = [data.contexts_by_lineno(path).values() for path in users]
         of_file = {context for file in by_file for every in file for context in every}
-    others = in_order(of_file.difference(of_line))
-    return in_order(of_line) + (others if of_line == [""] else others[:MOST_OTHERS])
+    others = in_order(of_file - of_line)
+    return in_order(of_line) + (others if of_line <= {""} else others[:MOST_OTHERS])
 
 
 def is_found(folder: Path, one: Break, tests: Sequence[str]) -> bool:

@@ -22,7 +22,6 @@ from tests.emulator.requests import chat
         (chat(max_tokens=0), "max_tokens", "integer_below_min_value"),
         (chat(max_tokens="many"), "max_tokens", "invalid_type"),
         (chat(n=1000), "n", None),
-        (chat(stream="yes"), "stream", "invalid_type"),
         (chat(response_format={"type": "xml"}), "response_format.type", "invalid_value"),
         (chat(tools=[{"type": "function"}]), "tools[0].function.name", "missing_required_parameter"),
         (chat(tool_choice="required"), "tool_choice", None),

@@ -132,7 +132,6 @@ CASES: dict[str, tuple[Callable[[Any], None], int, Callable[[int], Any]]] = {
     "unknown arguments": (read_batch, WHOLE, lambda size: JOB + b'"messages":[],'
                           + b",".join(b'"a%d":1' % number for number in range(size // 10)) + b"}}"),
     "many digits": (read_limits, WHOLE, lambda size: b"1" * size),
-    "many digits of minutes": (read_limits, WHOLE, lambda size: b"1" * size + b"m"),
     "many blanks": (read_limits, WHOLE, lambda size: b" " * size + b"1"),
 }  # fmt: skip
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from openai.types import CompletionUsage
 from openai.types.responses import ResponseUsage
 
 from fastlane.knowledge.tokens import counter
@@ -148,9 +147,6 @@ def test_estimated_usage_has_endpoint_field_names_and_flag() -> None:
     }  # fmt: skip
     usage = ResponseUsage.model_validate(estimated_usage(RESPONSES, input_tokens=7, output_tokens=3))
     assert (usage.input_tokens, usage.output_tokens, usage.total_tokens) == (7, 3, 10)
-    assert (
-        CompletionUsage.model_validate(estimated_usage(COMPLETIONS, input_tokens=-1, output_tokens=3)).total_tokens == 3
-    )
 
 
 def test_schema_counts_as_prompt() -> None:

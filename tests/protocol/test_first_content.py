@@ -73,7 +73,7 @@ NO_TEXT, TEXT = (data(chunk({"index": 0, "text": text, "finish_reason": None})) 
         (CHAT, ROLE, choice_event(tool_calls=CALLED)),
         (CHAT, ROLE, choice_event(function_call={"name": "look", "arguments": ""})),
         (CHAT, ROLE, choice_event(audio={"id": "audio_1", "data": "AAAA"})),
-        (CHAT, ROLE, data(chunk({"index": 0, "message": {"role": "assistant", "content": "Rhine"}}))),
+        (CHAT, ROLE, data({"choices": [None, {"message": {"role": "assistant", "content": "Rhine"}}]})),
     ],
 )
 def test_preamble_is_no_content_and_each_output_is(endpoint: str, before: bytes, content: bytes) -> None:

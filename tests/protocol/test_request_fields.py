@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fastlane.protocol.endpoints import CHAT, RESPONSES
-from fastlane.protocol.request_fields import effort_in, only_tool, tools_of
+from fastlane.protocol.request_fields import FREE_TEXT, Tool, effort_in, only_tool, tools_of, wanted_of
 
 
 @pytest.mark.parametrize(
@@ -25,12 +25,26 @@ def test_reasoning_effort_is_read_from_either_field(body: dict[str, Any], effort
     assert effort_in(body) == effort
 
 
+@pytest.mark.parametrize(
+    ("body", "endpoint"),
+    [
+        ({"response_format": {"type": "text", "json_schema": {"schema": {}}}}, CHAT),
+        ({"response_format": {"type": "json_schema"}}, CHAT),
+        ({"text": {"format": {"type": "text"}}}, RESPONSES),
+        ({"text": "json_schema"}, RESPONSES),
+        ({"response_format": {"type": "json_object"}}, "/completions"),
+    ],
+)
+def test_text_is_wanted_unless_a_format_asks_for_more(body: dict[str, Any], endpoint: str) -> None:
+    assert wanted_of(body, endpoint) is FREE_TEXT
+
+
 def test_tools_are_the_functions_alone() -> None:
     function = {"type": "function", "function": {"name": "look"}}
     listed = [function, {"type": "custom", "function": {"name": "draw"}}, "look"]
-    assert list(tools_of({"tools": listed}, CHAT)) == ["look"]
-    listed = [{"type": "function", "name": "look"}, {"type": "custom", "name": "draw"}, "look"]
-    assert list(tools_of({"tools": listed}, RESPONSES)) == ["look"]
+    assert tools_of({"tools": listed}, CHAT) == {"look": Tool(schema=True, strict=False)}
+    listed = [{"type": "function", "name": "look", "strict": True}, {"type": "custom", "name": "draw"}, "look"]
+    assert tools_of({"tools": listed}, RESPONSES) == {"look": Tool(schema=True, strict=True)}
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,7 @@ def test_plan_has_every_scene_and_fault() -> None:
 
 
 RESENT = [record({"resent": 1})]
+FAILED_400 = [record({"status_code": 400}, outcome="failed")]
 HEDGED = [record({"given_up": "lost"}, {"kind": "hedge"})]
 RETRIED, RETRIED_503 = [record({}, {"kind": "retry"})], [record({"status_code": 503}, {"kind": "retry"})]
 BROKEN, LATE = {"kind": "hedge", "error": "RemoteProtocolError"}, {"status_code": None, "error": "ConnectTimeout"}
@@ -95,14 +96,7 @@ CUT_OFF = [record({"error": "RemoteProtocolError"}, outcome="failed")]
         ({"seen": ["foreign"]}, ["crossed"]),
         ({"seen": ["status"]}, ["record", "unfit"]),
         # An error that fits the fault.
-        (
-            {
-                "call": op(fault="status=400"),
-                "seen": ["status"],
-                "records": [record({"status_code": 400}, outcome="failed")],
-            },
-            [],
-        ),
+        ({"call": op(fault="status=400"), "seen": ["status"], "records": FAILED_400}, []),
         # Requests that no record lists, and second bills.
         ({"log": [entry(), entry(stream_id=3)]}, ["doubled"]),
         ({"records": RESENT, "log": [entry(output_tokens=0, status=None), entry()]}, []),

@@ -87,9 +87,9 @@ class Desk:
         self.opening += new
         self.surplus += surplus
 
-    def ask(self, origin: ServerOrigin = HERE) -> FakeWaiter:
+    def ask(self, origin: ServerOrigin = HERE, *, avoid: str | None = None) -> FakeWaiter:
         """A call requests a slot."""
-        call = FakeWaiter()
+        call = FakeWaiter(avoid)
         member = self.pool.claim(origin, self.now_ns, call.avoid)
         if member is None:
             self.pool.wait(origin, call, self.now_ns)

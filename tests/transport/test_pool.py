@@ -22,6 +22,17 @@ def test_zero_stream_servers_stop_replacing_each_other() -> None:
     assert not there.waits
 
 
+def test_call_that_avoids_what_is_free_holds_up_none_behind_it() -> None:
+    desk = Desk(max_connections=2)
+    first = desk.ask()
+    taken = desk.opens(1)
+    choosy, plain = desk.ask(avoid=taken.local_address), desk.ask()
+    desk.ends(first)
+
+    assert choosy.waits
+    assert plain.member is taken
+
+
 def test_idle_connections_are_bounded_and_oldest_closed() -> None:
     desk = Desk(http2=False)
     calls = desk.ask_often(MOST_IDLE + 20)

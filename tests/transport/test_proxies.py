@@ -110,6 +110,8 @@ SOCKS_ANSWERS = {
     "HTTP": (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak SOCKS 5"),
     "not allowed": (b"\x05\x02\x00\x01\x00\x00\x00\x00\x00\x00", "not allowed by its rules"),
     "refused": (b"\x05\x05\x00\x01\x00\x00\x00\x00\x00\x00", "connection refused"),
+    "no such command": (b"\x05\x07\x00\x01\x00\x00\x00\x00\x00\x00", "command not supported"),
+    "no such address": (b"\x05\x08\x00\x01\x00\x00\x00\x00\x00\x00", "address type not supported"),
     "unknown code": (b"\x05\x63", "code 99"),
     "unknown address": (b"\x05\x00\x00\x09\x00", "address type 9"),
     "cut": (b"\x05\x00\x00", "closed the connection"),

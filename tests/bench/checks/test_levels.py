@@ -156,9 +156,6 @@ CASES = {
     "play trims prompts": Case(
         playing("ContextTrimming()", change=given("fastlane", input_tokens=400)), "the same prompts", "flagged"
     ),
-    "fewer prompt tokens without a reason": Case(
-        playing("Connection()", change=given("fastlane", input_tokens=400)), "the same prompts", "refused"
-    ),
     "play hits the cache": Case(
         playing("PromptCache()", change=given("fastlane", cached_tokens=384)), "cached tokens", "flagged"
     ),
@@ -172,10 +169,6 @@ CASES = {
             cells=(a_cell(caching_forbidden=True),),
         ),
         *("cache hits where none may be", "refused"),
-    ),
-    "forbidden cache not reported": Case(
-        {"cells": (a_cell(caching_forbidden=True),), "change": given(cached_tokens=None)},
-        *("cache hits where none may be", "not checked"),
     ),
     "69 % of a core": Case({}, CPU, "passed", vitals={"duration_s": 10.0, "cpu_s": 6.9}),
     "71 % of a core": Case({}, CPU, "refused", vitals={"duration_s": 10.0, "cpu_s": 7.1}),

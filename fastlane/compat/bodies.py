@@ -93,8 +93,7 @@ def body_around(response: Any, *, asynchronous: bool) -> SyncResponseBody | Asyn
 
 def _family(stream_type: type, name: str) -> type:
     """Return the stream base class of the response's library (httpx2, or legacy httpx)."""
-    ours = (base for base in stream_type.__mro__ if base.__name__ == name and base.__module__.startswith("httpx"))
-    return next(ours, object)
+    return next((base for base in stream_type.__mro__ if base.__name__ == name), object)
 
 
 @cache

@@ -245,7 +245,6 @@ class Race:
 
     def abandon(self) -> bool:
         """Cancel the second flow if it is running. Returns whether it was. Takes no lock."""
-        self._is_closed = True
         is_running = self.second in self._running
         if is_running:
             self.second.cancel()

@@ -242,8 +242,7 @@ class UpstreamAttempt:
 
     def wait_for_whole_answer(self) -> None:
         """Drop the deadline for the first token, because the provider refuses to stream."""
-        if self.patience.until_ns is not None:
-            self.patience.until_ns = self.deadline_ns
+        self.patience.until_ns = self.deadline_ns
 
     def before_retry(self, response: Any, wait_s: float) -> None:
         """Raise UpstreamFailed instead of a retry if another attempt is running, or the deadline would pass.

@@ -74,7 +74,6 @@ def estimated_usage(endpoint: str, *, input_tokens: int, output_tokens: int) -> 
     It has `"estimated": True`, and zeros for the unknown details that openai's type requires.
     """
     which = 1 if endpoint == RESPONSES else 0
-    input_tokens, output_tokens = max(0, input_tokens), max(0, output_tokens)
     usage: dict[str, Any] = {
         _INPUT[which]: input_tokens,
         _OUTPUT[which]: output_tokens,

@@ -192,17 +192,20 @@ def used(peer: CallPeer, client: Any) -> tuple[Any, list[Asked]]:
     return ends, peer.take()
 
 
+@pytest.mark.parametrize("bases", [[fastlane.OpenAI], [fastlane.OpenAI, openai.OpenAI]], ids=["before", "behind"])
 @pytest.mark.parametrize("name", METHODS)
-def test_overridden_method_is_called_as_often_as_in_stock(one_peer: CallPeer, name: str, slept: list[float]) -> None:
-    def made(base: Any, make: Callable[..., Any]) -> Any:
+def test_overridden_method_is_called_as_often_as_in_stock(
+    one_peer: CallPeer, name: str, bases: list[Any], slept: list[float]
+) -> None:
+    def made(make: Callable[..., Any], *bases: Any) -> Any:
         seen: list[str] = []
-        kind = type("Mine", (base,), {})
-        setattr(kind, name, counting(getattr(base, name), name, seen))
-        plain = make(one_peer)
+        theirs = type("Theirs", bases[-1:], {})
+        setattr(theirs, name, counting(getattr(theirs, name), name, seen))
+        kind, plain = type("Mine", (*bases[:-1], theirs), {}), make(one_peer)
         with kind(api_key="sk-test", base_url=plain.base_url, http_client=plain._client, max_retries=1) as client:
             return used(one_peer, client), seen
 
-    assert made(fastlane.OpenAI, ours) == made(openai.OpenAI, stock)
+    assert made(ours, *bases) == made(stock, openai.OpenAI)
 
 
 @pytest.mark.parametrize("name", METHODS)

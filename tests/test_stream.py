@@ -236,13 +236,9 @@ def test_custom_stream_class_is_used(client: fastlane.OpenAI) -> None:
 
 
 def test_stream_of_named_events_yields_their_names(client: fastlane.OpenAI) -> None:
+    kind, options = openai.Stream[ChatCompletionChunk], {"synthesize_event_and_data": True}
     stream: Any = client.post(
-        "/chat/completions",
-        body=CREATE,
-        cast_to=ChatCompletionChunk,
-        stream=True,
-        stream_cls=openai.Stream[ChatCompletionChunk],
-        options={"synthesize_event_and_data": True},
+        "/chat/completions", body=CREATE, cast_to=ChatCompletionChunk, stream=True, stream_cls=kind, options=options
     )
 
     assert {(event.event, event.data["object"]) for event in stream} == {(None, "chat.completion.chunk")}

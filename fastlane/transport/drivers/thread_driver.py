@@ -464,7 +464,7 @@ class ThreadConnection(ClientConnection):
                     self._drop(*self.dropped[0])  # which may be done again
                     self.dropped.popleft()
             finally:
-                if taken and taken[0]:
+                if taken and taken[0]:  # any() would be a call, and let Ctrl-C in before the release
                     self.lock.release()
 
     def took(self, exchange: ThreadExchange, count: int) -> None:

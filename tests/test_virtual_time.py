@@ -13,7 +13,7 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import AsyncOpenAI, Connection, Hedging, RateLimits, Urgency
+from fastlane import AsyncOpenAI, Connection, Hedging, RateLimits, RequestEncoding, Urgency
 from fastlane.emulator import KeyRateLimits, ProviderModel, Server
 from tests.prepared_server import LIBRARY
 from tests.virtual_time import in_virtual_time
@@ -27,8 +27,8 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes a provider on this event loop, which clients trust."""
 
     @asynccontextmanager
-    async def serve(*faults: str, **settings: Any) -> AsyncIterator[Server]:
-        async with Server(model=ProviderModel(**settings), faults=faults) as server:
+    async def serve(*faults: str, http2: bool = True, **settings: Any) -> AsyncIterator[Server]:
+        async with Server(model=ProviderModel(**settings), faults=faults, http2=http2) as server:
             authority = tmp_path / "authority.pem"
             authority.write_bytes(server.authority_pem or b"")
             monkeypatch.setenv("SSL_CERT_FILE", str(authority))
@@ -168,3 +168,16 @@ async def test_background_call_gets_its_turn_among_interactive_ones(serve: Any) 
             await asyncio.sleep(0.9)
         await asyncio.gather(*calls)
         assert 10 <= waiting.result() <= 15
+
+
+@pytest.mark.parametrize("http2", [True, False])
+@in_virtual_time
+async def test_near_server_gets_json_when_encoding_costs_a_round_trip(serve: Any, http2: bool) -> None:
+    """A round trip takes no virtual time, and compressing takes real CPU time."""
+    messages = [{"role": "user", "content": Random(1).randbytes(50_000).hex()}]
+    async with serve(http2=http2) as server, client_of(server, RequestEncoding(forms=("json+gzip",))) as client:
+        for _ in range(2):
+            await create(client, messages=messages)
+        encodings: list[Any] = [record.request_encoding for record in client.calls]
+    assert [encoding.form for encoding in encodings] == ["json+gzip", "json"]
+    assert "more than a round trip" in encodings[1].reason

@@ -183,7 +183,10 @@ class QueueWorker(threading.Thread):
         """Pack and send what is due, and find what to send as live calls. Return the seconds until more may be."""
         mode, groups = self._mode, self._storage.groups()
         in_batches = [group for group in groups if mode is not None and mode.takes(group.endpoint)]
-        self._live_groups = [group for group in groups if group not in in_batches]
+        live = [group for group in groups if group not in in_batches]
+        # Groups that were found before keep their turns.
+        turns = {(group.endpoint, group.model): turn for turn, group in enumerate(self._live_groups)}
+        self._live_groups = sorted(live, key=lambda group: turns.get((group.endpoint, group.model), len(turns)))
         return min([_LOOK_S, *(self._pack_group(group) for group in in_batches)])
 
     def _pack_group(self, group: JobGroup) -> float:

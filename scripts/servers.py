@@ -125,10 +125,12 @@ def _no_services() -> Iterator[None]:
 
 
 def free_port() -> int:
-    """Return a free port of 127.0.0.1."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a free port of 127.0.0.1, below those that the system gives to anything else in the meantime."""
+    while True:
+        port = 10_000 + secrets.randbelow(20_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class LocalServer:

@@ -176,27 +176,18 @@ class LocalServer:
             self._home = tempfile.TemporaryDirectory(prefix=f"{self.name}-", dir=folder)
             self.directory = Path(self._home.name)
             self._prepare()
+        self.port = self.port or free_port()
         until = time.monotonic() + self.start_s
-        before = self.port
-        for port in [before] if before else [free_port() for _ in range(3)]:
-            self.port = port
-            if self._starts(until):
-                return
-        self.port = before
-        raise UnavailableError(f"{self.name} does not start:\n{self.log()}")
-
-    def _starts(self, until: float) -> bool:
-        command = self._command()
         with (self.directory / "log").open("ab") as log:
             # A session of its own, which ends as a whole and does not see Ctrl-C.
             given: dict[str, Any] = {"stdin": subprocess.DEVNULL, "start_new_session": True, **self._options()}
-            self._process = subprocess.Popen(command, cwd=self.directory, stdout=log, stderr=log, **given)
+            self._process = subprocess.Popen(self._command(), cwd=self.directory, stdout=log, stderr=log, **given)
         while self._process.poll() is None and time.monotonic() < until:
             if self._is_ready():
-                return True
+                return
             time.sleep(0.01)
         self.kill()
-        return False
+        raise UnavailableError(f"{self.name} does not start:\n{self.log()}")
 
     def log(self) -> str:
         """Return the last lines that the server has printed."""

@@ -464,11 +464,15 @@ class CallState:
         self.finish()
 
     def end_part(self) -> None:
-        """End the part at this upstream: the call goes on at another one, whose part makes the record."""
-        if not self._end():
-            return
-        self._action = None
-        self._close()
+        """End the part at this upstream: the call goes on at another one, whose part makes the record.
+
+        If an attempt was still being prepared in another thread, call it again: it drops what has been added since.
+        """
+        if self._end():
+            self._action = None
+            self._close()
+        self.encoded = self.collector = None
+        self.watchers = ()
         sessions, self.sessions = self.sessions, NO_SESSIONS
         if sessions is not NO_SESSIONS:
             sessions.close(CallOutcome(self), quietly=True, all_of_call=False)

@@ -228,6 +228,9 @@ def send_to_named_upstream(call: Call) -> Flow:
     except Exception:
         upstream.attempts.failed = upstream
         raise
+    finally:
+        if upstream.state.is_over:
+            upstream.state.end_part()
     try:
         if cause is None or cause is error:
             raise error

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import threading
 import time
 import weakref
 from collections.abc import Awaitable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -16,7 +16,7 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import Connection, Hedging, Routing
+from fastlane import Call, Connection, Hedging, Play, Routing, Session
 from fastlane.catalog import Catalog, CatalogModel
 from tests.attempts.scripted import (
     EVENTS,
@@ -40,7 +40,7 @@ from tests.attempts.scripted import (
     used_to_routes,
 )
 from tests.transport.peer import Stream
-from tests.waiting import HANG_S, until
+from tests.waiting import happens, until
 
 
 def hedging(**settings: Any) -> Hedging:
@@ -51,6 +51,18 @@ def alike(near: Upstream, far: Upstream, **settings: Any) -> Routing:
     """Routing between two upstreams that take about as long."""
     models = (model_at(near, first_token_s=0.010), model_at(far, first_token_s=0.011))
     return Routing(Catalog(models=models), **{"exploration": 0.0, **settings})
+
+
+class Text(str):
+    """One that can be looked for afterwards."""
+
+    __slots__ = ("__weakref__",)
+
+
+def prompt() -> tuple[list[Any], weakref.ref[Text]]:
+    """Messages to pop and send, and a reference to their text."""
+    text = Text("Name a river.")
+    return [[{"role": "user", "content": text}]], weakref.ref(text)
 
 
 def late(seconds: float, then: Script) -> Script:
@@ -131,32 +143,40 @@ def test_failed_winning_hedge_raises_its_own_error(kind: str, near: Upstream) ->
 # Nothing is sent for a call that is over
 
 
-def test_hedge_still_being_prepared_is_not_sent_after_response(near: Upstream) -> None:
-    may_go_on, is_writing = threading.Event(), threading.Event()
+class KeepsCall(Session):
+    def __init__(self, call: Call) -> None:
+        self.call = call
 
-    class Slow(fastlane.OpenAI):
-        waits = False
+    def plan(self, call: Call) -> Call:
+        return call.with_body("adds a user", user="me")
 
-        def _prepare_options(self, options: Any) -> Any:
-            if self.waits and threading.current_thread() is not threading.main_thread():
-                is_writing.set()
+    def on_event(self, event: Any) -> None:
+        """Be referred to by the state of the call."""
+
+
+@pytest.mark.usefixtures("no_collection")
+def test_hedge_still_being_prepared_is_neither_sent_nor_kept_after_response(near: Upstream) -> None:
+    waits, may_go_on, is_opening = threading.Event(), threading.Event(), threading.Event()
+
+    @dataclass(frozen=True)
+    class Slow(Play):
+        def open(self, call: Call) -> Session:
+            if waits.is_set() and threading.current_thread() is not threading.main_thread():
+                is_opening.set()
                 assert may_go_on.wait(5)
-            return super()._prepare_options(options)
+            return KeepsCall(call)
 
-    with Slow(api_key="sk-own", base_url=near.url, only_plays=[Connection(http2="require"), hedging()]) as client:
-        for _ in range(22):
-            client.chat.completions.create(model="m", messages=MESSAGES)
-        near.asked.clear()
-        near.scripts = [once(is_writing.is_set, answer("first"))]
-        client.waits = True
-        client.chat.completions.create(model="m", messages=MESSAGES)
-        assert is_writing.is_set()
+    with Asked("sync", near.url, hedging(), Slow()) as asked:
+        used_to(asked, near, model="m")
+        near.scripts = [once(is_opening.is_set, answer("first"))]
+        waits.set()
+        messages, text = prompt()
+        asked.client.chat.completions.create(model="m", messages=messages.pop())
+        assert is_opening.is_set()
         may_go_on.set()
-        until(lambda: all(one.name != "fastlane race" for one in threading.enumerate()))
+        until(lambda: text() is None)
         assert len(near.asked) == 1
-        assert client.last_call is not None
-        assert client.last_call.hedging is not None
-        assert not client.last_call.hedging.hedged
+        assert not asked.record.hedging.hedged
 
 
 # Deadlines
@@ -234,12 +254,6 @@ async def answered_or_not(call: Awaitable[Any]) -> None:
         await call
 
 
-class Text(str):
-    """One that can be looked for afterwards."""
-
-    __slots__ = ("__weakref__",)
-
-
 SCENES: dict[str, tuple[Script, Script | None]] = {
     "the second wins": (say_nothing, answer("second")),
     "the first wins": (answer_after(0.12, "first"), say_nothing),
@@ -253,6 +267,7 @@ SCENES: dict[str, tuple[Script, Script | None]] = {
 
 
 @pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.usefixtures("no_collection")
 def test_finished_call_needs_no_garbage_collection(scene: str, kind: str, near: Upstream, far: Upstream) -> None:
     # Only where time is what runs out is there little of it, and still enough for what comes before.
     deadline_s = 1.5 if scene == "time is up" else 20.0
@@ -260,24 +275,12 @@ def test_finished_call_needs_no_garbage_collection(scene: str, kind: str, near: 
         for upstream, script in zip(used_to_routes(asked, near, far), SCENES[scene], strict=True):
             if script is not None:
                 upstream.scripts = [script]
-        text = Text("Name a river.")
-        reference = weakref.ref(text)
-        messages = [{"role": "user", "content": text}]
-        gc.collect()
-        gc.disable()
-        try:
-            create = asked.client.chat.completions.create
+        create = asked.client.chat.completions.create
+        messages, text = prompt()
+        if asked.loop is None:
             with suppress(openai.APIError):
-                if asked.loop is None:
-                    create(model="fastlane/auto", messages=messages)
-                else:
-                    asked.loop.run_until_complete(answered_or_not(create(model="fastlane/auto", messages=messages)))
-            del text, messages
-            deadline = time.monotonic() + HANG_S
-            while reference() is not None and time.monotonic() < deadline:
-                if asked.loop is not None:
-                    asked.loop.run_until_complete(asyncio.sleep(0.01))
-                time.sleep(0.01)
-            assert reference() is None
-        finally:
-            gc.enable()
+                create(model="fastlane/auto", messages=messages.pop())
+            until(lambda: text() is None)
+        else:
+            asked.loop.run_until_complete(answered_or_not(create(model="fastlane/auto", messages=messages.pop())))
+            asked.loop.run_until_complete(happens(lambda: text() is None))

@@ -287,8 +287,10 @@ def _client(address: str) -> tuple[Callable[[], Any], str]:
 
 
 def _close(client: Any) -> None:
+    # A cluster's own `close` leaves the connections open if its client was made for an address.
+    close = getattr(client, "disconnect_connection_pools", client.close)
     with suppress(Exception):  # the connection may be broken
-        client.close()
+        close()
 
 
 def _run(reference: weakref.ref[Redis]) -> None:

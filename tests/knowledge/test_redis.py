@@ -10,7 +10,6 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -27,10 +26,6 @@ from tests.waiting import until
 
 SECRET = "hunter2"
 AWAY = f"redis://user:{SECRET}@127.0.0.1:1/0"
-
-
-def rests(redis: Redis) -> bool:
-    return not redis._is_planned
 
 
 class Reader:
@@ -151,17 +146,22 @@ def test_redis_receiver_that_raises_does_not_keep_it_from_others(
     assert SECRET not in caplog.text
 
 
-def test_redis_without_receivers_stops_polling_and_is_freed(redis_server: RedisServer) -> None:
-    redis = Redis(redis_server.url)
-    reader = Reader(redis, "nothing")
+def test_redis_without_receivers_stops_polling_and_is_freed_and_disconnected(cluster: RedisCluster, name: str) -> None:
+    def is_connected() -> bool:
+        return any(name in server.ask("CLIENT", "LIST") for server in cluster.servers)
+
+    redis = Redis(f"{cluster.url}?client_name={name}")
+    reader, gone = Reader(redis, "nothing"), weakref.ref(redis)
     redis.exchange()
-    gone = weakref.ref(redis)
+    client = redis._client
+    assert is_connected()
     del reader
     gc.collect()
-    until(partial(rests, redis))
+    until(lambda: not redis._is_planned)  # noqa: F821 - it is deleted after this
     del redis
 
     until(lambda: gc.collect() >= 0 and gone() is None)
+    until(lambda: client and not is_connected())
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

@@ -85,7 +85,7 @@ FAULTS: dict[str, FaultKind] = {
     "hang": FaultKind(("hang",), _WELL | {"timeout"}, impatient=True, others=True),
     "delayed": FaultKind(("delayed=0.05", "delayed=0.3"), _WELL, generating=False, others=True),
     "lost_answer": FaultKind(("lost_answer",), _BROKEN, breaks=True, generating=False, others=True),
-    "misparse": FaultKind(("misparse", "misparse=all"), frozenset({"misread", "cut", "malformed"})),
+    "misparse": FaultKind(("misparse", "misparse=all"), frozenset({"misread", "cut", "malformed", "invalid"})),
 }
 
 

@@ -153,7 +153,7 @@ def test_redis_without_receivers_stops_polling_and_is_freed_and_disconnected(clu
     redis = Redis(f"{cluster.url}?client_name={name}")
     reader, gone = Reader(redis, "nothing"), weakref.ref(redis)
     redis.exchange()
-    client = redis._client
+    client = redis._client  # kept until the end, so that no garbage collection closes its connections
     assert is_connected()
     del reader
     gc.collect()
